@@ -16,7 +16,7 @@ import msgspec
 from islands.cluster.formatting import count, markdown_table
 from islands.errors import UserError
 from islands.goodput.bandwidth_search import Found, Search
-from islands.goodput.formulas import Job, needed_gbit_s, syncer_gbit_s
+from islands.goodput.formulas import Job, gbit_text, needed_gbit_s, syncer_gbit_s
 from islands.goodput.lock_step import lock_step
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import Precision, RunSettings, Timing
@@ -139,7 +139,7 @@ def published(key: Key, utilisation: float) -> float | None:
 def table(options: BandwidthOptions, found: Mapping[Key, Found]) -> str:
     """Return the tables as Markdown: one for each model, and the load on the syncer's own link."""
     searches = searches_of(options)
-    told = []
+    lines_told = []
     for parameters, step_s, _ in _models(options):
         keys = [key for key in found if key.parameters == parameters]
         heads = [f"{100 * level:g} %" for level in options.utilisations]
@@ -151,15 +151,15 @@ def table(options: BandwidthOptions, found: Mapping[Key, Found]) -> str:
             ]
             for key in keys
         ]
-        told += [markdown_table(lines), ""]
-    told += [
+        lines_told += [markdown_table(lines), ""]
+    lines_told += [
         "Simulated / closed formula / published for Streaming DiLoCo (arXiv 2501.18512, table 4).",
         "",
         _load(options, searches),
         "",
         "The load on the syncer's own link is a formula; a run has one syncer.",
     ]
-    return "\n".join(told) + "\n"
+    return "\n".join(lines_told) + "\n"
 
 
 def _cell(search: Search, found: Found, key: Key, level: float) -> str:
@@ -167,19 +167,19 @@ def _cell(search: Search, found: Found, key: Key, level: float) -> str:
     theirs = published(key, level)
     ours = found.gbit_s[level]
     least = "at most " if ours == found.lowest_gbit_s else ""
-    told = [f"{least}{ours:.3g}", f"{formula:.3g}"]
-    return " / ".join(told if theirs is None else [*told, f"{theirs:g}"])
+    both = [f"{least}{gbit_text(ours)}", gbit_text(formula)]
+    return " / ".join(both if theirs is None else [*both, f"{theirs:g}"])
 
 
 def _load(options: BandwidthOptions, searches: Mapping[Key, Search]) -> str:
     heads = [f"{shards} shard{'s' * (shards > 1)}" for shards in SHARDS]
-    told = f"Gbit/s in + out of {options.learners} learners, each shard"
-    lines = [[told, "parameters", *heads]]
+    title = f"Gbit/s in + out of {options.learners} learners, each shard"
+    lines = [[title, "parameters", *heads]]
     for key, search in searches.items():
         loads = [
             syncer_gbit_s(search.settings, search.job, search.learners, shards) for shards in SHARDS
         ]
-        cells = [f"{into:.3g} + {out:.3g}" for into, out in loads]
+        cells = [f"{gbit_text(into)} + {gbit_text(out)}" for into, out in loads]
         lines.append([key.row, count(key.parameters), *cells])
     return markdown_table(lines)
 

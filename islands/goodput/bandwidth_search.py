@@ -150,7 +150,7 @@ def cell_of(wanted: Search, gbit_s: float) -> Cell:
         link=Link(job.latency_s, gbit_s),
         work_s=(0.0, 0.0),
         settings=settings,
-        warmup_s=START_STEPS * max(1.0, job.step_s) + before * round_s,
+        warmup_s=START_STEPS * job.step_s + before * round_s,
         measured_s=rounds * round_s,
     )
 

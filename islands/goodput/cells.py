@@ -48,7 +48,8 @@ class Cell:
         links: the links of the learners, one after another; `link` for those not named.
         work_s: least and most seconds of one piece of work that is no step, such as a merge.
         settings: of the run.
-        warmup_s: what comes before is not measured: no slice is away yet.
+        warmup_s: what comes before, from when all learners step, is not measured: no slice is away
+            yet.
         measured_s: for how long the fleet is measured.
         seed: of all chance.
     """
@@ -142,15 +143,24 @@ def steady(learners: int) -> Cell:
     return Cell(float(learners), learners, Chips(1.0, mtbi_s=inf))
 
 
-def figures_of(cell: Cell, counted: Sequence[Counted]) -> Figures:
-    """Return what the chips of a fleet's learners were counted to do."""
+def figures_of(cell: Cell, counted: Sequence[Counted], start_s: float = 0.0) -> Figures:
+    """Return what the chips of a fleet's learners were counted to do.
+
+    Args:
+        cell: the fleet.
+        counted: of each learner's chips.
+        start_s: when the learners began, from where times count.
+    """
     still = list(counted[0].stalls)
     for each in counted[1:]:
         still = overlaps(still, each.stalls)
     return Figures(
         goodput=sum(each.chip_s for each in counted) / (cell.chips * cell.measured_s),
         uptime=1.0 - sum(stop - start for start, stop in still) / cell.measured_s,
-        stalls_s=tuple(tuple(each.stalls) for each in counted),
+        stalls_s=tuple(
+            tuple((start - start_s, stop - start_s) for start, stop in each.stalls)
+            for each in counted
+        ),
     )
 
 

@@ -6,12 +6,13 @@ is that of a toy; on the network, its values count as many times as the model is
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
 from islands.errors import InvariantError
 from islands.goodput.cells import HOUR_S, Cell, Figures, Link, Training, figures_of
+from islands.goodput.chips import Device
 from islands.goodput.event_model import devices_of
 from islands.goodput.formulas import load
 from islands.identities import SUPERVISOR, SYNCER, Phase
@@ -34,6 +35,9 @@ ROWS_LEAST, COLUMNS, NOISES = 24, 256, 3
 rows as the others."""
 
 LOOK_S = 0.2
+START_S = 100.0
+"""Virtual seconds within which all learners must step, for patience 1."""
+
 END_S = 1000.0
 """Virtual seconds that a fleet may take beyond its time before it is given up."""
 
@@ -107,10 +111,18 @@ def play(cell: Cell) -> tuple[Figures, Training]:
         step_end_s=lambda name, begin_s, work_s: devices[name].step(begin_s, work_s),
     )
     tallies: list[Tally] = []
-    run_virtual(_live(world, cell, tallies), limit_s=cell.end_s + END_S)
-    figures = figures_of(cell, [device.counted for device in devices.values()])
+    for device in devices.values():
+        device.counted.from_s = inf  # until the learners have begun
+    start_s = run_virtual(_live(world, cell, devices, tallies), limit_s=limit_s(cell))
     before, after = tallies
-    return figures, _training(cell, figures, before, after, tape.times_s)
+    merges_s = [at_s - start_s for at_s in tape.times_s]
+    figures = figures_of(cell, [device.counted for device in devices.values()], start_s)
+    return figures, _training(cell, figures, before, after, merges_s)
+
+
+def limit_s(cell: Cell) -> float:
+    """Return the virtual seconds after which a run is given up."""
+    return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
 
 def hosts_of(cell: Cell) -> dict[str, LearnerHost]:
@@ -162,20 +174,27 @@ def costs_of(cell: Cell) -> Costs:
     return Costs(cell.work_s, route=Route(latency_s=latency_s))
 
 
-async def begin(world: World, cell: Cell) -> None:
+async def begin(world: World, cell: Cell) -> float:
     """Start all members; once all learners step, give each of them its own link, both ways.
 
     The start is not measured, and over a narrow link the first values would take long.
+
+    Returns:
+        When all step.
+
+    Raises:
+        InvariantError: they do not.
     """
     for name in (SUPERVISOR, SYNCER, *cell.names):
         world.start(name)
     loop = asyncio.get_running_loop()
-    while loop.time() < cell.warmup_s / 2:
-        if all(_steps(world.learner(name)) for name in cell.names):
-            break
+    while not all(_steps(world.learner(name)) for name in cell.names):
+        if loop.time() > START_S * cell.settings.timing.patience:
+            raise InvariantError("the learners of a simulated fleet did not begin to step")
         await asyncio.sleep(LOOK_S)
     for index, name in enumerate(cell.names):
         attach(world, cell, name, cell.link_of(index))
+    return loop.time()
 
 
 def attach(world: World, cell: Cell, name: str, link: Link) -> None:
@@ -212,15 +231,25 @@ def _training(
     )
 
 
-async def _live(world: World, cell: Cell, tallies: list[Tally]) -> None:
-    """Run all members; read the syncer's counts before and after the time that is measured."""
-    await begin(world, cell)
-    await asyncio.sleep(cell.warmup_s - asyncio.get_running_loop().time())
+async def _live(
+    world: World, cell: Cell, devices: Mapping[str, Device], tallies: list[Tally]
+) -> float:
+    """Run all members; read the syncer's counts before and after the time that is measured.
+
+    Returns:
+        When all learners had begun to step, from where the times of a fleet count.
+    """
+    start_s = await begin(world, cell)
+    for device in devices.values():
+        device.counted.from_s = start_s + cell.warmup_s
+        device.counted.until_s = start_s + cell.end_s
+    await asyncio.sleep(cell.warmup_s)
     tallies.append(Tally.of(world.syncer_state))
     await asyncio.sleep(cell.measured_s)
     check(world)
     tallies.append(Tally.of(world.syncer_state))
     await world.kill_all()
+    return start_s
 
 
 def check(world: World) -> None:

@@ -7,22 +7,23 @@ down, l seconds of one message.
 - *Who waits* for the value that contains its contribution stands still for w = e − τ·s, if that is
   above 0, once in H/P steps; an exchange takes e = (u + d)·N/(P·B) + 4·l: the report of the step,
   the pull, the contribution and the value are one message each, of which two are large.
-- *Who does not wait* loses nothing as long as a fragment travels within H/P steps each way,
-  B ≥ max(u, d)·N/(H·s), and, where values overwrite, its exchange fits into the step that is lost
-  anyway. Where delay is corrected, a narrower link merges as much more rarely.
+- *Who does not wait* is late for no merge as long as a fragment travels within H/P steps each way,
+  B ≥ max(u, d)·N/(H·s), and its exchange fits into τ − 1 steps, (u + d)·N/(P·B) + 4·l ≤ (τ − 1)·s:
+  of the τ steps that hide it, one may pass until the learner's next boundary. Below that some are
+  late; how many depends on how the learners' steps happen to lie.
 """
 
 from dataclasses import dataclass
 
 from islands.numerics.quantize import size_bytes
-from islands.settings.run import Adoption, LearnerWaits, Precision, RunSettings
+from islands.settings.run import LearnerWaits, Precision, RunSettings
 
 MESSAGES = 4
 """Of an exchange, one after another."""
 
 BLOCK = 1 << 20
 BITS = 8
-GIGA = 1e9
+GIGA, THOUSAND = 1e9, 1e3
 WITH_MOMENTS = 2.0
 """Times as much travels where AdamW's moments are merged with the parameters."""
 
@@ -77,7 +78,7 @@ def period_s(settings: RunSettings, job: Job, gbit_s: float) -> float:
 
 
 def needed_gbit_s(settings: RunSettings, job: Job, utilisation: float) -> float:
-    """Return the bandwidth with which a learner comes to a utilisation.
+    """Return the bandwidth with which a learner comes to a utilisation at the least.
 
     Args:
         settings: of the run.
@@ -85,7 +86,8 @@ def needed_gbit_s(settings: RunSettings, job: Job, utilisation: float) -> float:
         utilisation: share of what an unlimited link allows, above 0 and below 1.
 
     Returns:
-        Gbit/s, each way; infinite if latency alone costs more.
+        Gbit/s, each way; infinite if latency alone costs more. Where learners never wait it is that
+        with which nobody is late, for any utilisation.
     """
     interval_s = settings.round_interval_steps(settings.fragments) * job.step_s
     fragment = job.parameters / settings.fragments
@@ -95,11 +97,9 @@ def needed_gbit_s(settings: RunSettings, job: Job, utilisation: float) -> float:
         left_s = interval_s * (1 / utilisation - 1) + hidden_s - MESSAGES * job.latency_s
         return (up + down) * fragment / (GIGA * left_s) if left_s > 0 else float("inf")
     sustained = max(up, down) * fragment / (GIGA * interval_s)
-    if settings.adoption is not Adoption.OVERWRITE:
-        return utilisation * sustained
-    lost = 1 + (1 - utilisation) * (settings.interval_steps - 1)
-    left_s = lost * job.step_s - MESSAGES * job.latency_s
-    return max(sustained, (up + down) * fragment / (GIGA * left_s) if left_s > 0 else float("inf"))
+    room = max(1, settings.overlap_steps_max - 1)
+    left_s = room * job.step_s - MESSAGES * job.latency_s
+    return max(sustained, (up + down) * fragment / (GIGA * left_s)) if left_s > 0 else float("inf")
 
 
 def ring_step_s(job: Job, members: int, gbit_s: float, bits: float = 16.0) -> float:
@@ -122,3 +122,8 @@ def syncer_gbit_s(
     """
     each = learners * job.parameters / (settings.interval_steps * job.step_s) / GIGA / shards
     return bits_up(settings) * each, bits_down(settings) * each
+
+
+def gbit_text(gbit_s: float) -> str:
+    """Return a bandwidth as text, to three digits; whole numbers from a thousand on."""
+    return f"{gbit_s:,.0f}" if THOUSAND <= gbit_s < float("inf") else f"{gbit_s:.3g}"

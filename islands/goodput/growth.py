@@ -36,8 +36,8 @@ END_STEPS = 200.0
 MAILBOX_MOST, MESSAGES_EACH = 256, 8
 """Most messages that may wait in a mailbox, of all learners and of each."""
 
-SECONDS_LEAST = 10.0
-"""Of a run beyond its waves: members start in them."""
+START_S = 5.0
+"""Before the first phase, for patience 1: members start in them."""
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ def _ends_s(options: GrowOptions) -> list[float]:
     """Return when each phase ends."""
     steady_s = options.steady_steps * options.step_s
     waves_s = len(list(_waves(options))) * options.wave_steps * options.step_s
-    ends, now_s = [], SECONDS_LEAST
+    ends, now_s = [], START_S * options.run.timing.patience
     for lasts_s in (steady_s, waves_s, steady_s, waves_s, steady_s):
         now_s += lasts_s
         ends.append(now_s)

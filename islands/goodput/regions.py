@@ -16,7 +16,7 @@ from islands.cluster.formatting import markdown_table
 from islands.goodput import fleet
 from islands.goodput.cells import Cell, Figures, Link, Training, steady
 from islands.goodput.chart import Line, chart
-from islands.goodput.formulas import Job, period_s, ring_step_s, syncer_gbit_s
+from islands.goodput.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
 from islands.goodput.lock_step import lock_step
 from islands.settings.run import LearnerWaits, Precision, RunSettings
 from islands.settings.simulations import RegionsOptions
@@ -25,8 +25,8 @@ from islands.settings.update_precision import UpdatePrecision
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"
 DECOUPLED, QUANTISED = "decoupled, bf16 up", "decoupled, int8 both ways"
 FP4 = "decoupled, fp4 both ways"
-FINE, LOCK_STEPS, WARMUP_INTERVALS = 0.9, 24, 2
-LOCK_WARMUP_STEPS = 8
+FINE, LOCK_STEPS, WARMUP_INTERVALS = 0.8, 8, 2
+LOCK_WARMUP_STEPS = 10
 """After which its timeouts know how long an exchange takes, and nothing is sent twice."""
 PUBLISHED = "more than 20 times faster over four regions at 2-5 Gbit/s"
 
@@ -151,14 +151,16 @@ def _sentences(options: RegionsOptions, shares: Mapping[str, list[float]]) -> li
             share / top if top else 0.0 for share, top in zip(shares[kind], best, strict=True)
         ]
         fine = reaches(speeds, relative, FINE)
-        told = "at no speed that was tried" if fine is None else f"from {fine:.3g} Gbit/s on"
-        lines.append(f"{kind}: within {100 * (1 - FINE):.0f} % of the best {told}.")
+        where = (
+            "at no speed that was tried" if fine is None else f"from {gbit_text(fine)} Gbit/s on"
+        )
+        lines.append(f"{kind}: within {100 * (1 - FINE):.0f} % of the best {where}.")
     job = Job(options.parameters, options.step_s)
     for kind, settings in kinds_of(options).items():
         into, out = syncer_gbit_s(settings, job, len(options.latencies_s), 1)
         lines.append(
-            f"{kind}: the hub's own link carries {into:.3g} Gbit/s in and {out:.3g} out at full "
-            "speed (formula)."
+            f"{kind}: the hub's own link carries {gbit_text(into)} Gbit/s in and "
+            f"{gbit_text(out)} out at full speed (formula)."
         )
     return lines
 

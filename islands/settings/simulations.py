@@ -121,11 +121,11 @@ class RegionsOptions:
     preset: Preset = Preset.DECOUPLED_DILOCO
     run: RunSettings = field(default_factory=of_regions)
     latencies_s: tuple[float, ...] = (0.06, 0.067, 0.073, 0.08)
-    gbit_s: tuple[float, ...] = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+    gbit_s: tuple[float, ...] = (1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000)
     parameters: float = 12e9
     step_s: float = 4.0
     noise: float = 0.02
-    steps: int = 96
+    steps: int = 72
     seeds: tuple[int, ...] = (0,)
     playing: Playing = field(default_factory=Playing, metadata=FLAT)
 

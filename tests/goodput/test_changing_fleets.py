@@ -1,10 +1,12 @@
 """Learners that come and go: what that costs those that stay, and what it saves of a run's time."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from islands.cli.__main__ import main
 from islands.errors import SettingsError
 from islands.goodput import growth, scavenging
 from islands.goodput.growth import Gaps
@@ -47,6 +49,17 @@ def test_a_run_grows_and_shrinks_while_it_goes_on(*, abrupt: bool) -> None:
     assert "no promise was broken" in growth.table(options, grown)
     assert msgspec.json.decode(growth.json_of(options, grown))["violations"] == []
     assert growth.plot(options, grown).startswith(b"\x89PNG")
+
+
+def test_the_command_writes_table_figures_and_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its exit code is 0 if the history checker finds nothing."""
+    options = ["--learners", "1", "--most", "2", "--wave", "1", "--wave_steps", "2"]
+    options += ["--steady_steps", "3", "--run.interval_steps", "2", "--run.fragments", "2"]
+    assert main(["simulate", "grow", *options, "--folder", str(tmp_path)]) == 0
+    assert "1 of 1 newcomers were merged." in capsys.readouterr().out
+    assert {file.name for file in tmp_path.iterdir()} == {"grow.md", "grow.json", "grow.png"}
 
 
 def test_gaps_are_between_steps() -> None:

@@ -50,6 +50,10 @@ def test_formulas_by_hand() -> None:
     assert syncer_gbit_s(decoupled, job, 3, 4) == pytest.approx((2.0, 2.0))
     assert period_s(decoupled, job, 1e9) == pytest.approx(0.5)
     assert period_s(decoupled, job, 1.0) == pytest.approx(32 / 24)
+    assert needed_gbit_s(decoupled, job, 0.9) == pytest.approx(64 / 24 / 0.5), "one step of two"
+    wider = replace(decoupled, overlap_steps=5)
+    assert needed_gbit_s(wider, job, 0.9) == pytest.approx(32 / 24 / 0.5), "a fragment each step"
+    assert needed_gbit_s(decoupled, replace(job, latency_s=1.0), 0.9) == inf
     merged = replace(decoupled, merge_moments=True)
     assert syncer_gbit_s(merged, job, 3, 4) == pytest.approx((4.0, 4.0))
 
@@ -116,7 +120,7 @@ def test_decoupled_regions_are_many_times_as_fast() -> None:
         for gbit_s in QUICK.gbit_s:
             found.setdefault((kind, gbit_s, 0), found[regions.QUANTISED, gbit_s, 0])
     told = regions.table(QUICK, found)
-    assert "data-parallel by a ring (formula): within 10 % of the best from" in told
+    assert "data-parallel by a ring (formula): within 20 % of the best from" in told
     assert regions.plot(QUICK, found).startswith(b"\x89PNG")
     assert b"ring_by_formula" in regions.json_of(QUICK, found)
 
