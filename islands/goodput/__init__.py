@@ -1,12 +1,24 @@
-"""What failing chips leave of a fleet's time, with the production actors on a virtual clock.
+"""Simulated fleets: what failing chips, waiting, narrow links and change leave of their time.
+
+The production actors run on a virtual clock; formulas and models without actors stand beside.
 
 =====================================  ==================
-when the chips of a learner step       `chips.py`
 a fleet, and the figures of it         `cells.py`
+the actors on a fleet                  `fleet.py`
+when the chips of a learner step       `chips.py`
 the same without actors, to compare    `event_model.py`
-the actors on those chips              `fleet.py`
-fleets side by side                    `runner.py`
-the paper's figures                    `paper.py`
-table, plots                           `table.py`, `plot.py`
+fleets whose chips fail                `runner.py`
+the paper's figures of these           `paper.py`
+their table, their plots               `table.py`, `plot.py`
+learners of unlike speed               `uneven.py`
+data-parallel training as actors       `lock_step.py`
+regions with narrow links              `regions.py`
+the link that a run needs              `bandwidth.py`
+how it is searched for                 `bandwidth_search.py`
+the same in closed form                `formulas.py`
+compute that comes and goes            `scavenging.py`
+one run that grows and shrinks         `growth.py`
+lines over a quantity                  `chart.py`
+runs in processes of their own         `side_by_side.py`
 =====================================  ==================
 """
