@@ -206,7 +206,7 @@ def _unknown(name: str) -> str:
         return f"there is no command {name}; it starts by python -m islands.{name}"
     kinds = [command for command in COMMANDS if command.startswith(f"{name} ")]
     if kinds:
-        return f"what to {name} is not told; it must be one of {', '.join(kinds)}"
+        return f"{name} needs a second word; the command must be one of {', '.join(kinds)}"
     near = difflib.get_close_matches(name, COMMANDS, 1)
     meant = f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(COMMANDS)}"
     return f"there is no command {name}{meant}"

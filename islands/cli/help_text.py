@@ -43,8 +43,14 @@ CHOICES_MOST = 60
 """Characters that the allowed values may take beside an option; longer lists are in its text."""
 ABOUT = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 """One entry of the section `Args:` of a docstring, which may span several lines."""
-# The last word of an option's name is its unit.
-METAVARS = {"s": "SECONDS", "steps": "STEPS", "tokens": "TOKENS", "file": "FILE"}
+# The last word of an option's name is its unit, unless the whole name is.
+METAVARS = {
+    "gbit_s": "GBIT/S",
+    "s": "SECONDS",
+    "steps": "STEPS",
+    "tokens": "TOKENS",
+    "file": "FILE",
+}
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 TITLES = {
     RunSettings: "The run: what all its members agree on; it lives with the supervisor",
@@ -121,6 +127,7 @@ def _metavar(key: Key) -> str:
     if "one of " in key.wanted:
         choices = "|".join(key.kind)
         return choices if len(choices) < CHOICES_MOST else "NAME"
-    unit = METAVARS.get(key.name.rpartition(".")[2].rpartition("_")[2])
+    name = key.name.rpartition(".")[2]
+    unit = METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2])
     kind = KINDS.get(getattr(key.kind, "__name__", ""), "TEXT")
     return unit or kind

@@ -71,15 +71,15 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Groups have titles, lines have 80 columns, durations say their unit."""
+    """Groups have titles, lines have 80 columns, durations and rates say their unit."""
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert "Of this command:" in lines
     assert max(map(len, lines)) <= 80
-    durations = [line for line in lines if line.startswith("  --") and "_s " in line]
-    assert all("SECONDS" in line for line in durations)
+    measured = [line for line in lines if line.startswith("  --") and "_s " in line]
+    assert all(("GBIT/S" if "gbit_s" in line else "SECONDS") in line for line in measured)
 
 
 def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
