@@ -43,7 +43,7 @@ from islands.settings.run import Timing
 from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.fleet import WatchedHub, make_fleet, running
 
-READY_S = 120.0
+READY_S = 300.0
 LOOK_S = 0.5
 DECODER = {"width": 64, "layers": 2, "heads": 2, "head_width": 32, "hidden": 192}
 DILOCO_STEPS = 50
