@@ -15,7 +15,7 @@ from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import SettingsError
 from islands.settings.nested import put
-from islands.settings.presets import Preset, settings_of
+from islands.settings.presets import PRESETS, Preset, settings_of
 
 Options = TypeVar("Options")
 
@@ -81,14 +81,22 @@ def parse(
 
 
 def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> dict[str, object]:
-    """Return the settings by key that the preset stands for; they override defaults alone."""
+    """Return the settings by key that the preset stands for; they override defaults alone.
+
+    A default that is not that of the command's own preset is what the command needs, and stays.
+    """
     if "preset" not in defaults:
         return {}
+    own = PRESETS[Preset(str(defaults["preset"]))]
     given = {name: value for values in told for name, value in values.items()}
     run = {key: given[f"run.{key}"] for key in _of_run(given)}
     preset = Preset(str(given.get("preset", defaults["preset"])))
     settings = settings_of(preset, run, own_loops=given.get("layout") is not None)
-    return {f"run.{key}": attrgetter(key)(settings) for key in _of_run(defaults)}
+    return {
+        f"run.{key}": attrgetter(key)(settings)
+        for key in _of_run(defaults)
+        if defaults[f"run.{key}"] == attrgetter(key)(own)
+    }
 
 
 def _of_run(names: Iterable[str]) -> list[str]:

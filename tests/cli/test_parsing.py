@@ -2,16 +2,19 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
+from islands.cli.__main__ import COMMANDS
 from islands.cli.command import main
 from islands.cli.parsing import Common, parse
 from islands.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.messages.control import Verb
+from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     ControlOptions,
     LearnerOptions,
@@ -20,6 +23,7 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import Automatic, PaceBy, RunSettings
 
 T = TypeVar("T")
@@ -387,3 +391,18 @@ def test_a_start_on_a_full_disk_may_be_tried_again(
     assert main(entry, RunOptions, [], program="islands run", description="") == code
     sentence = f"islands run: the run folder r cannot be written: {os.strerror(number)}\n"
     assert capsys.readouterr().err == sentence
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("simulate ")])
+def test_a_command_that_is_told_nothing_has_its_own_defaults(name: str) -> None:
+    """A preset overrides what its command has changed in none of them."""
+    options_class = COMMANDS[name].options
+    found, _ = parse(options_class, [], program=f"islands {name}", description="")
+    assert found == options_class()
+
+
+def test_another_preset_leaves_what_a_command_needs() -> None:
+    """The timeouts of simulated fleets suit their long steps, whatever they train by."""
+    words = ["--preset", "diloco"]
+    found, _ = parse(GoodputOptions, words, program="islands simulate goodput", description="")
+    assert found.run == replace(PRESETS[Preset.DILOCO], timing=GoodputOptions().run.timing)
