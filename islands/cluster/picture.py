@@ -174,11 +174,11 @@ def axes(canvas: Canvas, across: Scale, up: Scale, *, unit: str = "tokens") -> N
     Args:
         canvas: to draw on.
         across: where tokens or times lie, from the left end of the chart to its right one.
-        up: where values lie, from its bottom to its top.
+        up: where values lie, from its bottom to its top; none are labelled if both are the same.
         unit: what x counts; `time` is in seconds.
     """
     (left, right), (bottom, top) = (across.start, across.end), (up.start, up.end)
-    for value in up.ticks:
+    for value in up.ticks if top != bottom else ():
         y = up.at(value)
         canvas.line([(left, y), (right, y)], FAINT)
         label = f"{value:.4g}"

@@ -71,10 +71,9 @@ def timeline(played: Played) -> bytes:
         if at_s < until_s:
             x = across.at(at_s - from_s)
             canvas.line([(x, y), (x, y + BAR_HEIGHT)], MERGED)
-    x = left
+    x, place = left, bottom + 3 * MARGIN
     for colour, text in ((STEPPING, "steps"), (STALLED, "stalls"), (MERGED, "merge")):
-        place = canvas_bottom = bottom + 3 * MARGIN
-        canvas.box((x, place), (x + BAR_HEIGHT, canvas_bottom + BAR_HEIGHT), colour)
+        canvas.box((x, place), (x + BAR_HEIGHT, place + BAR_HEIGHT), colour)
         canvas.text((x + 2 * BAR_HEIGHT, place), text, INK, SCALE)
         x += text_width(text, SCALE) + 5 * BAR_HEIGHT
     return canvas.png()
