@@ -243,13 +243,14 @@ class ComputeThread:
                 )
             if engine.has_work():
                 drained = running is not None and running.pending.ready()
-                gap_s = self._clock.now_s() - ready_s if drained else 0.0
-                following = engine.dispatch()
+                begun_s = self._clock.now_s()
+                gap_s = begun_s - ready_s if drained else 0.0
+                following = engine.dispatch()  # a device that is the host may take the step here
                 if running is not None:
                     ready_s = self._finish(running, ready_s, gap_s, data_wait_s)
                     data_wait_s = 0.0
                 else:
-                    ready_s = self._clock.now_s()
+                    ready_s = begun_s
                 running, owed, why = following, False, (False, False)
                 continue
             if running is not None:

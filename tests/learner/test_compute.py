@@ -14,7 +14,13 @@ from islands.errors import TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
 from islands.learner.boundary import PIECES_PER_BOUNDARY
-from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, StepReport
+from islands.learner.compute import (
+    FIRST_STEPS_COMPILE,
+    ComputeEvent,
+    ComputeFailed,
+    ComputeThread,
+    StepReport,
+)
 from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
 from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
 from islands.settings.run import RunSettings
@@ -114,6 +120,42 @@ def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
             assert await taker.read(len(pieces)) == pieces
         donor.end()
         taker.end()
+
+    asyncio.run(main())
+
+
+def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
+    """On a device that is the host a step may be over before its dispatch returns."""
+
+    class Clock:
+        at_s = 0.0
+
+        def now_s(self) -> float:
+            return self.at_s
+
+    class Inline(NumpyTrainer):
+        """A step takes two seconds of the thread that dispatches it."""
+
+        def step(self, batch: object, learning_rate: float) -> PendingStep:
+            clock.at_s += 2.0
+            return super().step(batch, learning_rate)
+
+    clock = Clock()
+
+    async def main() -> None:
+        device = Device(lambda: Inline(2, batch_tokens=BATCH))
+        device.compute._clock = clock  # noqa: SLF001  nothing else tells it the time
+        times_s = []
+        async with asyncio.timeout(LIMIT_S):
+            await device.wait(TrainerReady)
+            for steps in range(1, FIRST_STEPS_COMPILE + 4):
+                device.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
+                told = await device.wait(StepReport)
+                assert isinstance(told, StepReport)
+                times_s.append(told.event.step_time_s)
+                await device.wait(Idled)
+        assert times_s == [0.0] * FIRST_STEPS_COMPILE + [2.0] * 3
+        device.end()
 
     asyncio.run(main())
 
