@@ -26,6 +26,7 @@ class Row(NamedTuple):
         return self.learners == 1
 
 
+MTBI_S = 365 * 24 * 3600.0
 CHIPS = (150e3, 300e3, 600e3, 1.2e6, 2.4e6)
 GOODPUT: dict[Row, tuple[float, ...]] = {
     Row(1, elastic=False): (72, 57, 38, 27, 18),
@@ -37,6 +38,11 @@ GOODPUT: dict[Row, tuple[float, ...]] = {
 }
 
 
-def published(row: Row, chips: float) -> float | None:
-    """Return the published goodput of so many chips, in percent; None if there is none."""
-    return GOODPUT[row][CHIPS.index(chips)] if row in GOODPUT and chips in CHIPS else None
+def published(row: Row, chips: float, mtbi_s: float) -> float | None:
+    """Return the published goodput of so many chips, in percent; None if there is none.
+
+    It is that of chips which fail once a year.
+    """
+    if row not in GOODPUT or chips not in CHIPS or mtbi_s != MTBI_S:
+        return None
+    return GOODPUT[row][CHIPS.index(chips)]

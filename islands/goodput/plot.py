@@ -16,8 +16,7 @@ from islands.cluster.picture import (
 )
 from islands.goodput.cells import Played
 from islands.goodput.chart import LEGEND_ROW, Line, chart
-from islands.goodput.paper import published
-from islands.goodput.table import Fleets
+from islands.goodput.table import Fleets, published_of
 
 TIMELINE_S = 3600.0
 """Of a fleet, from the time when it is first measured."""
@@ -36,7 +35,7 @@ def plot(found: Fleets) -> bytes:
             [
                 (number, theirs)
                 for number in chips
-                if (theirs := published(row, number)) is not None
+                if (theirs := published_of(found, row, number)) is not None
             ],
         )
         for row in rows

@@ -17,7 +17,7 @@ def table(found: Fleets) -> str:
     """The tables as Markdown: goodput, then the other figures of each fleet."""
     chips = list(dict.fromkeys(number for _, number in found))
     rows = list(dict.fromkeys(row for row, _ in found))
-    compared = any(published(*key) is not None for key in found)
+    compared = any(published_of(found, *key) is not None for key in found)
     head = ["goodput, %", *(f"{count(number)} chips" for number in chips)]
     lines = [
         [_name(row, compared=compared), *(_goodput(found, row, number) for number in chips)]
@@ -34,7 +34,7 @@ def _name(row: Row, *, compared: bool) -> str:
 
 
 def _goodput(found: Fleets, row: Row, chips: float) -> str:
-    theirs = published(row, chips)
+    theirs = published_of(found, row, chips)
     ours = f"{100 * found[row, chips].figures.goodput:.1f}"
     return ours if theirs is None else f"{ours} ({theirs:.0f})"
 
@@ -68,13 +68,18 @@ def differences(found: Fleets, *, elastic: bool, calibrated: bool | None = None)
         for (row, chips), played in found.items()
         if row.elastic is elastic
         and calibrated in (None, row.calibrated)
-        and (theirs := published(row, chips)) is not None
+        and (theirs := published_of(found, row, chips)) is not None
     ]
 
 
 def rms(numbers: Sequence[float]) -> float:
     """Return the root of the mean square."""
     return sqrt(sum(number**2 for number in numbers) / len(numbers))
+
+
+def published_of(found: Fleets, row: Row, chips: float) -> float | None:
+    """Return what was published of such a fleet, in percent; None if nothing was."""
+    return published(row, chips, found[row, chips].cell.each.mtbi_s)
 
 
 def json_of(found: Fleets) -> bytes:
@@ -97,7 +102,7 @@ def json_of(found: Fleets) -> bytes:
             "link_bytes_per_token": played.training.link_bytes,
         }
         for (row, chips), played in found.items()
-        for theirs in (published(row, chips),)
+        for theirs in (published_of(found, row, chips),)
     ]
     return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
 
