@@ -1,18 +1,23 @@
 """Rules about bounds: finite values (I3), contribution memory (I5), queues (I7), an orderly end."""
 
 from collections.abc import Iterator
-from math import isfinite
+from math import inf, isfinite
 
 from islands.history.evidence import History, Limits
+from islands.history.spans import bad_disk_spans, frozen_spans, overlap_s
 from islands.identities import SYNCER, Role
-from islands.tape.member_entries import Admitted, ProcessEnded
+from islands.tape.entry import Entry
+from islands.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
+from islands.tape.process_entries import Started
 from islands.tape.round_entries import Finished, Merged
 from islands.tape.simulation_entries import Fault, Final, LeftOver, ProcessKilled
 
 FLOAT32_BYTES = 4
 
-DISK_FAULTS = ("full disk", "disk error")
 SECOND_SYNCER = "second syncer"
+
+DISK_GONE_S = 2.0
+"""How long after its disk was mended a process may end that could not use it."""
 
 
 def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
@@ -49,15 +54,16 @@ def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
 
 
 def run_ends(history: History, limits: Limits) -> Iterator[str]:
-    """No process fails, and the run ends for all, with the values that were merged last."""
-    excused: dict[str, None] = {}
-    for _, _, entry in history.lines:
-        if isinstance(entry, Fault):
-            excused.update(_excused_by(entry))
-        elif isinstance(entry, ProcessEnded) and entry.error:
-            if _kind_of_end(entry.name, entry.error) in excused:
-                continue
-            yield f"{entry.name} failed: {entry.error}"
+    """No process fails, and the run ends for all, with the values that were merged last.
+
+    A process may end for want of its disk, and of two syncers the older one.
+    """
+    excuses = _Excuses(history)
+    for at_s, actor, entry in history.lines:
+        excuses.take(actor, entry)
+        if isinstance(entry, ProcessEnded) and entry.error:
+            if not excuses.excused(entry.name, entry.error, at_s):
+                yield f"{entry.name} failed: {entry.error}"
         elif isinstance(entry, LeftOver):
             yield f"{entry.name} did not end"
     if not limits.must_finish:
@@ -76,14 +82,37 @@ def run_ends(history: History, limits: Limits) -> Iterator[str]:
             yield f"fragment {index} ended with other values than were merged last"
 
 
-def _excused_by(fault: Fault) -> dict[str, None]:
-    """The ends that a fault explains: a process without its disk, and one of two syncers."""
-    if fault.fault in DISK_FAULTS:
-        return {_kind_of_end(name, "DiskError("): None for name in fault.names}
-    if fault.fault == SECOND_SYNCER:
-        return {_kind_of_end(name, "FencedError("): None for name in (SYNCER, *fault.names)}
-    return {}
+class _Excuses:
+    """The ends that faults explain, as far as entries were taken in."""
 
+    def __init__(self, history: History) -> None:
+        self._bad_disks = bad_disk_spans(history)
+        self._frozen = frozen_spans(history)
+        self._epochs: dict[str, float] = {SYNCER: inf}
+        """Of each syncer's last start; infinite until it tells which one it took."""
 
-def _kind_of_end(name: str, error: str) -> str:
-    return f"{name}: {error.partition('(')[0]}"
+    def take(self, actor: str, entry: Entry) -> None:
+        """Note the syncers that begin, and the epochs that they have taken."""
+        if isinstance(entry, Fault) and entry.fault == SECOND_SYNCER:
+            self._epochs.update(dict.fromkeys(entry.names, inf))
+        elif isinstance(entry, ProcessStarted) and entry.name in self._epochs:
+            self._epochs[entry.name] = inf
+        elif isinstance(entry, Started) and actor in self._epochs:
+            self._epochs[actor] = entry.epoch
+
+    def excused(self, name: str, error: str, at_s: float) -> bool:
+        """Whether a process had to end with this error at this time."""
+        match error.partition("(")[0]:
+            case "DiskError":
+                return any(self._gone(name, span, at_s) for span in self._bad_disks.get(name, []))
+            case "FencedError":
+                others = [epoch for other, epoch in self._epochs.items() if other != name]
+                return max(others, default=0.0) >= self._epochs.get(name, inf)
+            case _:
+                return False
+
+    def _gone(self, name: str, span: tuple[float, float], at_s: float) -> bool:
+        """Whether a disk was bad, or so shortly before that its process has only ended now."""
+        begun_s, mended_s = span
+        latest_s = mended_s + DISK_GONE_S + overlap_s(self._frozen, name, begun_s, at_s)
+        return begun_s <= at_s <= latest_s

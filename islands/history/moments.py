@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from islands.history.evidence import History, Limits
+from islands.history.spans import frozen_spans, overlap_s
 from islands.tape.learner_entries import MomentsFresh, MomentsGiven, MomentsTaken, Reported
 from islands.tape.member_entries import ProcessStarted
-from islands.tape.simulation_entries import Fault
-
-FREEZE, THAW = "freeze", "thaw"
 
 ROUNDING_S = 1e-5
 """Tolerance for the rounding of a wait."""
@@ -51,19 +49,12 @@ def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
 def nobody_waits_for_moments(history: History, limits: Limits) -> Iterator[str]:
     """No process waits for moments longer than the limit, whatever happens to its donor.
 
-    The time for which it was itself frozen does not count.
+    For as long as it was itself frozen while it waited, it may wait longer.
     """
-    since_s: dict[str, float] = {}
-    frozen_s: dict[str, float] = {}
+    frozen = frozen_spans(history)
     for at_s, actor, entry in history.lines:
-        if isinstance(entry, Fault) and entry.fault == FREEZE:
-            since_s.update(dict.fromkeys(entry.names, at_s))
-        elif isinstance(entry, Fault) and entry.fault == THAW:
-            for name in entry.names:
-                frozen_s[name] = frozen_s.get(name, 0.0) + at_s - since_s[name]
-        elif isinstance(entry, ProcessStarted):
-            frozen_s.pop(entry.name, None)
         if not isinstance(entry, MomentsTaken | MomentsFresh):
             continue
-        if entry.waited_s > limits.moments_wait_s + frozen_s.get(actor, 0.0) + ROUNDING_S:
+        frozen_s = overlap_s(frozen, actor, at_s - entry.waited_s, at_s)
+        if entry.waited_s > limits.moments_wait_s + frozen_s + ROUNDING_S:
             yield f"{actor} waited {entry.waited_s} s for moments"

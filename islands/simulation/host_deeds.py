@@ -60,8 +60,8 @@ def host_deeds(fault: HostFault, usual: Route) -> list[tuple[float, Deed]]:
 
 def mend_hosts(world: World) -> None:
     """Mend all disks and paths, and let all processes go on."""
-    for disk in world.disks.values():
-        disk.mend()
+    for name in world.disks:
+        _mend(world, name)
     world.network.clear_routes()
     thaw(world, world.processes.frozen)
 
@@ -107,9 +107,16 @@ def _spoil(name: str, kind: str) -> Deed:
 
 def _mend_disk(name: str) -> Deed:
     async def deed(world: World) -> None:
-        world.disks[name].mend()
+        _mend(world, name)
 
     return deed
+
+
+def _mend(world: World, name: str) -> None:
+    disk = world.disks[name]
+    if disk.full or disk.failing:
+        world.note(Fault("disk mended", [name]))
+    disk.mend()
 
 
 def _flip(name: str) -> Deed:

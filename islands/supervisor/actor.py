@@ -51,6 +51,7 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
+from islands.supervisor.eviction import tick_s
 from islands.supervisor.hooks import Hooks
 from islands.supervisor.state import SupervisorState
 from islands.tape import process_entries
@@ -60,7 +61,6 @@ from islands.tape.process_entries import Damaged, Impostor, Started, Unexpected
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
-TICKS_PER_HEARTBEAT = 4
 NOTES_EARLY_MAX = 64
 NOTE_EARLY_CHARACTERS_MAX = 1024
 """Most notes that are buffered on a link before its member is known, and the longest of them."""
@@ -157,9 +157,7 @@ class SupervisorActor(RoleActor[Event]):
         self.post(ProcessEnded(name, reason))
 
     def _tick_later(self) -> None:
-        timing = self.context.settings.timing
-        delay_s = timing.scaled(timing.heartbeat_s) / TICKS_PER_HEARTBEAT
-        self.ref.tell_later(delay_s, Ticked())
+        self.ref.tell_later(tick_s(self.context.settings.timing), Ticked())
 
     def _perform(self, action: Action) -> None:
         match action:

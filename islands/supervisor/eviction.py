@@ -19,10 +19,13 @@ Liveness (is it heard), participation (does it contribute) and staleness (how ol
 are three different figures; only the first one evicts.
 
 A supervisor whose own process was suspended has heard nobody. It detects that by the gap between
-two of its ticks, and moves every member's deadlines by the gap before it judges: an overdue timer
-runs before the heartbeats that queued up behind it. After a gap of `suspect_s` or more its members
-have closed their links, and may wait for as long as `REDIAL_LONGEST_S` before they dial again: one
-that is not heard meanwhile is not evicted before that time and `evict_s` have passed.
+two of its ticks, and moves every member's deadlines by as much as the second tick was late before
+it judges: an overdue timer runs before the heartbeats that queued up behind it. After a gap of
+`suspect_s` or more its members have closed their links, and may wait for as long as
+`REDIAL_LONGEST_S` before they dial again: a silence with such gaps in it, however many, evicts that
+much later. So of a silence no gap excuses its first `tick_s`, and a dead member is evicted in
+bounded time, even if each tick of the supervisor is late: after (`evict_s` + `REDIAL_LONGEST_S`) /
+`tick_s` ticks at most.
 """
 
 from collections import deque
@@ -33,6 +36,8 @@ from islands.identities import WHOLE, Incarnation, Phase, Role, Status
 from islands.settings.run import REDIAL_LONGEST_S, Timing
 from islands.supervisor.names import Lineages
 
+TICKS_PER_HEARTBEAT = 4
+"""How often the supervisor judges its members in an interval between two heartbeats."""
 STALLED_STEPS = 5
 STEPS_KEPT = 16
 
@@ -59,8 +64,8 @@ class MemberRecord:
     """The newest incarnation of one name; times are seconds on the supervisor's clock.
 
     `connection` is the link over which it was heard last, `steps_s` are the durations of its last
-    steps, as far as heartbeats show them, and `lines` those of the name (`names.py`). It is not
-    evicted before `back_by_s`.
+    steps, as far as heartbeats show them, and `lines` those of the name (`names.py`). `redials`
+    tells whether it may have lost its link to a supervisor that was suspended since it was heard.
     """
 
     role: Role
@@ -69,7 +74,7 @@ class MemberRecord:
     status: Status
     connection: int | None
     heard_s: float
-    back_by_s: float = 0.0
+    redials: bool = False
     phase: Phase = Phase.JOINING
     phase_since_s: float = 0.0
     step: int = 0
@@ -82,7 +87,7 @@ class MemberRecord:
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
         """Take in a heartbeat's phase and step, and measure the steps since the one before."""
-        self.heard_s, self.back_by_s = now_s, 0.0
+        self.heard_s, self.redials = now_s, False
         if phase is not self.phase:
             self.phase, self.phase_since_s, self.stepped_s = phase, now_s, now_s
         if step <= self.step:
@@ -96,13 +101,19 @@ class MemberRecord:
         """What learners that gossip must know of another: its address, and whether it trains."""
         return self.address, self.stepped and self.phase in WHOLE
 
-    def shift(self, gap_s: float, timing: Timing, now_s: float) -> None:
-        """Move all times by a gap in which the supervisor was suspended and heard nothing."""
+    def shift(self, gap_s: float, timing: Timing) -> None:
+        """Move all times by as much as the supervisor's tick is late, which was suspended."""
         if gap_s >= timing.scaled(timing.suspect_s):
-            self.back_by_s = now_s + timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
-        self.heard_s += gap_s
-        self.stepped_s += gap_s
-        self.phase_since_s += gap_s
+            self.redials = True
+        late_s = gap_s - tick_s(timing)
+        self.heard_s += late_s
+        self.stepped_s += late_s
+        self.phase_since_s += late_s
+
+
+def tick_s(timing: Timing) -> float:
+    """Seconds between two ticks of the supervisor."""
+    return timing.scaled(timing.heartbeat_s) / TICKS_PER_HEARTBEAT
 
 
 def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
@@ -110,7 +121,8 @@ def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
     if member.status in (Status.EVICTED, Status.LEFT):
         return member.status
     silent_s = now_s - member.heard_s
-    if silent_s >= timing.scaled(timing.evict_s) and now_s >= member.back_by_s:
+    redial_s = REDIAL_LONGEST_S if member.redials else 0.0
+    if silent_s >= timing.scaled(timing.evict_s + redial_s):
         return Status.EVICTED
     if silent_s >= timing.scaled(timing.suspect_s) or member.connection is None:
         return Status.SUSPECT

@@ -242,7 +242,7 @@ def notice_pause(core: Core, now_s: float) -> None:
         core.ticked_s = now_s
         core.record(member_entries.StoodStill(gap_s))
         for member in core.members.values():
-            member.shift(gap_s, timing, now_s)
+            member.shift(gap_s, timing)
 
 
 def close_link(core: Core, connection: int, now_s: float) -> None:

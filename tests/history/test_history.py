@@ -362,9 +362,114 @@ def take_what_was_not_given(entries: list[Line]) -> None:
     entries.remove(find(entries, "moments_given"))
 
 
+def freeze_while_waiting(entries: list[Line], ended_before_s: float = 0.0) -> None:
+    """A learner waits for 10 s, of which it was frozen for 9.9 s, or was so before it waited."""
+    taken = find(entries, "moments_taken")
+    taken["waited_s"] = 10.0
+    thawed_s = float(str(taken["at_s"])) - ended_before_s
+    for at_s, fault in ((thawed_s - 9.9, "freeze"), (thawed_s, "thaw")):
+        told = {"at_s": at_s, "actor": "world", "kind": "fault", "fault": fault}
+        entries.insert(entries.index(taken), {**told, "names": [taken["actor"]]})
+
+
 def wait_for_ever(entries: list[Line]) -> None:
     """A learner stands still until its donor answers."""
     find(entries, "moments_taken")["waited_s"] = 60.0
+
+
+def wait_after_a_freeze(entries: list[Line]) -> None:
+    """A learner waits as long as it was frozen, and was frozen before it waited."""
+    freeze_while_waiting(entries, ended_before_s=20.0)
+
+
+def end_with(entries: list[Line], error: str, *, name: str = "syncer") -> None:
+    """A process ends with an error before the run is over."""
+    find(entries, "process_ended", name=name)["error"] = error
+
+
+def strike(entries: list[Line], fault: str, *names: str, ended_before_s: float = 0.0) -> None:
+    """A fault strikes before the syncer ends."""
+    ended = find(entries, "process_ended", name="syncer")
+    at_s = float(str(ended["at_s"])) - ended_before_s
+    told = {"at_s": at_s, "actor": "world", "kind": "fault", "fault": fault, "names": [*names]}
+    entries.insert(entries.index(ended), told)
+
+
+def take_over(entries: list[Line], name: str, epoch: int) -> None:
+    """A syncer owns the journal from now on, and tells of it before the first one ends."""
+    ended = find(entries, "process_ended", name="syncer")
+    started = {**find(entries, "started", actor="syncer"), "at_s": ended["at_s"]}
+    told = {**started, "actor": name, "epoch": epoch, "resumed": None, "sequence": None}
+    entries.insert(entries.index(ended), told)
+
+
+def lose_a_bad_disk(entries: list[Line]) -> None:
+    """A process ends for want of its disk, which was mended a moment before."""
+    strike(entries, "full disk", "syncer", ended_before_s=5.0)
+    strike(entries, "disk mended", "syncer", ended_before_s=1.9)
+    end_with(entries, "DiskError('no space left')")
+
+
+def lose_a_disk_and_freeze(entries: list[Line]) -> None:
+    """A process ends long after its disk was mended, for it was frozen in between."""
+    strike(entries, "full disk", "syncer", ended_before_s=9.0)
+    strike(entries, "freeze", "syncer", ended_before_s=8.0)
+    strike(entries, "disk mended", "syncer", ended_before_s=7.0)
+    end_with(entries, "DiskError('no space left')")
+
+
+def fence_the_older(entries: list[Line]) -> None:
+    """The first syncer is fenced once the second one has taken the journal over."""
+    strike(entries, "second syncer", "spare")
+    take_over(entries, "spare", 9)
+    end_with(entries, "FencedError('epoch 9 owns the journal')")
+
+
+def fence_for_who_begins(entries: list[Line]) -> None:
+    """The first syncer is fenced by the second one, which has not told of its start yet."""
+    strike(entries, "second syncer", "spare")
+    end_with(entries, "FencedError('epoch 9 owns the journal')")
+
+
+def lose_a_sound_disk(entries: list[Line]) -> None:
+    """A process ends for want of a disk that had no fault."""
+    strike(entries, "disk error", "supervisor")
+    end_with(entries, "DiskError('no space left')")
+
+
+def lose_a_mended_disk(entries: list[Line]) -> None:
+    """A process ends for want of a disk that was mended long before."""
+    strike(entries, "disk error", "syncer", ended_before_s=5.0)
+    strike(entries, "disk mended", "syncer", ended_before_s=2.1)
+    end_with(entries, "DiskError('no space left')")
+
+
+def fence_the_only_syncer(entries: list[Line]) -> None:
+    """A syncer is fenced although no other one ever started."""
+    end_with(entries, "FencedError('epoch 9 owns the journal')")
+
+
+def fence_the_newer_syncer(entries: list[Line]) -> None:
+    """Of two syncers the one that took the journal over is fenced."""
+    strike(entries, "second syncer", "spare")
+    take_over(entries, "spare", 1)
+    end_with(entries, "FencedError('epoch 9 owns the journal')")
+
+
+def fence_both_syncers(entries: list[Line]) -> None:
+    """Both syncers end, the older one as it has to."""
+    fence_the_older(entries)
+    ended = find(entries, "process_ended", name="syncer")
+    entries.insert(entries.index(ended) + 1, {**ended, "name": "spare"})
+
+
+def adopt_from_a_fenced_syncer(entries: list[Line]) -> None:
+    """Learners adopt what the older syncer made durable after the newer one had started."""
+    at = entries.index(find(entries, "merged", -4))
+    durable = [entry for entry in entries[:at] if entry["kind"] == "journalled"][-1]
+    started = {**find(entries, "started", actor="syncer"), "at_s": entries[at]["at_s"], "epoch": 9}
+    told = {"actor": "spare", "resumed": True, "sequence": durable["sequence"]}
+    entries.insert(at, {**started, **told})
 
 
 DOCTORED: list[tuple[Doctor, Rule]] = [
@@ -376,6 +481,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (fork_a_version, order.versions_have_one_value),
     (send_before_journal, order.journal_comes_first),
     (forget_what_was_durable, order.journal_comes_first),
+    (adopt_from_a_fenced_syncer, order.journal_comes_first),
     (apply_from_old_epoch, order.what_ended_is_fenced),
     (apply_from_ended, order.what_ended_is_fenced),
     (apply_from_ancient_base, order.what_ended_is_fenced),
@@ -401,10 +507,16 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (step_without_a_word, moments.steps_follow_moments),
     (take_what_was_not_given, moments.moments_are_given),
     (wait_for_ever, moments.nobody_waits_for_moments),
+    (wait_after_a_freeze, moments.nobody_waits_for_moments),
     (stop_adopting, order.learners_keep_up),
     (hoard, bounds.contributions_fit),
     (fall_behind, bounds.mailboxes_are_short),
     (fail, bounds.run_ends),
+    (lose_a_sound_disk, bounds.run_ends),
+    (lose_a_mended_disk, bounds.run_ends),
+    (fence_the_only_syncer, bounds.run_ends),
+    (fence_the_newer_syncer, bounds.run_ends),
+    (fence_both_syncers, bounds.run_ends),
     (never_finish, bounds.run_ends),
     (outlive_the_run, bounds.run_ends),
     (export_something_else, bounds.run_ends),
@@ -417,6 +529,20 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
 def test_doctored_history_is_refused(doctor: Doctor, rule: Rule) -> None:
     """A tape on which one promise is broken is refused by the rule of that promise."""
     assert list(rule(*doctored(doctor)))
+
+
+def test_who_is_frozen_while_it_waits_may_wait_longer() -> None:
+    """The time of the freeze is excused as far as it lies in the wait."""
+    assert not list(moments.nobody_waits_for_moments(*doctored(freeze_while_waiting)))
+
+
+@pytest.mark.parametrize(
+    "doctor", [lose_a_bad_disk, lose_a_disk_and_freeze, fence_the_older, fence_for_who_begins]
+)
+def test_the_end_that_a_fault_explains_is_no_failure(doctor: Doctor) -> None:
+    """Who has no disk may end, and of two syncers the older one must."""
+    found = list(bounds.run_ends(*doctored(doctor)))
+    assert not [sentence for sentence in found if "failed" in sentence]
 
 
 def test_every_rule_refuses_something() -> None:

@@ -22,13 +22,17 @@ from islands.tape.entry import Record
 
 FINGERPRINT = "same everywhere"
 
+TIMING = Timing()
+
 T = TypeVar("T")
 
 
 class Desk:
     """A supervisor with a clock that the test moves, ticking as it goes."""
 
-    def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, epoch: int = 1, launched: tuple[str, ...] = (), timing: Timing = TIMING
+    ) -> None:
         self.now_s = 0.0
         self.actions: list[Action] = []
         self.evictions = 0
@@ -37,7 +41,7 @@ class Desk:
         """Whether those who join hold the run's key."""
         self.returns = True
         """Whether those who name an earlier incarnation hold its credential."""
-        settings = RunSettings(run="r", timing=Timing())
+        settings = RunSettings(run="r", timing=timing)
         self.state = SupervisorState(
             settings,
             FINGERPRINT,

@@ -163,19 +163,31 @@ def test_a_change_of_phase_starts_the_limit_anew() -> None:
 
 
 def test_our_own_pause_moves_every_deadline() -> None:
-    """Who slept ten seconds has heard nobody, and may hold that against nobody."""
+    """Who slept ten seconds has heard nobody in them, but for the time until its tick was due."""
     learner = member()
-    learner.shift(10.0, TIMING, 10.0)
+    learner.shift(10.0, TIMING)
     assert judge(learner, TIMING, 10.0) is Status.LIVE
-    assert judge(learner, TIMING, 13.0) is Status.SUSPECT
+    assert judge(learner, TIMING, 12.7) is Status.LIVE
+    assert judge(learner, TIMING, 12.75) is Status.SUSPECT
 
 
 @pytest.mark.parametrize(
-    ("gap_s", "evicted_s"), [(1.0, 5.0), (2.9, 5.0), (3.0, 10.0), (60.0, 10.0)]
+    ("gap_s", "evicted_s"), [(1.0, 4.75), (2.9, 4.75), (3.0, 9.75), (60.0, 9.75)]
 )
 def test_after_our_own_pause_there_is_time_to_dial_again(gap_s: float, evicted_s: float) -> None:
     """Members close their links meanwhile, and wait ever longer before they try the next one."""
     learner = member()
-    learner.shift(gap_s, TIMING, gap_s)
+    learner.shift(gap_s, TIMING)
     assert judge(learner, TIMING, gap_s + evicted_s - 0.1) is Status.SUSPECT
     assert judge(learner, TIMING, gap_s + evicted_s) is Status.EVICTED
+
+
+def test_the_time_to_dial_again_is_given_once_in_a_silence() -> None:
+    """Later pauses move the deadline and do not set it anew; a heartbeat ends the silence."""
+    learner = member()
+    for gap_s in (60.0, 3.0, 60.0):
+        learner.shift(gap_s, TIMING)
+    assert judge(learner, TIMING, 123.0 + 9.2) is Status.SUSPECT
+    assert judge(learner, TIMING, 123.0 + 9.25) is Status.EVICTED
+    learner.heard(Phase.STEPPING, 0, 140.0)
+    assert judge(learner, TIMING, 145.0) is Status.EVICTED

@@ -21,6 +21,7 @@ from islands.messages.membership import (
     SyncerAddress,
 )
 from islands.messages.protocol import PROTOCOL
+from islands.settings.run import Timing
 from islands.supervisor.actions import (
     FinishRun,
     GiveUp,
@@ -190,6 +191,37 @@ def test_its_own_pause_evicts_nobody() -> None:
     assert sent(desk.hear(beat(a)), HeartbeatAck)
     desk.wait(5)
     assert desk.status() is Status.EVICTED, "who stays silent afterwards goes all the same"
+
+
+@pytest.mark.parametrize("patience", [0.01, 0.2, 1.0, 10.0])
+@pytest.mark.parametrize(
+    ("awake_s", "stalled_s", "evicted_s"),
+    [
+        (4.5, 3.5, 18.0),
+        (4.5, 2.9, 9.0),
+        (1.0, 4.0, 41.0),
+        (0.0, 1.0, 21.0),
+        (0.0, 2.9, 61.0),
+        (0.0, 60.0, 2500.0),
+    ],
+)
+def test_its_pauses_keep_no_dead_member(
+    patience: float, awake_s: float, stalled_s: float, evicted_s: float
+) -> None:
+    """However long it is suspended, and however often: for patience 1, these are the times."""
+    timing = Timing(patience=patience)
+    desk = Desk(timing=timing)
+    a, b = desk.admit("a", 1), desk.admit("b", 2)
+    while desk.now_s < evicted_s * patience and desk.status("a") is not Status.EVICTED:
+        desk.now_s += stalled_s * patience
+        desk.handle(Ticked())
+        desk.hear(beat(b, "b"), 2)
+        for _ in range(round(4 * awake_s)):
+            desk.now_s += patience / 4
+            desk.handle(Ticked())
+            desk.hear(beat(b, "b"), 2)
+    assert (desk.status("a"), desk.status("b")) == (Status.EVICTED, Status.LIVE)
+    assert sent(desk.hear(beat(a)), Evicted)
 
 
 def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:

@@ -384,16 +384,23 @@ BOOKS = (
     Mutation(
         "the supervisor's own pause is the members' fault",
         "islands/supervisor/eviction.py",
-        "        self.heard_s += gap_s\n",
+        "        self.heard_s += late_s\n",
         "",
         (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
     ),
     Mutation(
         "after its own long pause nobody has time to dial again",
         "islands/supervisor/eviction.py",
-        " and now_s >= member.back_by_s:",
-        ":",
+        "evict_s + redial_s):",
+        "evict_s):",
         (SUPERVISOR_LIVENESS,),
+    ),
+    Mutation(
+        "a supervisor whose ticks are all late evicts nobody",
+        "islands/supervisor/eviction.py",
+        "        late_s = gap_s - tick_s(timing)\n",
+        "        late_s = gap_s\n",
+        (SUPERVISOR_STATE,),
     ),
     Mutation(
         "a name that is taken is given again",
