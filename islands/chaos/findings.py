@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from islands.chaos.schedule import Struck
 from islands.chaos.watched import Stepped
+from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import SUPERVISOR, SYNCER
 from islands.numerics.histogram import PER_DECADE
@@ -69,6 +70,7 @@ class Finding:
         wrong: who was evicted without a reason.
         spared: who was not evicted though silent for too long.
         kept_out: contributions of ended incarnations that were refused.
+        unmeasured: learners that nothing struck, and that told too little to be measured.
     """
 
     struck: Struck
@@ -81,6 +83,7 @@ class Finding:
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     kept_out: int = 0
+    unmeasured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,25 @@ def control_of(rows: Sequence[Stepped], names: Iterable[str], span: tuple[float,
     return Control(*span, max(gaps_s, default=0.0), rates)
 
 
+def demand_rates(control: Control, names: Iterable[str]) -> None:
+    """Refuse a control with which nothing can be compared.
+
+    Raises:
+        UserError: it shows no step of some learner; it must be longer.
+    """
+    lacking = [name for name in names if not control.rates.get(name)]
+    if lacking:
+        raise UserError(
+            f"the control of {control.to_s - control.from_s:.1f} s shows no steps of "
+            f"{', '.join(lacking)}, so nothing can be compared with it; set control_s to several "
+            "heartbeats and several steps, or gap_most_s and step_rate_least to null"
+        )
+
+
 def finding_of(
     struck: Struck,
     all_struck: Sequence[Struck],
+    learners: Sequence[str],
     rows: Sequence[Stepped],
     lines: Sequence[Line],
     control: Control,
@@ -124,6 +143,7 @@ def finding_of(
     Args:
         struck: the strike.
         all_struck: all of them: the others are those whom none struck at the time.
+        learners: names of all.
         rows: what the learners told of their steps, in order.
         lines: all tapes, in order.
         control: with what is compared.
@@ -133,9 +153,9 @@ def finding_of(
         return Finding(struck)
     meanwhile = [o for o in all_struck if o.began_s < struck.until_s and struck.began_s < o.until_s]
     struck_names = [name for other in meanwhile for name in other.strike.victims]
-    others = [name for name in control.rates if name not in struck_names]
+    others = [name for name in learners if name not in struck_names]
     span = (struck.began_s, struck.until_s)
-    gaps_s = [gap for name in others if (gap := gap_of(rows, name, span)) is not None]
+    gaps_s = {name: gap for name in others if (gap := gap_of(rows, name, span)) is not None}
     shares = _shares(rows, others, span, control)
     own = struck.strike.victims if struck.strike.kind.of_links else ()
     own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
@@ -144,27 +164,28 @@ def finding_of(
     wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
     return Finding(
         struck,
-        gap_s=max(gaps_s, default=None),
-        rate_share=min(shares, default=None),
+        gap_s=max(gaps_s.values(), default=None),
+        rate_share=min(shares.values(), default=None),
         noticed_s=_noticed_s(struck, within),
         evicted_s=_evicted_s(struck, evicted),
-        back_s=_back_s(struck, lines, tuple(control.rates)),
-        own_rate_share=min(own_shares, default=None),
+        back_s=_back_s(struck, lines, tuple(learners)),
+        own_rate_share=min(own_shares.values(), default=None),
         wrong=wrong,
         spared=spared,
         kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
+        unmeasured=tuple(name for name in others if name not in gaps_s or name not in shares),
     )
 
 
 def _shares(
     rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float], control: Control
-) -> list[float]:
+) -> dict[str, float]:
     """Return the step rates of some learners over their own in the control."""
-    return [
-        rate / control.rates[name]
+    return {
+        name: rate / control.rates[name]
         for name in names
         if (rate := rate_of(rows, name, span)) is not None and control.rates.get(name, 0.0) > 0
-    ]
+    }
 
 
 # --- steps ------------------------------------------------------------------------------------

@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from islands.chaos.findings import Control, Finding, control_of, finding_of, gap_of, rate_of
+from islands.chaos.findings import (
+    Control,
+    Finding,
+    control_of,
+    demand_rates,
+    finding_of,
+    gap_of,
+    rate_of,
+)
 from islands.chaos.schedule import Struck, strikes_of
 from islands.chaos.verdict import verdict_of
 from islands.chaos.watched import Stepped
+from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import Role, Status
 from islands.settings.chaos import ChaosOptions
@@ -50,7 +59,7 @@ def supervisor(at_s: float, entry: Entry) -> Line:
 
 def find(blow: Struck, *lines: Line, rows: tuple[Stepped, ...] = ()) -> Finding:
     """What one strike came to."""
-    return finding_of(blow, [blow], rows, lines, CONTROL, TIMING)
+    return finding_of(blow, [blow], NAMES, rows, lines, CONTROL, TIMING)
 
 
 def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
@@ -82,6 +91,35 @@ def test_the_others_are_those_whom_nothing_struck() -> None:
     assert found.gap_s == 0.0
 
 
+def test_a_control_without_steps_of_a_learner_is_refused() -> None:
+    """The sentence names who and what to set."""
+    demand_rates(CONTROL, NAMES)
+    for rates in ({}, {**CONTROL.rates, "learner-1": 0.0}):
+        with pytest.raises(
+            UserError, match=r"shows no steps of .*learner-1.*control_s"
+        ):
+            demand_rates(replace(CONTROL, rates=rates), NAMES)
+
+
+def test_others_that_told_too_little_are_not_passed_over() -> None:
+    """A promise about them is broken, unless neither gaps nor rates are judged."""
+    rows = tuple(row(at_s, "learner-0", int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0))
+    found = find(struck(fault="kill"), merged(12.0, *NAMES), rows=rows)
+    assert found.unmeasured == ("learner-1",)
+    told = broken(replace(GOOD, unmeasured=found.unmeasured))
+    assert told == ("learner-1: gaps and step rate were not measured",)
+    assert broken(replace(GOOD, unmeasured=("a",)), gap_most_s=None, step_rate_least=None) == ()
+
+
+def test_where_no_fault_took_place_no_promise_was_kept() -> None:
+    """And where some were left out, the sentence says so."""
+    nothing = verdict_of(ChaosOptions(), [], CONTROL, [], ["left out"])
+    assert not nothing.kept
+    assert nothing.sentence == "nothing was judged, since no fault could be injected"
+    some = verdict_of(ChaosOptions(), [GOOD], CONTROL, [], ["left out"])
+    assert some.sentence == "every promise was kept under 1 faults; others were left out"
+
+
 def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
     """A merge that still has what it sent before its end does not count."""
     found = find(
@@ -101,13 +139,15 @@ def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
 
 def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
     """Its next start comes first."""
-    found = find(
-        struck(fault="kill", who="syncer"),
+    blow = struck(fault="kill", who="syncer")
+    lines = (
         Line(12.0, "syncer", Started(2, resumed=True, sequence=5)),
         merged(12.5, "learner-0", "learner-1"),
         merged(13.0, "learner-2"),
     )
-    assert found.back_s == pytest.approx(3.0)
+    for control in (CONTROL, replace(CONTROL, rates={})):
+        found = finding_of(blow, [blow], NAMES, (), lines, control, TIMING)
+        assert found.back_s == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(
