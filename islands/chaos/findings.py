@@ -194,11 +194,14 @@ def _shares(
 def gap_of(rows: Sequence[Stepped], name: str, span: tuple[float, float]) -> float | None:
     """Return the longest gap between two steps of one process, as it told; None if it told none.
 
-    Gaps are counted in bins, so that it is at most 2.4 % too long.
+    Gaps are counted in bins when a step ends them, so that it is at most 2.4 % too long. Between
+    reports without a step there is a gap that nothing ended: it is as long as they are apart.
     """
     ends = _ends(rows, name, span)
     if ends is None:
         return None
+    if ends[1].steps == ends[0].steps:
+        return ends[1].at_s - ends[0].at_s
     before, after = dict(ends[0].bins), dict(ends[1].bins)
     grown = [index for index, count in after.items() if count > before.get(index, 0)]
     upper_s = float(10 ** ((max(grown) + 1) / PER_DECADE)) if grown else 0.0

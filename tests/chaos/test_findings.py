@@ -84,20 +84,35 @@ def replace_process(told: Stepped) -> Stepped:
 
 def test_the_others_are_those_whom_nothing_struck() -> None:
     """The victim's own gap is no measure of what its fault cost the others."""
-    rows = [row(at_s, n, int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0) for n in NAMES[:2]]
+    rows = [
+        row(at_s, n, int(50 * at_s), {-300: int(at_s)}, 0.002)
+        for at_s in (9.0, 15.0)
+        for n in NAMES[:2]
+    ]
     rows.append(row(15.0, "learner-2", 0, {0: 1}, 5.0))
     found = find(struck(fault="kill"), rows=tuple(rows))
     assert found.rate_share == pytest.approx(1.0)
-    assert found.gap_s == 0.0
+    assert found.gap_s == pytest.approx(10**-2.99)
+
+
+def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
+    """One of the others that never steps again has the longest of all gaps."""
+    steps = {"learner-0": (450, 750), "learner-1": (450, 450)}
+    rows = [row(9.0, name, before, {-300: 9}, 0.002) for name, (before, _) in steps.items()]
+    rows += [
+        row(15.0, name, after, {-300: 9 + (after > 450)}, 0.002)
+        for name, (_, after) in steps.items()
+    ]
+    found = find(struck(fault="kill"), rows=tuple(rows))
+    assert found.gap_s == 6.0
+    assert found.unmeasured == ()
 
 
 def test_a_control_without_steps_of_a_learner_is_refused() -> None:
     """The sentence names who and what to set."""
     demand_rates(CONTROL, NAMES)
     for rates in ({}, {**CONTROL.rates, "learner-1": 0.0}):
-        with pytest.raises(
-            UserError, match=r"shows no steps of .*learner-1.*control_s"
-        ):
+        with pytest.raises(UserError, match=r"shows no steps of .*learner-1.*control_s"):
             demand_rates(replace(CONTROL, rates=rates), NAMES)
 
 
