@@ -83,7 +83,8 @@ def history_of(
 ) -> list[bytes]:
     """Encode a tape of what was recorded and what was injected, as `islands.history` judges it.
 
-    A process that a fault ended was killed, and did not fail. Of one that a second hub took over
+    A process that a fault ended was killed, and did not fail: that holds for its first end after
+    the fault, and for none of those that it restarted as. Of one that a second hub took over
     nobody knows the exit code: if it ended once the run was over, it ended as it should.
 
     Args:
@@ -98,6 +99,7 @@ def history_of(
         for name in blow.strike.victims
         if blow.strike.kind.ends_process and not blow.missed
     ]
+    open_ends = sorted(ends, key=lambda end: end[1])
     over_s = inf
     written: list[tuple[float, str, Entry]] = []
     for line in lines:
@@ -107,8 +109,11 @@ def history_of(
         elif isinstance(entry, ProcessEnded) and line.at_s > over_s:
             unknown = (entry.error or "").startswith(CODE_UNKNOWN)
             entry = replace(entry, error="") if unknown else entry
-        if not _was_ended(line, ends):
+        blow_of_it = _blow_of(line, open_ends)
+        if blow_of_it is None:
             written.append((line.at_s, line.actor, entry))
+        else:
+            open_ends.remove(blow_of_it)
     for blow in blows:
         fault = Fault(str(blow.strike.kind), list(blow.strike.victims))
         written.append((blow.began_s, CHAOS, fault))
@@ -119,12 +124,15 @@ def history_of(
     return [HEAD, *(encode_entry(*each) for each in written)]
 
 
-def _was_ended(line: Line, ends: list[tuple[str, float, float]]) -> bool:
-    """Whether an entry says that a process ended which a fault ended."""
+def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
+    """Return the end by a fault that an entry tells of; None if it tells of no such one."""
     entry = line.entry
     if not isinstance(entry, ProcessEnded):
-        return False
-    return any(entry.name == name and at_s <= line.at_s <= to_s for name, at_s, to_s in ends)
+        return None
+    for name, at_s, to_s in ends:
+        if entry.name == name and at_s <= line.at_s <= to_s:
+            return name, at_s, to_s
+    return None
 
 
 def final_of(

@@ -80,6 +80,14 @@ def test_a_process_that_a_fault_ended_was_killed() -> None:
     assert told.entry in entries_of(told, fault="freeze")
 
 
+def test_a_victim_that_fails_once_it_is_restarted_has_failed() -> None:
+    """One end belongs to a fault: the others within its time are told as they were."""
+    told = Line(10.1, "hub", ProcessEnded("learner-1", error="killed by SIGKILL"))
+    again = Line(12.0, "hub", ProcessEnded("learner-1", error="exit code 1: InvariantError"))
+    found = entries_of(told, again, fault="kill")
+    assert [entry for entry in found if isinstance(entry, ProcessEnded)] == [again.entry]
+
+
 def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
     """Once the run is over that is no failure; before, it is."""
     unknown = ProcessEnded("learner-0", error="exit code unknown: it ends")
