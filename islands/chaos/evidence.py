@@ -18,6 +18,7 @@ from islands.chaos.schedule import Struck
 from islands.files.rotation import older
 from islands.history import RULES, History, Limits, Violation
 from islands.history.accounts import contributions_are_their_steps, shards_are_read_on
+from islands.history.moments import FREEZE, THAW
 from islands.hosting.process_output import CODE_UNKNOWN
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.leaves import Layout
@@ -115,13 +116,26 @@ def history_of(
         else:
             open_ends.remove(blow_of_it)
     for blow in blows:
-        fault = Fault(str(blow.strike.kind), list(blow.strike.victims))
-        written.append((blow.began_s, CHAOS, fault))
+        if not blow.missed:
+            written += _told(blow)
     for name, at_s, _ in ends:
         written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
     written.append((healed[0], CHAOS, healed[1]))
     written.sort(key=lambda item: item[0])
     return [HEAD, *(encode_entry(*each) for each in written)]
+
+
+def _told(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
+    """Yield what the history says of a fault; a silent victim stood still, however that was done.
+
+    The rules must know for how long it did, since nothing that it waits for can come meanwhile.
+    """
+    kind, names = blow.strike.kind, list(blow.strike.victims)
+    if not kind.silences:
+        yield blow.began_s, CHAOS, Fault(str(kind), names)
+        return
+    yield blow.began_s, CHAOS, Fault(FREEZE, names)
+    yield blow.ended_s, CHAOS, Fault(THAW, names)
 
 
 def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
@@ -165,7 +179,11 @@ def final_of(
 
 
 def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
-    """Return the limits that a run of real processes must keep."""
+    """Return the limits that a run of real processes must keep.
+
+    Their clocks are real: a host may be as busy as leaves everybody a member, and a timer late by
+    as much.
+    """
     settings: RunSettings = spec.settings
     sizes = tuple(fragment.size for fragment in plan.layout.fragments)
     return Limits(
@@ -177,7 +195,7 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
         batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=MAILBOX_MOST,
-        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
+        moments_wait_s=settings.timing.scaled(settings.timing.resend_s + settings.timing.evict_s),
         to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
     )
 
