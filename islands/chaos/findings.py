@@ -27,7 +27,7 @@ from islands.history import Violation
 from islands.identities import SUPERVISOR, SYNCER
 from islands.numerics.histogram import PER_DECADE
 from islands.settings.chaos import FaultKind
-from islands.settings.run import Timing
+from islands.settings.run import REDIAL_LONGEST_S, Timing
 from islands.tape.entry import Line
 from islands.tape.member_entries import Admitted, Evicted, Left, ProcessEnded, StatusChanged
 from islands.tape.process_entries import Refused, Started
@@ -70,6 +70,7 @@ class Finding:
         wrong: who was evicted without a reason.
         spared: who was not evicted though silent for too long.
         kept_out: contributions of ended incarnations that were refused.
+        hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
         unmeasured: learners that nothing struck, and that told too little to be measured.
     """
 
@@ -83,6 +84,7 @@ class Finding:
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     kept_out: int = 0
+    hub_away_s: float = 0.0
     unmeasured: tuple[str, ...] = ()
 
 
@@ -173,6 +175,7 @@ def finding_of(
         wrong=wrong,
         spared=spared,
         kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
+        hub_away_s=_hub_away_s(struck, meanwhile, timing),
         unmeasured=tuple(name for name in others if name not in gaps_s or name not in shares),
     )
 
@@ -244,11 +247,30 @@ def _misjudged(
             may.update(other.strike.victims)
     fault = struck.strike.fault
     longest_s = fault.evicted_after_s(evict_s) + 2 * timing.scaled(timing.heartbeat_s)
+    longest_s += _hub_away_s(struck, meanwhile, timing)
     if fault.silences and struck.ended_s - struck.began_s > longest_s:
         must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
     names = {line.entry.name: None for line in evicted if isinstance(line.entry, Evicted)}
     spared = tuple(name for name in sorted(must) if name not in names)
     return tuple(name for name in names if name not in may), spared
+
+
+def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> float:
+    """Return for how long the supervisor could evict nobody on account of what else happened.
+
+    While it is away it hears nobody; and whoever was a member before has, once it is back, the time
+    for an eviction to be heard again.
+    """
+    away_s = 0.0
+    for other in meanwhile:
+        if other is struck or SUPERVISOR not in other.strike.victims or other.missed:
+            continue
+        back_s = other.until_s if other.strike.kind.ends_process else other.ended_s
+        overlap_s = min(back_s, struck.until_s) - max(other.began_s, struck.began_s)
+        if overlap_s > 0:
+            longest_s = REDIAL_LONGEST_S + timing.evict_s
+            away_s += overlap_s + timing.scaled(longest_s)
+    return away_s
 
 
 def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:

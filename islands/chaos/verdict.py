@@ -47,8 +47,8 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict as one sentence."""
         if self.kept:
-            told = f"every promise was kept under {len(self.judged)} faults"
-            return f"{told}; others were left out" if self.untold else told
+            left_out = "; others were left out" if self.untold else ""
+            return f"every promise was kept under {len(self.judged)} faults{left_out}"
         if not self.judged and not self.violations:
             return "nothing was judged, since no fault could be injected"
         broken = sum(bool(each.broken) for each in self.judged)
@@ -89,6 +89,7 @@ def _broken(
         yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
     fault = struck.strike.fault
     latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + LATE_EVICTION_S
+    latest_s += found.hub_away_s
     silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and found.evicted_s is not None and found.evicted_s > latest_s:
         yield f"the eviction came after {found.evicted_s:.2f} s; it must within {latest_s:.2f} s"

@@ -196,6 +196,26 @@ def test_who_is_silent_for_long_is_evicted_and_nobody_else(
     assert (found.wrong, found.spared) == (wrong, spared)
 
 
+def test_while_the_supervisor_is_away_nobody_is_evicted_late() -> None:
+    """A learner that is silent for longer than the hub is has as much more time."""
+    faults: dict[str, object] = {
+        "learner": {"fault": "freeze", "who": "learner-2", "at_s": [0], "for_s": 20},
+        "hub": {"fault": "freeze", "who": "supervisor", "at_s": [1], "for_s": 10},
+    }
+    learner, hub = strikes_of(ChaosOptions(faults=faults))
+    blows = [Struck(learner, 10.0, 30.0, 36.0), Struck(hub, 11.0, 21.0, 36.0)]
+    lines = [supervisor(21.5, Evicted("learner-2", "1.3", "silent"))]
+    found = finding_of(blows[0], blows, NAMES, (), lines, CONTROL, TIMING)
+    assert found.hub_away_s == pytest.approx(12.0)
+    told = verdict_of(ChaosOptions(), [replace(found, back_s=1.0)], None, [])
+    assert told.judged[0].broken == ()
+    alone = finding_of(blows[0], blows[:1], NAMES, (), lines, CONTROL, TIMING)
+    late = verdict_of(ChaosOptions(), [replace(alone, back_s=1.0)], None, [])
+    assert "the eviction came after 11.50 s" in late.judged[0].broken[0]
+    short = replace(blows[0], ended_s=14.0)
+    assert finding_of(short, [short, blows[1]], NAMES, (), (), CONTROL, TIMING).spared == ()
+
+
 def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:
     """Those in the strike's own time."""
     late = KeptOut("learner-2/1.3@1:7", "ended")
