@@ -18,6 +18,7 @@ from islands.chaos.schedule import Struck
 from islands.files.rotation import older
 from islands.history import RULES, History, Limits, Violation
 from islands.history.accounts import contributions_are_their_steps, shards_are_read_on
+from islands.history.moments import FREEZE, THAW
 from islands.hosting.process_output import CODE_UNKNOWN
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.leaves import Layout
@@ -83,7 +84,8 @@ def history_of(
 ) -> list[bytes]:
     """Encode a tape of what was recorded and what was injected, as `islands.history` judges it.
 
-    A process that a fault ended was killed, and did not fail. Of one that a second hub took over
+    A process that a fault ended was killed, and did not fail: that holds for its first end after
+    the fault, and for none of those that it restarted as. Of one that a second hub took over
     nobody knows the exit code: if it ended once the run was over, it ended as it should.
 
     Args:
@@ -98,6 +100,7 @@ def history_of(
         for name in blow.strike.victims
         if blow.strike.kind.ends_process and not blow.missed
     ]
+    open_ends = sorted(ends, key=lambda end: end[1])
     over_s = inf
     written: list[tuple[float, str, Entry]] = []
     for line in lines:
@@ -107,11 +110,14 @@ def history_of(
         elif isinstance(entry, ProcessEnded) and line.at_s > over_s:
             unknown = (entry.error or "").startswith(CODE_UNKNOWN)
             entry = replace(entry, error="") if unknown else entry
-        if not _was_ended(line, ends):
+        blow_of_it = _blow_of(line, open_ends)
+        if blow_of_it is None:
             written.append((line.at_s, line.actor, entry))
+        else:
+            open_ends.remove(blow_of_it)
     for blow in blows:
-        fault = Fault(str(blow.strike.kind), list(blow.strike.victims))
-        written.append((blow.began_s, CHAOS, fault))
+        if not blow.missed:
+            written += _told(blow)
     for name, at_s, _ in ends:
         written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
     written.append((healed[0], CHAOS, healed[1]))
@@ -119,12 +125,28 @@ def history_of(
     return [HEAD, *(encode_entry(*each) for each in written)]
 
 
-def _was_ended(line: Line, ends: list[tuple[str, float, float]]) -> bool:
-    """Whether an entry says that a process ended which a fault ended."""
+def _told(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
+    """Yield what the history says of a fault; a silent victim stood still, however that was done.
+
+    The rules must know for how long it did, since nothing that it waits for can come meanwhile.
+    """
+    kind, names = blow.strike.kind, list(blow.strike.victims)
+    if not kind.silences:
+        yield blow.began_s, CHAOS, Fault(str(kind), names)
+        return
+    yield blow.began_s, CHAOS, Fault(FREEZE, names)
+    yield blow.ended_s, CHAOS, Fault(THAW, names)
+
+
+def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
+    """Return the end by a fault that an entry tells of; None if it tells of no such one."""
     entry = line.entry
     if not isinstance(entry, ProcessEnded):
-        return False
-    return any(entry.name == name and at_s <= line.at_s <= to_s for name, at_s, to_s in ends)
+        return None
+    for name, at_s, to_s in ends:
+        if entry.name == name and at_s <= line.at_s <= to_s:
+            return name, at_s, to_s
+    return None
 
 
 def final_of(
@@ -157,7 +179,11 @@ def final_of(
 
 
 def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
-    """Return the limits that a run of real processes must keep."""
+    """Return the limits that a run of real processes must keep.
+
+    Their clocks are real: a host may be as busy as leaves everybody a member, and a timer late by
+    as much.
+    """
     settings: RunSettings = spec.settings
     sizes = tuple(fragment.size for fragment in plan.layout.fragments)
     return Limits(
@@ -169,7 +195,7 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
         batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=MAILBOX_MOST,
-        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
+        moments_wait_s=settings.timing.scaled(settings.timing.resend_s + settings.timing.evict_s),
         to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
     )
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 
 from islands.chaos.schedule import Struck
 from islands.chaos.watched import Stepped
+from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import SUPERVISOR, SYNCER
 from islands.numerics.histogram import PER_DECADE
 from islands.settings.chaos import FaultKind
-from islands.settings.run import Timing
+from islands.settings.run import REDIAL_LONGEST_S, Timing
 from islands.tape.entry import Line
 from islands.tape.member_entries import Admitted, Evicted, Left, ProcessEnded, StatusChanged
 from islands.tape.process_entries import Refused, Started
@@ -69,6 +70,8 @@ class Finding:
         wrong: who was evicted without a reason.
         spared: who was not evicted though silent for too long.
         kept_out: contributions of ended incarnations that were refused.
+        hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
+        unmeasured: learners that nothing struck, and that told too little to be measured.
     """
 
     struck: Struck
@@ -81,6 +84,8 @@ class Finding:
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     kept_out: int = 0
+    hub_away_s: float = 0.0
+    unmeasured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +116,25 @@ def control_of(rows: Sequence[Stepped], names: Iterable[str], span: tuple[float,
     return Control(*span, max(gaps_s, default=0.0), rates)
 
 
+def demand_rates(control: Control, names: Iterable[str]) -> None:
+    """Refuse a control with which nothing can be compared.
+
+    Raises:
+        UserError: it shows no step of some learner; it must be longer.
+    """
+    lacking = [name for name in names if not control.rates.get(name)]
+    if lacking:
+        raise UserError(
+            f"the control of {control.to_s - control.from_s:.1f} s shows no steps of "
+            f"{', '.join(lacking)}, so nothing can be compared with it; set control_s to several "
+            "heartbeats and several steps, or gap_most_s and step_rate_least to null"
+        )
+
+
 def finding_of(
     struck: Struck,
     all_struck: Sequence[Struck],
+    learners: Sequence[str],
     rows: Sequence[Stepped],
     lines: Sequence[Line],
     control: Control,
@@ -124,6 +145,7 @@ def finding_of(
     Args:
         struck: the strike.
         all_struck: all of them: the others are those whom none struck at the time.
+        learners: names of all.
         rows: what the learners told of their steps, in order.
         lines: all tapes, in order.
         control: with what is compared.
@@ -133,9 +155,9 @@ def finding_of(
         return Finding(struck)
     meanwhile = [o for o in all_struck if o.began_s < struck.until_s and struck.began_s < o.until_s]
     struck_names = [name for other in meanwhile for name in other.strike.victims]
-    others = [name for name in control.rates if name not in struck_names]
+    others = [name for name in learners if name not in struck_names]
     span = (struck.began_s, struck.until_s)
-    gaps_s = [gap for name in others if (gap := gap_of(rows, name, span)) is not None]
+    gaps_s = {name: gap for name in others if (gap := gap_of(rows, name, span)) is not None}
     shares = _shares(rows, others, span, control)
     own = struck.strike.victims if struck.strike.kind.of_links else ()
     own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
@@ -144,27 +166,29 @@ def finding_of(
     wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
     return Finding(
         struck,
-        gap_s=max(gaps_s, default=None),
-        rate_share=min(shares, default=None),
+        gap_s=max(gaps_s.values(), default=None),
+        rate_share=min(shares.values(), default=None),
         noticed_s=_noticed_s(struck, within),
         evicted_s=_evicted_s(struck, evicted),
-        back_s=_back_s(struck, lines, tuple(control.rates)),
-        own_rate_share=min(own_shares, default=None),
+        back_s=_back_s(struck, lines, tuple(learners)),
+        own_rate_share=min(own_shares.values(), default=None),
         wrong=wrong,
         spared=spared,
         kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
+        hub_away_s=_hub_away_s(struck, meanwhile, timing),
+        unmeasured=tuple(name for name in others if name not in gaps_s or name not in shares),
     )
 
 
 def _shares(
     rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float], control: Control
-) -> list[float]:
+) -> dict[str, float]:
     """Return the step rates of some learners over their own in the control."""
-    return [
-        rate / control.rates[name]
+    return {
+        name: rate / control.rates[name]
         for name in names
         if (rate := rate_of(rows, name, span)) is not None and control.rates.get(name, 0.0) > 0
-    ]
+    }
 
 
 # --- steps ------------------------------------------------------------------------------------
@@ -173,11 +197,14 @@ def _shares(
 def gap_of(rows: Sequence[Stepped], name: str, span: tuple[float, float]) -> float | None:
     """Return the longest gap between two steps of one process, as it told; None if it told none.
 
-    Gaps are counted in bins, so that it is at most 2.4 % too long.
+    Gaps are counted in bins when a step ends them, so that it is at most 2.4 % too long. Between
+    reports without a step there is a gap that nothing ended: it is as long as they are apart.
     """
     ends = _ends(rows, name, span)
     if ends is None:
         return None
+    if ends[1].steps == ends[0].steps:
+        return ends[1].at_s - ends[0].at_s
     before, after = dict(ends[0].bins), dict(ends[1].bins)
     grown = [index for index, count in after.items() if count > before.get(index, 0)]
     upper_s = float(10 ** ((max(grown) + 1) / PER_DECADE)) if grown else 0.0
@@ -220,11 +247,30 @@ def _misjudged(
             may.update(other.strike.victims)
     fault = struck.strike.fault
     longest_s = fault.evicted_after_s(evict_s) + 2 * timing.scaled(timing.heartbeat_s)
+    longest_s += _hub_away_s(struck, meanwhile, timing)
     if fault.silences and struck.ended_s - struck.began_s > longest_s:
         must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
     names = {line.entry.name: None for line in evicted if isinstance(line.entry, Evicted)}
     spared = tuple(name for name in sorted(must) if name not in names)
     return tuple(name for name in names if name not in may), spared
+
+
+def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> float:
+    """Return for how long the supervisor could evict nobody on account of what else happened.
+
+    While it is away it hears nobody; and whoever was a member before has, once it is back, the time
+    for an eviction to be heard again.
+    """
+    away_s = 0.0
+    for other in meanwhile:
+        if other is struck or SUPERVISOR not in other.strike.victims or other.missed:
+            continue
+        back_s = other.until_s if other.strike.kind.ends_process else other.ended_s
+        overlap_s = min(back_s, struck.until_s) - max(other.began_s, struck.began_s)
+        if overlap_s > 0:
+            longest_s = REDIAL_LONGEST_S + timing.evict_s
+            away_s += overlap_s + timing.scaled(longest_s)
+    return away_s
 
 
 def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:

@@ -81,9 +81,14 @@ class Paths:
         """Reset all connections."""
         await self._stack.aclose()
 
-    async def break_for(self, fault: PlannedFault, victims: Iterable[str]) -> None:
-        """Let the links of some learners suffer a fault for as long as it lasts."""
+    async def break_for(self, fault: PlannedFault, victims: Iterable[str]) -> str:
+        """Let the links of some learners suffer a fault for as long as it lasts.
+
+        Returns:
+            Whose connections it never met, as a sentence; empty if it met some of everybody's.
+        """
         names = tuple(victims)
+        met = self._connected(fault)
         try:
             if fault.fault is FaultKind.FLAP:
                 await self._flap(fault, names)
@@ -92,10 +97,18 @@ class Paths:
             else:
                 self._inject(fault, names, faults_of(fault))
                 await asyncio.sleep(fault.for_s)
+            met |= self._connected(fault)
         finally:
             for proxy in self._broken(fault):
                 for name in names:
                     proxy.heal_client(name)
+        unmet = [name for name in names if name not in met]
+        return f"no connection of {', '.join(unmet)} passed the proxy" if unmet else ""
+
+    def _connected(self, fault: PlannedFault) -> set[str]:
+        """Return who has a connection now that a fault would strike."""
+        found = (each for proxy in self._broken(fault) for each in proxy.connections)
+        return {connection.client for connection in found if not connection.ended}
 
     async def _flap(self, fault: PlannedFault, names: tuple[str, ...]) -> None:
         now_s = asyncio.get_running_loop().time

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
-from islands.chaos.findings import Played, control_of, finding_of
+from islands.chaos.findings import Played, control_of, demand_rates, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
 from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
@@ -39,7 +39,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
     """Play a scenario on real processes, and judge what they recorded.
 
     Raises:
-        UserError: the folder holds another run, or cannot be written to.
+        UserError: the folder holds another run, cannot be written to, or the control is too short.
         UnreachableError: the hub ended by itself.
         IslandsError: the learners did not come together, or the run did not end.
     """
@@ -121,6 +121,7 @@ class Rehearsal:
 
         Raises:
             TimeoutError: the run did not recover.
+            UserError: the control shows too little.
         """
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), READY_S)
@@ -130,6 +131,7 @@ class Rehearsal:
         await asyncio.sleep(self.options.control_s)
         origin_s = _now_s()
         self.span = (began_s, origin_s)
+        self._demand_rates()
         strikes = strikes_of(self.options)
         if self._means.host is None:
             strikes = [strike for strike in strikes if not strike.kind.of_hosts]
@@ -143,6 +145,13 @@ class Rehearsal:
         self.healed_s = _now_s()
         await asyncio.sleep(period_s(self.options) + CALM_S + self._told_s)
         self.fleet.watched.read()
+
+    def _demand_rates(self) -> None:
+        """Stop where gaps and rates are to be judged, and the control shows none."""
+        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
+            self.fleet.watched.read()
+            rows = [row for row in self.fleet.watched.rows if isinstance(row, Stepped)]
+            demand_rates(control_of(rows, self.options.names, self.span), self.options.names)
 
     async def _recovered(self) -> None:
         """Wait until all that was struck is over, and its victims take part in merges again."""
@@ -223,7 +232,8 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]
     control = control_of(rows, options.names, rehearsal.span)
     timing = options.file.run.timing
-    findings = [finding_of(each, struck, rows, lines, control, timing) for each in struck]
+    names = options.names
+    findings = [finding_of(each, struck, names, rows, lines, control, timing) for each in struck]
     violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from islands.errors import SettingsError
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import (
     ANYBODY,
@@ -12,6 +13,7 @@ from islands.settings.chaos import (
     REMOTE,
     ChaosOptions,
     FaultKind,
+    Peer,
     PlannedFault,
     faults_of,
 )
@@ -46,6 +48,24 @@ class Strike:
         """Whether what is measured of one may come from the other."""
         return self.at_s < other.until_s and other.at_s < self.until_s
 
+    def undoes(self, other: "Strike") -> bool:
+        """Whether it happens to the same thing as another that still lasts, or the other way.
+
+        The end of the first would end the second as well, or it would find nobody.
+        """
+        if not {*self.victims} & {*other.victims} or self.place != other.place:
+            return False
+        links = (self.fault.link, other.fault.link)
+        if self.kind.of_links and Peer.BOTH not in links and links[0] != links[1]:
+            return False
+        same = self.at_s == other.at_s
+        return same or (self.at_s < other.ends_s and other.at_s < self.ends_s)
+
+    @property
+    def place(self) -> tuple[bool, bool]:
+        """Whether it happens to links, or to a host; else to a process."""
+        return self.kind.of_links, self.kind.of_hosts
+
 
 @dataclass(frozen=True, slots=True)
 class Struck:
@@ -71,7 +91,11 @@ class Struck:
 def strikes_of(options: ChaosOptions) -> list[Strike]:
     """Return all occurrences of a scenario's faults, in order of time.
 
-    Faults that name no time come one after another, each when the one before must be over.
+    Faults that name no time come one after another, each when the one before must be over. One that
+    is drawn, by its time or its victim, is left out where it would undo another.
+
+    Raises:
+        SettingsError: two that are not drawn happen to the same process or link at once.
     """
     strikes: list[Strike] = []
     free_s = 0.0
@@ -86,7 +110,28 @@ def strikes_of(options: ChaosOptions) -> list[Strike]:
             strikes.append(strike)
             if not times_s:
                 free_s = strike.until_s
-    return sorted(strikes, key=lambda strike: strike.at_s)
+    return _apart(sorted(strikes, key=lambda strike: strike.at_s))
+
+
+def _apart(strikes: list[Strike]) -> list[Strike]:
+    """Return those that undo no other; what is drawn gives way to what is not."""
+    kept = [strike for strike in strikes if not _is_drawn(strike)]
+    for index, strike in enumerate(kept):
+        for other in kept[:index]:
+            if strike.undoes(other):
+                raise SettingsError(
+                    f"faults.{strike.name} begins while faults.{other.name} lasts, and both happen "
+                    f"to {', '.join(sorted({*strike.victims} & {*other.victims}))}; set them apart"
+                )
+    for strike in strikes:
+        if _is_drawn(strike) and not any(strike.undoes(other) for other in kept):
+            kept.append(strike)
+    return sorted(kept, key=lambda strike: strike.at_s)
+
+
+def _is_drawn(strike: Strike) -> bool:
+    fault = strike.fault
+    return fault.every_s is not None or fault.who in (LEARNER, ANYBODY)
 
 
 def end_s(strikes: list[Strike]) -> float:

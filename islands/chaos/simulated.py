@@ -100,10 +100,10 @@ def play(options: ChaosOptions) -> Played:
         for strike in strikes_of(options)
         if list(_faults(strike, 0.0))
     ]
-    nothing = Control(0.0, options.control_s, 0.0, dict.fromkeys(options.names, 0.0))
+    nothing = Control(0.0, options.control_s, 0.0, {})
     timing = options.file.run.timing
     findings: list[Finding] = [
-        finding_of(each, struck, [], lines, nothing, timing) for each in struck
+        finding_of(each, struck, options.names, [], lines, nothing, timing) for each in struck
     ]
     return Played(
         tuple(findings),

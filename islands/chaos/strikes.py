@@ -42,8 +42,7 @@ async def carry_out(means: Means, strike: Strike) -> str:
         PromiseBroken: it was carried out, and showed that a promise is not kept.
     """
     if means.paths is not None and strike.kind.of_links:
-        await means.paths.break_for(strike.fault, strike.victims)
-        return ""
+        return await means.paths.break_for(strike.fault, strike.victims)
     if means.host is not None and strike.kind.of_hosts:
         await _break_host(means.host, strike.fault)
         return ""

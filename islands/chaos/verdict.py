@@ -39,14 +39,18 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept."""
-        return not self.violations and not any(each.broken for each in self.judged)
+        """Whether every promise was kept; where no fault took place nothing was shown."""
+        broken = any(each.broken for each in self.judged)
+        return bool(self.judged) and not self.violations and not broken
 
     @property
     def sentence(self) -> str:
         """The verdict as one sentence."""
         if self.kept:
-            return f"every promise was kept under {len(self.judged)} faults"
+            left_out = "; others were left out" if self.untold else ""
+            return f"every promise was kept under {len(self.judged)} faults{left_out}"
+        if not self.judged and not self.violations:
+            return "nothing was judged, since no fault could be injected"
         broken = sum(bool(each.broken) for each in self.judged)
         told = [f"{broken} of {len(self.judged)} faults broke a promise"] if broken else []
         if self.violations:
@@ -85,6 +89,7 @@ def _broken(
         yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
     fault = struck.strike.fault
     latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + LATE_EVICTION_S
+    latest_s += found.hub_away_s
     silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and found.evicted_s is not None and found.evicted_s > latest_s:
         yield f"the eviction came after {found.evicted_s:.2f} s; it must within {latest_s:.2f} s"
@@ -111,6 +116,8 @@ def _slow(options: ChaosOptions, found: Finding, control: Control | None) -> Ite
         yield f"its victim was in a merge after {found.back_s:.2f} s; it must within {most_s:g} s"
     if control is None:
         return
+    if found.unmeasured and (options.gap_most_s, options.step_rate_least) != (None, None):
+        yield f"{', '.join(found.unmeasured)}: gaps and step rate were not measured"
     most_s = options.gap_most_s
     if most_s is not None and found.gap_s is not None and found.gap_s - control.gap_s > most_s:
         yield (

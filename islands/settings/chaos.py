@@ -25,6 +25,9 @@ the learners on a host of their own."""
 
 TIMES_MOST = 1000
 
+HALF_OPEN_LEAST_S = 7.0
+"""Least length of `half_open`: each second a hub closes what has had no session for 5 s."""
+
 
 class FaultKind(StrEnum):
     """The faults that a scenario may name."""
@@ -264,6 +267,13 @@ class ChaosOptions:
                 "reach; make a scenario of each"
             )
 
+        near = [FaultKind.SECOND, FaultKind.HALF_OPEN]
+        if self.remote and (found := [kind for kind in kinds if kind in near]):
+            raise SettingsError(
+                f"remote is set, and there is {found[0]}, which is done from where remote learners "
+                "and their hub cannot be reached; make a scenario of each"
+            )
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the learners."""
@@ -351,6 +361,11 @@ def _check_values(fault: PlannedFault, place: str) -> None:
         raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
     if not 1 <= fault.times <= TIMES_MOST:
         raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
+    if fault.fault is FaultKind.HALF_OPEN and fault.for_s < HALF_OPEN_LEAST_S:
+        raise SettingsError(
+            f"{place}.for_s is {fault.for_s}; half_open must last at least {HALF_OPEN_LEAST_S:g} "
+            "s, since a hub closes such connections after 5 s"
+        )
     for key in ("every", "count"):
         if getattr(fault, key) < 1:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 1")

@@ -1,13 +1,17 @@
 """Tapes of real processes become one history, in which what faults ended did not fail."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from islands.chaos.evidence import final_of, history_of, lines_of
+from islands.chaos.evidence import final_of, history_of, limits_of, lines_of
 from islands.chaos.schedule import Struck, strikes_of
 from islands.settings.chaos import ChaosOptions
+from islands.settings.run import RunSettings, Timing
+from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tape.entry import Entry, Line, encode_entry
 from islands.tape.kinds import read
 from islands.tape.member_entries import Paused, ProcessEnded, ProcessStarted, Resumed
@@ -78,6 +82,36 @@ def test_a_process_that_a_fault_ended_was_killed() -> None:
     later = Line(16.0, "hub", told.entry)
     assert later.entry in entries_of(later, fault="kill")
     assert told.entry in entries_of(told, fault="freeze")
+
+
+@pytest.mark.parametrize("kind", ["freeze", "hold_gil", "block_loop"])
+def test_a_silent_victim_stood_still_until_its_fault_ended(kind: str) -> None:
+    """The rules about waits must know from when to when; a fault that was missed was none."""
+    strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", "fault": kind}}))[0]
+    blow = Struck(strike, 10.0, 13.0, 15.0)
+    told = [(line.at_s, line.entry) for line in read(history_of([], [blow], HEALED))][1:]
+    assert told[:2] == [
+        (10.0, Fault("freeze", ["learner-1"])),
+        (13.0, Fault("thaw", ["learner-1"])),
+    ]
+    missed = replace(blow, missed="nobody of that name runs")
+    assert [line.entry for line in read(history_of([], [missed], HEALED))][1:] == [HEALED[1]]
+
+
+def test_a_busy_host_may_be_late_with_a_timer() -> None:
+    """By as much as evicts nobody: a timer that is a millisecond late breaks no promise."""
+    settings = RunSettings(timing=Timing(patience=0.2))
+    plan = RunPlan(ToyTask(2).layout, 1)
+    limits = limits_of(RunSpec(settings=settings), plan, ["a"])
+    assert limits.moments_wait_s == pytest.approx(0.4 + 1.0)
+
+
+def test_a_victim_that_fails_once_it_is_restarted_has_failed() -> None:
+    """One end belongs to a fault: the others within its time are told as they were."""
+    told = Line(10.1, "hub", ProcessEnded("learner-1", error="killed by SIGKILL"))
+    again = Line(12.0, "hub", ProcessEnded("learner-1", error="exit code 1: InvariantError"))
+    found = entries_of(told, again, fault="kill")
+    assert [entry for entry in found if isinstance(entry, ProcessEnded)] == [again.entry]
 
 
 def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:

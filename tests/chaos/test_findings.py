@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from islands.chaos.findings import Control, Finding, control_of, finding_of, gap_of, rate_of
+from islands.chaos.findings import (
+    Control,
+    Finding,
+    control_of,
+    demand_rates,
+    finding_of,
+    gap_of,
+    rate_of,
+)
 from islands.chaos.schedule import Struck, strikes_of
 from islands.chaos.verdict import verdict_of
 from islands.chaos.watched import Stepped
+from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import Role, Status
 from islands.settings.chaos import ChaosOptions
@@ -50,7 +59,7 @@ def supervisor(at_s: float, entry: Entry) -> Line:
 
 def find(blow: Struck, *lines: Line, rows: tuple[Stepped, ...] = ()) -> Finding:
     """What one strike came to."""
-    return finding_of(blow, [blow], rows, lines, CONTROL, TIMING)
+    return finding_of(blow, [blow], NAMES, rows, lines, CONTROL, TIMING)
 
 
 def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
@@ -75,11 +84,55 @@ def replace_process(told: Stepped) -> Stepped:
 
 def test_the_others_are_those_whom_nothing_struck() -> None:
     """The victim's own gap is no measure of what its fault cost the others."""
-    rows = [row(at_s, n, int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0) for n in NAMES[:2]]
+    rows = [
+        row(at_s, n, int(50 * at_s), {-300: int(at_s)}, 0.002)
+        for at_s in (9.0, 15.0)
+        for n in NAMES[:2]
+    ]
     rows.append(row(15.0, "learner-2", 0, {0: 1}, 5.0))
     found = find(struck(fault="kill"), rows=tuple(rows))
     assert found.rate_share == pytest.approx(1.0)
-    assert found.gap_s == 0.0
+    assert found.gap_s == pytest.approx(10**-2.99)
+
+
+def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
+    """One of the others that never steps again has the longest of all gaps."""
+    steps = {"learner-0": (450, 750), "learner-1": (450, 450)}
+    rows = [row(9.0, name, before, {-300: 9}, 0.002) for name, (before, _) in steps.items()]
+    rows += [
+        row(15.0, name, after, {-300: 9 + (after > 450)}, 0.002)
+        for name, (_, after) in steps.items()
+    ]
+    found = find(struck(fault="kill"), rows=tuple(rows))
+    assert found.gap_s == 6.0
+    assert found.unmeasured == ()
+
+
+def test_a_control_without_steps_of_a_learner_is_refused() -> None:
+    """The sentence names who and what to set."""
+    demand_rates(CONTROL, NAMES)
+    for rates in ({}, {**CONTROL.rates, "learner-1": 0.0}):
+        with pytest.raises(UserError, match=r"shows no steps of .*learner-1.*control_s"):
+            demand_rates(replace(CONTROL, rates=rates), NAMES)
+
+
+def test_others_that_told_too_little_are_not_passed_over() -> None:
+    """A promise about them is broken, unless neither gaps nor rates are judged."""
+    rows = tuple(row(at_s, "learner-0", int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0))
+    found = find(struck(fault="kill"), merged(12.0, *NAMES), rows=rows)
+    assert found.unmeasured == ("learner-1",)
+    told = broken(replace(GOOD, unmeasured=found.unmeasured))
+    assert told == ("learner-1: gaps and step rate were not measured",)
+    assert broken(replace(GOOD, unmeasured=("a",)), gap_most_s=None, step_rate_least=None) == ()
+
+
+def test_where_no_fault_took_place_no_promise_was_kept() -> None:
+    """And where some were left out, the sentence says so."""
+    nothing = verdict_of(ChaosOptions(), [], CONTROL, [], ["left out"])
+    assert not nothing.kept
+    assert nothing.sentence == "nothing was judged, since no fault could be injected"
+    some = verdict_of(ChaosOptions(), [GOOD], CONTROL, [], ["left out"])
+    assert some.sentence == "every promise was kept under 1 faults; others were left out"
 
 
 def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
@@ -101,13 +154,15 @@ def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
 
 def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
     """Its next start comes first."""
-    found = find(
-        struck(fault="kill", who="syncer"),
+    blow = struck(fault="kill", who="syncer")
+    lines = (
         Line(12.0, "syncer", Started(2, resumed=True, sequence=5)),
         merged(12.5, "learner-0", "learner-1"),
         merged(13.0, "learner-2"),
     )
-    assert found.back_s == pytest.approx(3.0)
+    for control in (CONTROL, replace(CONTROL, rates={})):
+        found = finding_of(blow, [blow], NAMES, (), lines, control, TIMING)
+        assert found.back_s == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +194,26 @@ def test_who_is_silent_for_long_is_evicted_and_nobody_else(
     lines = [supervisor(11.2, Evicted(evicted, "1.3", "silent"))] if evicted else []
     found = find(struck(**fault), *lines)
     assert (found.wrong, found.spared) == (wrong, spared)
+
+
+def test_while_the_supervisor_is_away_nobody_is_evicted_late() -> None:
+    """A learner that is silent for longer than the hub is has as much more time."""
+    faults: dict[str, object] = {
+        "learner": {"fault": "freeze", "who": "learner-2", "at_s": [0], "for_s": 20},
+        "hub": {"fault": "freeze", "who": "supervisor", "at_s": [1], "for_s": 10},
+    }
+    learner, hub = strikes_of(ChaosOptions(faults=faults))
+    blows = [Struck(learner, 10.0, 30.0, 36.0), Struck(hub, 11.0, 21.0, 36.0)]
+    lines = [supervisor(21.5, Evicted("learner-2", "1.3", "silent"))]
+    found = finding_of(blows[0], blows, NAMES, (), lines, CONTROL, TIMING)
+    assert found.hub_away_s == pytest.approx(12.0)
+    told = verdict_of(ChaosOptions(), [replace(found, back_s=1.0)], None, [])
+    assert told.judged[0].broken == ()
+    alone = finding_of(blows[0], blows[:1], NAMES, (), lines, CONTROL, TIMING)
+    late = verdict_of(ChaosOptions(), [replace(alone, back_s=1.0)], None, [])
+    assert "the eviction came after 11.50 s" in late.judged[0].broken[0]
+    short = replace(blows[0], ended_s=14.0)
+    assert finding_of(short, [short, blows[1]], NAMES, (), (), CONTROL, TIMING).spared == ()
 
 
 def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:

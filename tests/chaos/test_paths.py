@@ -51,6 +51,23 @@ async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
         server.close()
 
 
+async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place() -> None:
+    """Nothing was shown by it; with a connection, also one that came meanwhile, it did."""
+    latency = PlannedFault(FaultKind.LATENCY, link=Peer.SUPERVISOR, for_s=0.01)
+    async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
+        told = await paths.break_for(latency, ["learner-1"])
+        assert told == "no connection of learner-1 passed the proxy"
+        server = await asyncio.start_server(echo, HOST, paths.ports.hub)
+        reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert await paths.break_for(latency, ["learner-1"]) == ""
+        told = await paths.break_for(latency, ["learner-0", "learner-1"])
+        assert told == "no connection of learner-0 passed the proxy"
+        writer.close()
+        server.close()
+
+
 async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
     """And ends with its healing, or with everybody's."""
     server = await asyncio.start_server(echo, HOST, 0)

@@ -1,8 +1,12 @@
 """Which fault strikes whom and when follows from the scenario and its seed alone."""
 
 from dataclasses import replace
+from itertools import pairwise
+
+import pytest
 
 from islands.chaos.schedule import end_s, strikes_of
+from islands.errors import SettingsError
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import ChaosOptions
 
@@ -36,6 +40,41 @@ def test_faults_with_times_of_their_own_may_overlap() -> None:
     assert [(s.name, s.at_s) for s in strikes] == [("long", 0.0), ("late 2", 1.0), ("late 1", 9.0)]
     assert strikes[0].overlaps(strikes[1])
     assert not strikes[0].overlaps(strikes[2])
+
+
+@pytest.mark.parametrize(
+    ("second", "apart"),
+    [
+        ({"fault": "cut", "link": "syncer"}, False),
+        ({"fault": "cut", "link": "supervisor"}, True),
+        ({"fault": "cut", "who": "learner-0"}, True),
+        ({"fault": "cut", "who": "all", "link": "both"}, False),
+        ({"fault": "cut", "at_s": [10.0]}, True),
+        ({"fault": "freeze"}, True),
+    ],
+)
+def test_two_faults_of_one_link_at_once_are_refused(
+    second: dict[str, object], *, apart: bool
+) -> None:
+    """The end of the first would end the second; with another link, or later, both are played."""
+    first = {"fault": "latency", "who": "learner-1", "link": "syncer", "at_s": [0], "for_s": 10}
+    given = {"who": "learner-1", "at_s": [5.0], "for_s": 10, **second}
+    options = ChaosOptions(faults={"slow": first, "second": given})
+    if apart:
+        assert len(strikes_of(options)) == 2
+        return
+    with pytest.raises(SettingsError, match=r"faults\.second begins while faults\.slow lasts"):
+        strikes_of(options)
+
+
+def test_a_fault_that_is_drawn_gives_way_to_what_still_lasts() -> None:
+    """Also to one that ends its victim, and wherever in the file that stands."""
+    frozen = {"fault": "freeze", "who": "learner-0", "every_s": 2.0, "for_s": 4.0}
+    killed = {"fault": "kill", "who": "learner-0", "at_s": [20.0]}
+    strikes = strikes_of(ChaosOptions(faults={"frozen": frozen, "killed": killed}))
+    assert len(strikes) > 5
+    assert "killed" in [strike.name for strike in strikes]
+    assert not any(a.undoes(b) for a, b in pairwise(strikes))
 
 
 def test_a_rate_draws_times_up_to_the_duration() -> None:

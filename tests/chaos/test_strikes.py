@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,8 @@ async def hub(folder: Path, *, closes: bool) -> AsyncIterator[None]:
 
 async def test_connections_that_never_ask_must_be_closed(tmp_path: Path) -> None:
     """The promise is broken by those that the hub has left open."""
-    blow = strike(fault="half_open", who="supervisor", count=5, for_s=0.05)
+    told = strike(fault="half_open", who="supervisor", count=5, for_s=7.0)
+    blow = replace(told, fault=replace(told.fault, for_s=0.05))
     async with hub(tmp_path, closes=True):
         assert await carry_out(means(tmp_path), blow) == ""
     async with hub(tmp_path, closes=False):

@@ -37,6 +37,10 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
         ({"fault": "second", "who": "random"}, r"who is random; second happens to learners alone"),
         ({"fault": "half_open"}, r"who is learner; half_open happens to the supervisor alone"),
+        (
+            {"fault": "half_open", "who": "supervisor"},
+            r"for_s is 1\.0; half_open must last at least 7 s",
+        ),
         ({"fault": "drop"}, r"who is learner; drop and shape happen to remote"),
         ({"fault": "kill", "who": "remote"}, r"who is remote; drop and shape happen to remote"),
         ({"fault": "drop", "who": "remote"}, r"how many learners are, remote must tell"),
@@ -67,6 +71,9 @@ def test_remote_learners_go_without_faults_of_links() -> None:
     assert ChaosOptions(faults={"drop": drop}, remote=2).remote_names == ("learner-1", "learner-2")
     with pytest.raises(SettingsError, match="remote is set, and there are faults of links"):
         ChaosOptions(faults={"drop": drop, "cut": cut}, remote=1)
+    for near in ({"fault": "second"}, {"fault": "half_open", "who": "supervisor", "for_s": 12}):
+        with pytest.raises(SettingsError, match=f"remote is set, and there is {near['fault']}"):
+            ChaosOptions(faults={"drop": drop, "near": near}, remote=1)
     with pytest.raises(SettingsError, match="remote is 4; it must be from 0 to learners, 3"):
         ChaosOptions(faults={"drop": drop}, remote=4)
     with pytest.raises(SettingsError, match=r"every is 0; it must be at least 1"):
