@@ -396,7 +396,7 @@ def test_a_start_on_a_full_disk_may_be_tried_again(
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("simulate ")])
 def test_a_command_that_is_told_nothing_has_its_own_defaults(name: str) -> None:
     """A preset overrides what its command has changed in none of them."""
-    options_class = COMMANDS[name].options
+    options_class: type[object] = COMMANDS[name].options
     found, _ = parse(options_class, [], program=f"islands {name}", description="")
     assert found == options_class()
 
