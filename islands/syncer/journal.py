@@ -10,7 +10,10 @@ are written in order, one at a time, so what is recovered is a state that was co
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
 is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
 It checks this again after the write. A newer syncer takes its epoch before it reads, so either it
-reads the record, or the older one learns that nobody may be told of it.
+reads the record, or the older one learns that nobody may be told of it. Such a record stays on the
+disk, with the number of the newer syncer's first one, and gives way to that: of one number, the
+record of the higher epoch counts. Only a lock keeps a write that stalls for longer than the whole
+takeover from overwriting a slot that the newer syncer has written meanwhile.
 
 Disk use is bounded: it is 2 · (value + optimizer state + what increments left) and two small files.
 """
@@ -59,6 +62,8 @@ class Journal:
         self.sequence = 0
         self.damaged: list[str] = []
         self._torn: list[str] = []
+        self._unchecked: int | None = None
+        """Number of the record that is durable and of which nobody may be told before a check."""
 
     def take_over(self) -> Recovered | None:
         """Take a new epoch, which fences an older syncer, then read what was committed.
@@ -145,10 +150,14 @@ class Journal:
 
     def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
         """Return the newest record that is whole, without reading older ones."""
-        for head in sorted(heads, key=lambda head: head.sequence, reverse=True):
-            record = self._load(head)
-            if record is not None:
-                return head, record
+        for sequence in sorted({head.sequence for head in heads}, reverse=True):
+            equal = [head for head in heads if head.sequence == sequence]
+            loaded = [(head, self._load(head)) for head in equal]
+            whole = [(head, record) for head, record in loaded if record is not None]
+            if len(whole) > 1:
+                return max(whole, key=lambda found: decode(found[1].metadata).epoch)
+            if whole:
+                return whole[0]
         return None
 
     def _load(self, head: Head) -> Record | None:
@@ -211,10 +220,13 @@ class Journal:
             FencedError: a syncer of a higher epoch owns the journal.
             DiskError: the disk is full, read-only or broken; the same record may be tried again.
         """
-        self.check_owner()
-        name = METADATA if fragment is None else self._names[fragment]
-        self._slots.write(name, sequence, metadata, version, arrays)
+        if self._unchecked != sequence:
+            self.check_owner()
+            name = METADATA if fragment is None else self._names[fragment]
+            self._slots.write(name, sequence, metadata, version, arrays)
+            self._unchecked = sequence
         self.check_owner()  # who took the journal over meanwhile may not have read this record
+        self._unchecked = None
 
     def check_owner(self) -> None:
         """Check that this syncer still owns the journal.

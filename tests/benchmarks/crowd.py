@@ -60,6 +60,7 @@ class Entry(msgspec.Struct):
     """What is read of the hub's tape."""
 
     kind: str
+    name: str = ""
     role: str = ""
     participants: tuple[str, ...] = ()
 
@@ -76,7 +77,7 @@ class Crowd:
         self._file = tape.open("rb")
         self._rest = b""
         self.joins = 0
-        self.evictions = 0
+        self.evicted: Counter[str] = Counter()
         self.merges = 0
         self.parts: Counter[str] = Counter()
 
@@ -86,7 +87,7 @@ class Crowd:
         for line in lines:
             entry = msgspec.json.decode(line, type=Entry)
             self.joins += entry.kind == "admitted" and entry.role == Role.LEARNER.value
-            self.evictions += entry.kind == "evicted"
+            self.evicted.update([entry.name] if entry.kind == "evicted" else [])
             self.merges += entry.kind == "merged"
             self.parts.update(entry.participants)
 
@@ -138,12 +139,12 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
         }
         crowd.parts.clear()
         merges, at_s, cpu_s = crowd.merges, time.monotonic(), time.process_time()
-        killed = 0
+        killed: Counter[str] = Counter()
         for number in range(chosen.kills + 1):
             await until(crowd, running, lambda: False, chosen.seconds / (chosen.kills + 1))
             if number < chosen.kills:
                 place = number % len(children)
-                killed += len(shares[place])
+                killed.update(shares[place])
                 children[place] = again(children[place], hub.network.url(SUPERVISOR), shares[place])
         lasted_s, used_s = time.monotonic() - at_s, time.process_time() - cpu_s
         merged, parts = crowd.merges - merges, crowd.parts.copy()
@@ -171,9 +172,10 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
         "hub_cpu_s_per_s": used_s / lasted_s,
         "hub_cpu_s_per_merge": used_s / max(1, merged),
         "hub_resident_bytes_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "killed": killed,
+        "killed": killed.total(),
         "joins": crowd.joins,
-        "evictions": crowd.evictions,
+        "evictions": crowd.evicted.total(),
+        "evicted_undisturbed": sorted(crowd.evicted - killed),
         "merges": merged,
         "participation": sum(parts.values()) / max(1, merged) / chosen.learners,
         "contributed": len(parts),
@@ -276,9 +278,8 @@ def main(arguments: list[str]) -> int:
     rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
     sys.stdout.write(json.dumps(rounded) + "\n")
     everybody = figures["contributed"] == chosen.learners
-    killed, evicted = int(str(figures["killed"])), int(str(figures["evictions"]))
-    everybody = everybody and figures["joins"] == chosen.learners + killed
-    undisturbed = evicted <= killed and figures["ends"] == [0] * chosen.processes
+    everybody = everybody and figures["joins"] == chosen.learners + int(str(figures["killed"]))
+    undisturbed = not figures["evicted_undisturbed"] and figures["ends"] == [0] * chosen.processes
     return 0 if everybody and undisturbed and figures["merges"] else 1
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from islands.actors.epochs import COPY
 from islands.errors import DamagedError, DiskError, FencedError, JournalError
-from islands.files.disk import RealDisk
+from islands.files.disk import DiskFile, RealDisk
 from islands.identities import Version
 from islands.settings.run import RunSettings
 from islands.syncer.core import Durable, Published
@@ -338,6 +338,65 @@ def test_a_record_that_a_newer_writer_may_have_missed_counts_as_unwritten(tmp_pa
     old = Writer(tmp_path, Overtaken(tmp_path))
     with pytest.raises(FencedError, match="owns the journal, this syncer is 2"):
         old.commit(1, 1)
+
+
+class Stalled(RealDisk):
+    """A disk on which another syncer takes the journal over before a fragment is written."""
+
+    newer: Writer | None = None
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        if name.startswith("fragment-00000") and self.newer is None:
+            self.newer = Writer(self._folder)
+        super().write(name, parts)
+
+
+def test_of_two_records_of_one_number_that_of_the_newer_writer_counts(tmp_path: Path) -> None:
+    """What the older one wrote last stays on the disk, and a third start does not resume it."""
+    first = Writer(tmp_path)
+    first.commit(0, 0)
+    first.commit(1, 0)
+    disk = Stalled(tmp_path)
+    old = Writer(tmp_path, disk)
+    with pytest.raises(FencedError, match="epoch 3 owns the journal"):
+        old.commit(0, 7)
+    assert disk.newer is not None
+    assert numbers(recover(tmp_path)) == [7, 0], "until the newer one has written, it is harmless"
+    disk.newer.commit(1, 1)
+    assert disk.newer.durable.sequence == old.durable.sequence
+    third = Writer(tmp_path)
+    assert numbers(third.recovered) == [0, 1]
+    third.commit(0, 1)
+    assert numbers(recover(tmp_path)) == [1, 1]
+
+
+class Unreadable(RealDisk):
+    """A disk that cannot be read for once, after a fragment was written."""
+
+    broken = False
+
+    def sync(self, name: str) -> None:
+        super().sync(name)
+        self.broken = name.startswith("fragment-00001")
+
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        if self.broken:
+            self.broken = False
+            raise DiskError(f"{name} cannot be read: input/output error")
+        return super().open(name, at_bytes)
+
+
+def test_a_record_whose_check_failed_is_not_written_again(tmp_path: Path) -> None:
+    """It is durable: a second write would go over the other slot, which has the version before."""
+    writer = Writer(tmp_path, Unreadable(tmp_path))
+    writer.commit(0, 0)
+    writer.durable.sequence += 1
+    record = (writer.durable.sequence, encode(writer.durable), 1, Version(1, 0), {"a": value(0)})
+    with pytest.raises(DiskError, match="input/output error"):
+        writer.journal.write(*record)
+    before = contents(tmp_path)
+    writer.journal.write(*record)
+    assert contents(tmp_path) == before
 
 
 def test_epochs_only_grow(tmp_path: Path) -> None:
