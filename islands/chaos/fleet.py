@@ -14,8 +14,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +24,7 @@ from typing import Self
 import msgspec
 
 from islands.chaos.paths import HOST, Ports
-from islands.chaos.watched import WATCHED_FILE, MergedBy, Reader
+from islands.chaos.watched import WATCHED_FILE, Reader
 from islands.errors import UnreachableError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.hosting.process_identity import (
@@ -199,14 +200,13 @@ class Fleet:
 
     # --- what they do -------------------------------------------------------------------------
 
-    def merged_since(self, at_s: float, names: Collection[str] = ()) -> bool:
-        """Return whether, since a time of the loop, each of these took part in a merge.
+    def merged_since(self, at_s: float, names: Iterable[str]) -> bool:
+        """Return whether, since a time of the loop, each of these took part in a merge."""
+        return all(self.watched.merged_s.get(name, -inf) > at_s for name in names)
 
-        Without names it is asked whether there was any merge.
-        """
-        merges = [r for r in self.watched.rows if isinstance(r, MergedBy) and r.at_s > at_s]
-        took_part = {name for merge in merges for name in merge.participants}
-        return bool(merges) and set(names) <= took_part
+    def told_since(self, at_s: float, names: Iterable[str]) -> bool:
+        """Return whether, since a time of the loop, each of these told of its steps."""
+        return all(self.watched.told_s.get(name, -inf) > at_s for name in names)
 
     async def wait(
         self, condition: Callable[[], bool], timeout_s: float, *, until_end: bool = False

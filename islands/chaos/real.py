@@ -5,6 +5,7 @@ not meant to overlap. What follows is later by as much.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,12 +19,11 @@ from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
 from islands.chaos.strikes import Means, PromiseBroken, carry_out
-from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import SLEEPING, ChaosOptions, faults_of
-from islands.settings.run import RunSettings
+from islands.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
 
@@ -150,8 +150,8 @@ class Rehearsal:
         """Stop where gaps and rates are to be judged, and the control shows none."""
         if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
             self.fleet.watched.read()
-            rows = [row for row in self.fleet.watched.rows if isinstance(row, Stepped)]
-            demand_rates(control_of(rows, self.options.names, self.span), self.options.names)
+            control = control_of(self.fleet.watched.rows, self.options.names, self.span)
+            demand_rates(control, self.options.names)
 
     async def _recovered(self) -> None:
         """Wait until all that was struck is over, and its victims take part in merges again."""
@@ -163,9 +163,21 @@ class Rehearsal:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(struck)
                 await self._wait_merge(back_s, names)
-                await asyncio.sleep(self._told_s)
+                await self._wait_told()
             self.struck.append(replace(struck, until_s=_now_s()))
         self._open.clear()
+
+    async def _wait_told(self) -> None:
+        """Wait until all learners have told what they did until now.
+
+        After a hub has ended that takes until they have found the next one. Whoever tells nothing
+        even then is found out: its steps were not measured.
+        """
+        await asyncio.sleep(self._told_s)
+        timing, told = self.options.file.run.timing, self.fleet.told_since
+        longest_s = timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
+        with contextlib.suppress(TimeoutError):
+            await self.fleet.wait(partial(told, _now_s(), self.options.names), longest_s)
 
     async def _back(self, struck: Struck) -> float:
         """Wait until processes that ended have successors; returns the time, or the fault's end."""
@@ -229,7 +241,7 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     final = final_of(folder, found[1].layout, lines, whole=whole)
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
-    rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]
+    rows = rehearsal.fleet.watched.rows
     control = control_of(rows, options.names, rehearsal.span)
     timing = options.file.run.timing
     names = options.names

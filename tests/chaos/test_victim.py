@@ -10,7 +10,7 @@ import pytest
 
 from islands.chaos.fleet import Fleet, HubSettings
 from islands.chaos.victim import EXIT_CODE, WrittenThrough
-from islands.chaos.watched import HubBegan, MergedBy, Reader, Stepped, Watched, encode
+from islands.chaos.watched import MergedBy, Reader, Stepped, Watched, encode
 from islands.files.rotation import RotatingFile
 from islands.settings.run_spec import RunSpec
 
@@ -91,7 +91,7 @@ def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
     reader = Reader(path)
     assert reader.read() == []
     rows: list[Watched] = [
-        HubBegan(1.0),
+        MergedBy(1.0, ("a", "b")),
         MergedBy(2.0, ("a",)),
         Stepped(3.0, "a", "p", 7, ((-100, 2),), 0.1),
     ]
@@ -100,4 +100,11 @@ def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
     assert reader.read() == rows[:2]
     path.write_bytes(whole)
     assert reader.read() == rows[2:]
-    assert reader.rows == rows
+    assert reader.rows == rows[2:]
+    fleet = Fleet(tmp_path, HubSettings(RunSpec(), 1))
+    fleet.watched = reader
+    assert (reader.merged_s, reader.told_s) == ({"a": 2.0, "b": 1.0}, {"a": 3.0})
+    assert fleet.merged_since(1.5, ["a"])
+    assert not fleet.merged_since(1.5, ["a", "b"])
+    assert fleet.told_since(2.5, ["a"])
+    assert not fleet.told_since(2.5, ["a", "b"])
