@@ -51,11 +51,15 @@ class WrittenThrough(Spool):
 
 
 def write_through() -> None:
-    """Let the tapes of this process be written through."""
+    """Let the tapes of this process be written through: its spools are replaced by their name."""
     from islands.cluster import run_folder
     from islands.hosting import process_runtime
 
-    for module in (process_runtime, run_folder):
+    modules = (process_runtime, run_folder)
+    for module in modules:
+        found = getattr(module, "Spool", None)
+        assert found in (Spool, WrittenThrough), f"{module.__name__} has no Spool to replace"
+    for module in modules:
         module.Spool = WrittenThrough  # type: ignore[attr-defined]
 
 

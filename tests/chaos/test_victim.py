@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from islands.chaos.fleet import Fleet, HubSettings
-from islands.chaos.victim import EXIT_CODE, WrittenThrough
+from islands.chaos.victim import EXIT_CODE, WrittenThrough, write_through
 from islands.chaos.watched import MergedBy, Reader, Stepped, Watched, encode
+from islands.cluster import run_folder
 from islands.files.rotation import RotatingFile
+from islands.hosting import process_runtime
 from islands.settings.run_spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +85,17 @@ def test_a_tape_that_is_written_through_has_every_entry_at_once(tmp_path: Path) 
     assert inlet.add(b"one\n", b"two\n")
     assert (tmp_path / "tape.jsonl").read_bytes() == b"one\ntwo\n"
     spool.close()
+
+
+def test_a_spool_that_goes_by_another_name_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise tapes would silently not be written through; nothing is replaced then."""
+    spool = vars(run_folder)["Spool"]
+    monkeypatch.delattr(process_runtime, "Spool")
+    with pytest.raises(AssertionError, match="process_runtime has no Spool to replace"):
+        write_through()
+    assert vars(run_folder)["Spool"] is spool
 
 
 def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
