@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from islands.chaos.fleet import Fleet, HubSettings
-from islands.chaos.victim import EXIT_CODE, WrittenThrough, write_through
+from islands.chaos.victim import EXIT_CODE, WrittenThrough, open_orders, write_through
 from islands.chaos.watched import MergedBy, Reader, Stepped, Watched, encode
 from islands.cluster import run_folder
+from islands.errors import UserError
 from islands.files.rotation import RotatingFile
 from islands.hosting import process_runtime
 from islands.settings.run_spec import RunSpec
@@ -71,6 +73,25 @@ def test_it_holds_its_gil(tmp_path: Path) -> None:
     with start(tmp_path, 1.0) as process:
         assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "hold_gil 0.5")
         assert process.communicate(timeout=20.0)[0] == "True\n"
+
+
+def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
+    """A file, a link, or a pipe that others may write to is refused; one's own is opened again."""
+    folder = tmp_path / "orders"
+    for _ in range(2):
+        os.close(open_orders(folder / "a"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (folder / "file").write_bytes(b"")
+    (folder / "file").chmod(0o600)
+    (folder / "link").symlink_to("a")
+    os.mkfifo(folder / "wide")
+    (folder / "wide").chmod(0o622)
+    for name in ("file", "link", "wide"):
+        with pytest.raises(UserError, match=f"{name}"):
+            open_orders(folder / name)
+    folder.chmod(0o777)
+    with pytest.raises(UserError, match="no pipe in a folder that this user alone may enter"):
+        open_orders(folder / "a")
 
 
 def test_nobody_is_told_who_does_not_listen(tmp_path: Path) -> None:
