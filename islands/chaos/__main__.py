@@ -17,7 +17,7 @@ import msgspec
 from islands.chaos.fleet import HUB_FILE, ORDERS, START, STOP, HubSettings
 from islands.chaos.paths import HOST
 from islands.chaos.victim import listen, write_through
-from islands.chaos.watched import WATCHED_FILE, HubBegan, MergedBy, Stepped, Watched, encode
+from islands.chaos.watched import WATCHED_FILE, MergedBy, Stepped, Watched, encode
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.local_cluster import LearnerSettings, command_of, dialled, local_hub
 from islands.cluster.run_claim import settle, unless_it_fails
@@ -45,7 +45,6 @@ class WatchedHub(Coordinator):
         path = self.settings.folder / WATCHED_FILE
         self.watched = path.open("ab", buffering=0)
         began_s = self.now_s - self.elapsed_s
-        self._write(HubBegan(began_s))
         began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
         self.folder.write(0.0, "hub", began)
 

@@ -14,8 +14,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,8 +24,8 @@ from typing import Self
 import msgspec
 
 from islands.chaos.paths import HOST, Ports
-from islands.chaos.watched import WATCHED_FILE, MergedBy, Reader
-from islands.errors import UnreachableError, UserError, unusable
+from islands.chaos.watched import WATCHED_FILE, Reader
+from islands.errors import IslandsError, UnreachableError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.hosting.process_identity import (
     Identity,
@@ -47,7 +48,7 @@ START = "start"
 """The order to a hub to start a process that has left, with the name of that process."""
 LOOK_S = 0.05
 END_S = 30.0
-"""How long a run that was stopped may take to end."""
+"""How long a run that was stopped may take to end, beside its closing rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,12 @@ class Fleet:
         self._settings = settings
         self._hub: subprocess.Popen[bytes] | None = None
         self._striking = False
+        self.timing = settings.spec.settings.timing
+
+    @property
+    def end_s(self) -> float:
+        """How long the run may take to end once it is stopped."""
+        return END_S + self.timing.scaled(self.timing.final_s)
 
     async def __aenter__(self) -> Self:
         """Start the hub, and with it all processes.
@@ -114,7 +121,7 @@ class Fleet:
         """End whatever still runs."""
         if self._hub is not None and self._hub.poll() is None:
             self._hub.kill()
-            self._hub.wait(END_S)
+            self._hub.wait()
         records = {**marked(self.folder), **read_records(self.folder / "processes.json")}
         for identity in records.values():
             if lives(identity):
@@ -143,13 +150,25 @@ class Fleet:
         """Let the run come to its end, as an operator does; returns the exit code of the hub.
 
         Raises:
-            TimeoutError: it did not end in time.
+            IslandsError: it did not end in time.
         """
         self.order(SUPERVISOR, STOP)
         hub = self._hub
         assert hub is not None, "it was started"
-        await self.wait(lambda: hub.poll() is not None, END_S, until_end=True)
+        await self._ended(hub)
         return hub.returncode
+
+    async def _ended(self, hub: subprocess.Popen[bytes]) -> None:
+        """Wait until a hub's process has ended.
+
+        Raises:
+            IslandsError: it did not end in time.
+        """
+        try:
+            await self.wait(lambda: hub.poll() is not None, self.end_s, until_end=True)
+        except TimeoutError as error:
+            told = f"the run did not end within {self.end_s:g} s after it was told to"
+            raise IslandsError(f"{told}; {self.folder} has what its processes said") from error
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -189,24 +208,27 @@ class Fleet:
         return True
 
     async def restart_hub(self, away_s: float) -> None:
-        """Wait for the end of a hub that was struck, and start it again after a while."""
+        """Wait for the end of a hub that was struck, and start it again after a while.
+
+        Raises:
+            IslandsError: it did not end in time.
+        """
         self._striking = True
         if self._hub is not None:
-            await asyncio.to_thread(self._hub.wait, END_S)
+            await self._ended(self._hub)
         await asyncio.sleep(away_s)
         self.start_hub()
         self._striking = False
 
     # --- what they do -------------------------------------------------------------------------
 
-    def merged_since(self, at_s: float, names: Collection[str] = ()) -> bool:
-        """Return whether, since a time of the loop, each of these took part in a merge.
+    def merged_since(self, at_s: float, names: Iterable[str]) -> bool:
+        """Return whether, since a time of the loop, each of these took part in a merge."""
+        return all(self.watched.merged_s.get(name, -inf) > at_s for name in names)
 
-        Without names it is asked whether there was any merge.
-        """
-        merges = [r for r in self.watched.rows if isinstance(r, MergedBy) and r.at_s > at_s]
-        took_part = {name for merge in merges for name in merge.participants}
-        return bool(merges) and set(names) <= took_part
+    def told_since(self, at_s: float, names: Iterable[str]) -> bool:
+        """Return whether, since a time of the loop, each of these told of its steps."""
+        return all(self.watched.told_s.get(name, -inf) > at_s for name in names)
 
     async def wait(
         self, condition: Callable[[], bool], timeout_s: float, *, until_end: bool = False

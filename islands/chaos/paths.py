@@ -95,7 +95,7 @@ class Paths:
             elif fault.fault is FaultKind.RESET:
                 await self._reset(fault, names)
             else:
-                self._inject(fault, names, faults_of(fault))
+                self._inject(fault, names, stream_faults_of(fault))
                 await asyncio.sleep(fault.for_s)
             met |= self._connected(fault)
         finally:
@@ -151,7 +151,7 @@ class Paths:
         return ""
 
 
-def faults_of(fault: PlannedFault) -> Faults:
+def stream_faults_of(fault: PlannedFault) -> Faults:
     """Return what a fault does to the bytes of a direction."""
     match fault.fault:
         case FaultKind.LATENCY:

@@ -5,6 +5,7 @@ not meant to overlap. What follows is later by as much.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -12,23 +13,25 @@ from functools import partial
 from pathlib import Path
 
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
-from islands.chaos.findings import Played, control_of, demand_rates, finding_of
+from islands.chaos.findings import Control, Played, control_of, demand_rates, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
 from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
 from islands.chaos.strikes import Means, PromiseBroken, carry_out
-from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import SLEEPING, ChaosOptions, faults_of
-from islands.settings.run import RunSettings
+from islands.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
 
 READY_S = 180.0
-"""How long it may take until all learners are in a merge, at the start and after a fault."""
+"""How long it may take until all learners are in a merge, at the start and after a fault, beside
+what steps and compilation take."""
+ROUNDS = 3.0
+"""Rounds after which a learner that is ready has been in a merge of its own."""
 CALM_S = 1.0
 """For how long at the end learners must be seen to keep up with what is committed."""
 REPORTS = 2
@@ -71,7 +74,8 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
             await fleet.stop()
         except TimeoutError as error:
             raise IslandsError(
-                f"the run did not go on within {READY_S:g} s; {folder} has what its processes said"
+                f"the run did not go on within {ready_s(options):g} s; {folder} has what its "
+                "processes said"
             ) from error
     return replace(_concluded(options, folder, spec, rehearsal), untold=tuple(untold))
 
@@ -95,6 +99,7 @@ class Rehearsal:
         struck: The strikes that are over.
         span: Beginning and end of the control, by the loop.
         healed_s: When all had recovered from the last strike.
+        period_s: Within which time learners adopt from then on what is committed.
     """
 
     def __init__(
@@ -109,8 +114,10 @@ class Rehearsal:
         self.struck: list[Struck] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
+        self.period_s = 0.0
         timing = options.file.run.timing
         self._told_s = REPORTS * timing.scaled(timing.heartbeat_s)
+        self._ready_s = ready_s(options)
         self._means = means
         self._say = say
         self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
@@ -124,7 +131,7 @@ class Rehearsal:
             UserError: the control shows too little.
         """
         names = self.options.names
-        await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), READY_S)
+        await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
         await asyncio.sleep(self._told_s)
         began_s = _now_s()
         self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
@@ -143,15 +150,19 @@ class Rehearsal:
             self._open.append((strike, asyncio.create_task(self._strike(strike))))
         await self._recovered()
         self.healed_s = _now_s()
-        await asyncio.sleep(period_s(self.options) + CALM_S + self._told_s)
+        self.period_s = period_s(self.options, self._control())
+        await asyncio.sleep(self.period_s + CALM_S + self._told_s)
         self.fleet.watched.read()
 
     def _demand_rates(self) -> None:
         """Stop where gaps and rates are to be judged, and the control shows none."""
         if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
-            self.fleet.watched.read()
-            rows = [row for row in self.fleet.watched.rows if isinstance(row, Stepped)]
-            demand_rates(control_of(rows, self.options.names, self.span), self.options.names)
+            demand_rates(self._control(), self.options.names)
+
+    def _control(self) -> Control:
+        """Measure the control."""
+        self.fleet.watched.read()
+        return control_of(self.fleet.watched.rows, self.options.names, self.span)
 
     async def _recovered(self) -> None:
         """Wait until all that was struck is over, and its victims take part in merges again."""
@@ -163,9 +174,21 @@ class Rehearsal:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(struck)
                 await self._wait_merge(back_s, names)
-                await asyncio.sleep(self._told_s)
+                await self._wait_told()
             self.struck.append(replace(struck, until_s=_now_s()))
         self._open.clear()
+
+    async def _wait_told(self) -> None:
+        """Wait until all learners have told what they did until now.
+
+        After a hub has ended that takes until they have found the next one. Whoever tells nothing
+        even then is found out: its steps were not measured.
+        """
+        await asyncio.sleep(self._told_s)
+        timing, told = self.options.file.run.timing, self.fleet.told_since
+        longest_s = timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
+        with contextlib.suppress(TimeoutError):
+            await self.fleet.wait(partial(told, _now_s(), self.options.names), longest_s)
 
     async def _back(self, struck: Struck) -> float:
         """Wait until processes that ended have successors; returns the time, or the fault's end."""
@@ -173,14 +196,14 @@ class Rehearsal:
             return struck.ended_s
         for name in struck.strike.victims:
             before = self._before[struck.strike.name][name]
-            await self.fleet.wait(partial(self._has_successor, name, before), READY_S)
+            await self.fleet.wait(partial(self._has_successor, name, before), self._ready_s)
         return _now_s()
 
     def _has_successor(self, name: str, before: Identity | None) -> bool:
         return self.fleet.identity(name) not in (None, before)
 
     async def _wait_merge(self, at_s: float, names: tuple[str, ...]) -> None:
-        await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), READY_S)
+        await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), self._ready_s)
 
     async def _strike(self, strike: Strike) -> Struck:
         """Carry a strike out; returns when it has ended."""
@@ -207,16 +230,37 @@ def _is_instant(strike: Strike) -> bool:
     return strike.at_s == strike.ends_s
 
 
-def period_s(options: ChaosOptions) -> float:
+def ready_s(options: ChaosOptions) -> float:
+    """Return how long learners may take until all are in a merge.
+
+    How long a step takes is known of sleeping devices alone; a device that computes has as long as
+    it may take to compile for it.
+    """
+    run: RunSettings = options.file.run
+    rounds_s = ROUNDS * run.interval_steps * _step_s(options)
+    sleeps = options.file.task == SLEEPING
+    return READY_S + (rounds_s if sleeps else 2 * run.timing.scaled(run.timing.compile_s))
+
+
+def _step_s(options: ChaosOptions) -> float:
+    """Return how long the scenario says that a step takes; 1 s if it does not."""
+    step_s = options.file.task_settings.get("step_s", 1.0)
+    return float(step_s) if isinstance(step_s, int | float) else 1.0
+
+
+def period_s(options: ChaosOptions, control: Control) -> float:
     """Return the time within which learners adopt what is committed once all has recovered.
 
     It is that of a round for every fragment, of the retransmission of an update, and of a stall of
-    a busy host that is short enough for nobody to be evicted.
+    a busy host that is short enough for nobody to be evicted. A step takes as long as the slowest
+    learner's in the control, or as the scenario says where that shows none.
     """
     run: RunSettings = options.file.run
-    step_s = options.file.task_settings.get("step_s", 1.0)
-    round_s = run.interval_steps * float(step_s) if isinstance(step_s, int | float) else 1.0
-    return round_s + run.timing.scaled(2 * run.timing.resend_s + run.timing.evict_s)
+    slowest = min((rate for rate in control.rates.values() if rate > 0), default=0.0)
+    step_s = 1 / slowest if slowest else _step_s(options)
+    return run.interval_steps * step_s + run.timing.scaled(
+        2 * run.timing.resend_s + run.timing.evict_s
+    )
 
 
 def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Rehearsal) -> Played:
@@ -224,12 +268,12 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     found = read(folder)
     assert found is not None, "the hub wrote it before anything else"
     lines = lines_of(folder, options.names)
-    healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=period_s(options)))
+    healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=rehearsal.period_s))
     whole = spec.task == SLEEPING or not spec.settings.merge_moments
     final = final_of(folder, found[1].layout, lines, whole=whole)
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
-    rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]
+    rows = rehearsal.fleet.watched.rows
     control = control_of(rows, options.names, rehearsal.span)
     timing = options.file.run.timing
     names = options.names

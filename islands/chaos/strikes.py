@@ -12,12 +12,14 @@ from islands.chaos.schedule import Strike
 from islands.hosting.hub_address import read_place
 from islands.identities import SUPERVISOR
 from islands.settings.chaos import Direction, FaultKind, PlannedFault
+from islands.settings.run import Timing
 
 NOBODY = "nobody of that name runs"
 DUTY_S = 0.1
 """How long a straggler and its pauses take together."""
 GONE_S = 60.0
-"""How long a process may take to end that was asked to, or that is to be killed as it hangs."""
+"""How long a process may take to end that was asked to, to join, or to be killed once it is seen to
+hang."""
 SECOND = "second"
 """Folder, in the run's, of second learners of a name."""
 
@@ -134,8 +136,13 @@ async def _hang(fleet: Fleet, strike: Strike) -> str:
     before = fleet.identity(name)
     if before is None or not fleet.order(name, f"{strike.kind}"):
         return NOBODY
-    await fleet.wait(lambda: fleet.identity(name) != before, GONE_S)
+    await fleet.wait(lambda: fleet.identity(name) != before, hangs_most_s(fleet.timing))
     return ""
+
+
+def hangs_most_s(timing: Timing) -> float:
+    """Return how long a process that hangs may take to be seen to, and to be gone."""
+    return timing.scaled(timing.stalled_s) + GONE_S
 
 
 async def _second(fleet: Fleet, strike: Strike) -> str:

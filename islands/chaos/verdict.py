@@ -10,7 +10,8 @@ from islands.settings.chaos import ChaosOptions, FaultKind
 from islands.settings.run import Timing
 
 LATE_EVICTION_S = 1.0
-"""By how much later than `evict_s` a silent victim may be evicted, and a stalled one be seen."""
+"""By how much later than `evict_s` a silent victim may be evicted, and a stalled one be seen: this,
+or a heartbeat where that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _broken(
     for name in found.spared:
         yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
     fault = struck.strike.fault
-    latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + LATE_EVICTION_S
+    latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + _late_s(timing)
     latest_s += found.hub_away_s
     silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and found.evicted_s is not None and found.evicted_s > latest_s:
@@ -97,10 +98,15 @@ def _broken(
     yield from _slow(options, found, control)
 
 
+def _late_s(timing: Timing) -> float:
+    """Return by how much later than its limit the supervisor may act, which looks by heartbeats."""
+    return max(LATE_EVICTION_S, timing.scaled(timing.heartbeat_s))
+
+
 def _unnoticed(found: Finding, timing: Timing) -> Iterator[str]:
     """Yield what the supervisor should have noticed of a process that goes on sending."""
     kind, noticed_s = found.struck.strike.kind, found.noticed_s
-    latest_s = timing.scaled(timing.stalled_s) + LATE_EVICTION_S
+    latest_s = timing.scaled(timing.stalled_s) + _late_s(timing)
     if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
         after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
         yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"

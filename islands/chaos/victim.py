@@ -23,6 +23,7 @@ import ctypes
 import os
 import runpy
 import signal
+import stat
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from islands.errors import UserError, unusable
+from islands.files.folder_lock import make_private
 from islands.files.spool import Spool, SpooledFile
 
 EXIT_CODE = 7
@@ -51,11 +54,15 @@ class WrittenThrough(Spool):
 
 
 def write_through() -> None:
-    """Let the tapes of this process be written through."""
+    """Let the tapes of this process be written through: its spools are replaced by their name."""
     from islands.cluster import run_folder
     from islands.hosting import process_runtime
 
-    for module in (process_runtime, run_folder):
+    modules = (process_runtime, run_folder)
+    for module in modules:
+        found = getattr(module, "Spool", None)
+        assert found in (Spool, WrittenThrough), f"{module.__name__} has no Spool to replace"
+    for module in modules:
         module.Spool = WrittenThrough  # type: ignore[attr-defined]
 
 
@@ -65,6 +72,9 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
     Args:
         orders: the named pipe; made if it is missing.
         further: more orders, by their first word; each is called with the rest of its line.
+
+    Raises:
+        UserError: somebody else may write orders; the run needs a folder of its own.
     """
     sleeping_s: list[float] = []
 
@@ -91,11 +101,39 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
     }
     main_thread = threading.main_thread().ident or 0
     signal.signal(ORDER_SIGNAL, in_main_thread)
-    orders.parent.mkdir(parents=True, exist_ok=True)
+    pipe = open_orders(orders)
+    threading.Thread(target=_obey, args=(pipe, known), name="orders", daemon=True).start()
+
+
+def open_orders(orders: Path) -> int:
+    """Open the named pipe that orders come through; it is made if it is missing.
+
+    Orders end the process, so nobody but its own user may give any: who may write to the run's
+    folder could otherwise have made the pipe first.
+
+    Raises:
+        UserError: it is no pipe, or not of this user alone.
+    """
+    make_private(orders.parent)
     with contextlib.suppress(FileExistsError):
         os.mkfifo(orders, 0o600)
-    pipe = os.open(orders, os.O_RDWR)  # for writing as well, so that no end is ever read
-    threading.Thread(target=_obey, args=(pipe, known), name="orders", daemon=True).start()
+    try:
+        # For writing as well, so that no end is ever read; a link is not followed.
+        pipe = os.open(orders, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise unusable(f"orders cannot be read from {orders}", error) from error
+    found, folder = os.fstat(pipe), orders.parent.lstat()
+    private = all(
+        each.st_uid == os.getuid() and not each.st_mode & 0o077 for each in (found, folder)
+    )
+    if not stat.S_ISFIFO(found.st_mode) or not private:
+        os.close(pipe)
+        raise UserError(
+            f"{orders} is no pipe in a folder that this user alone may enter; give the run a new "
+            "folder"
+        )
+    os.set_blocking(pipe, True)
+    return pipe
 
 
 def hold_gil(seconds: float) -> None:

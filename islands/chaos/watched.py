@@ -38,13 +38,7 @@ class MergedBy(msgspec.Struct, frozen=True, tag="merged"):
     participants: tuple[str, ...]
 
 
-class HubBegan(msgspec.Struct, frozen=True, tag="began"):
-    """A hub began; the times on its tape count from here."""
-
-    at_s: float
-
-
-Watched = Stepped | MergedBy | HubBegan
+Watched = Stepped | MergedBy
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Watched] = msgspec.json.Decoder(Watched)
@@ -60,10 +54,17 @@ class Reader:
 
     Args:
         path: of the file, which need not exist yet.
+
+    Attributes:
+        rows: What learners told of their steps.
+        told_s: When each learner told something last.
+        merged_s: The last merge in which each took part.
     """
 
     def __init__(self, path: Path) -> None:
-        self.rows: list[Watched] = []
+        self.rows: list[Stepped] = []
+        self.told_s: dict[str, float] = {}
+        self.merged_s: dict[str, float] = {}
         self._path = path
         self._read_bytes = 0
 
@@ -79,5 +80,10 @@ class Reader:
             return []
         self._read_bytes += len(whole) + 1
         added = [_DECODER.decode(line) for line in whole.split(b"\n")]
-        self.rows += added
+        for row in added:
+            if isinstance(row, Stepped):
+                self.rows.append(row)
+                self.told_s[row.name] = row.at_s
+            else:
+                self.merged_s.update(dict.fromkeys(row.participants, row.at_s))
         return added

@@ -5,11 +5,13 @@ with `--simulate`, the actors on a virtual clock.
 """
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from pathlib import Path
+from string import ascii_lowercase
 
 import msgspec
 
@@ -86,6 +88,24 @@ LINKS = (
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
+
+OF_ALL = ("fault", "who", "at_s", "every_s", "times", "for_s")
+OF_KINDS: dict[FaultKind, tuple[str, ...]] = {
+    FaultKind.STRAGGLE: ("factor",),
+    FaultKind.HALF_OPEN: ("count",),
+    FaultKind.LATENCY: ("latency_s", "jitter_s"),
+    FaultKind.BANDWIDTH: ("bytes_s",),
+    FaultKind.FLAP: ("turn_s",),
+    FaultKind.RESET: ("mean_bytes",),
+    FaultKind.FLIP: ("mean_bytes",),
+    FaultKind.DUPLICATE: ("share",),
+    FaultKind.DROP: ("way", "every"),
+    FaultKind.SHAPE: ("rate",),
+}
+"""Keys of every fault, and those of some kinds alone; `way` and `link` go with all of links."""
+TURN_LEAST_S = 0.01
+RATE = re.compile(r"[0-9]+(\.[0-9]+)?([kmgt]i?)?(bit|bps)")
+"""A bandwidth in the words of `tc`."""
 
 
 class Direction(StrEnum):
@@ -306,6 +326,12 @@ def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
         raise SettingsError(
             f"{place}.fault is {told['fault']!r}; it must be one of {', '.join(FaultKind)}"
         )
+    known = (*OF_ALL, *keys_of(FaultKind(told["fault"])))
+    for key in told:
+        if key not in known:
+            raise SettingsError(
+                f"{place}.{key} does not go with {told['fault']}; its keys are {', '.join(known)}"
+            )
     try:
         fault = msgspec.convert(told, PlannedFault)
     except msgspec.ValidationError as error:
@@ -313,6 +339,11 @@ def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
     _check_who(fault, place, options)
     _check_values(fault, place)
     return fault
+
+
+def keys_of(kind: FaultKind) -> tuple[str, ...]:
+    """Return the keys that a kind of fault has beside those of every fault."""
+    return (*(("way", "link") if kind.of_links else ()), *OF_KINDS.get(kind, ()))
 
 
 def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
@@ -372,6 +403,15 @@ def _check_values(fault: PlannedFault, place: str) -> None:
     for key in ("latency_s", "jitter_s"):
         if not 0 <= getattr(fault, key) < inf:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 0")
+    if fault.turn_s < TURN_LEAST_S:
+        raise SettingsError(
+            f"{place}.turn_s is {fault.turn_s}; it must be at least {TURN_LEAST_S:g}"
+        )
+    if not RATE.fullmatch(fault.rate) or not float(fault.rate.rstrip(ascii_lowercase)):
+        raise SettingsError(
+            f"{place}.rate is {fault.rate!r}; it must be a bandwidth above 0 such as 2mbit, as "
+            "tc reads it"
+        )
     if not 0 < fault.share <= 1:
         raise SettingsError(f"{place}.share is {fault.share}; it must be above 0, and at most 1")
     if not 1 < fault.factor < inf:

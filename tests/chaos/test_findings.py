@@ -20,7 +20,7 @@ from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import Role, Status
 from islands.settings.chaos import ChaosOptions
-from islands.settings.run import Timing
+from islands.settings.run import RunSettings, Timing
 from islands.tape.entry import Entry, Line
 from islands.tape.member_entries import Admitted, Evicted, StatusChanged
 from islands.tape.process_entries import Refused, Started
@@ -214,6 +214,14 @@ def test_while_the_supervisor_is_away_nobody_is_evicted_late() -> None:
     assert "the eviction came after 11.50 s" in late.judged[0].broken[0]
     short = replace(blows[0], ended_s=14.0)
     assert finding_of(short, [short, blows[1]], NAMES, (), (), CONTROL, TIMING).spared == ()
+
+
+def test_with_long_heartbeats_an_eviction_may_be_a_heartbeat_late() -> None:
+    """The supervisor looks as often as they come."""
+    patient = replace(ChaosOptions().file, run=RunSettings(timing=Timing(patience=10.0)))
+    for evicted_s, count in ((58.0, 0), (61.0, 1)):
+        told = broken(replace(GOOD, evicted_s=evicted_s), file=patient)
+        assert len(told) == count
 
 
 def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from islands.chaos.connection import Way
-from islands.chaos.paths import HOST, Paths, faults_of, ways_of
+from islands.chaos.paths import HOST, Paths, stream_faults_of, ways_of
 from islands.chaos.proxy import FaultProxy
 from islands.chaos.stream_faults import Cut, Faults
 from islands.hosting.process_identity import Identity, facts
@@ -90,7 +90,7 @@ async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
 def test_each_kind_spoils_bytes_in_its_own_way() -> None:
     """A flap and a reset are made of several."""
     kinds = [kind for kind in FaultKind if kind.of_links]
-    plain = [kind for kind in kinds if faults_of(PlannedFault(kind)) == Faults()]
+    plain = [kind for kind in kinds if stream_faults_of(PlannedFault(kind)) == Faults()]
     assert plain == [FaultKind.FLAP, FaultKind.RESET]
     assert ways_of(Direction.BOTH) == tuple(Way)
     assert ways_of(Direction.UP) == (Way.UP,)

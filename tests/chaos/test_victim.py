@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from islands.chaos.fleet import Fleet, HubSettings
-from islands.chaos.victim import EXIT_CODE, WrittenThrough
-from islands.chaos.watched import HubBegan, MergedBy, Reader, Stepped, Watched, encode
+from islands.chaos.victim import EXIT_CODE, WrittenThrough, open_orders, write_through
+from islands.chaos.watched import MergedBy, Reader, Stepped, Watched, encode
+from islands.cluster import run_folder
+from islands.errors import UserError
 from islands.files.rotation import RotatingFile
+from islands.hosting import process_runtime
 from islands.settings.run_spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +75,25 @@ def test_it_holds_its_gil(tmp_path: Path) -> None:
         assert process.communicate(timeout=20.0)[0] == "True\n"
 
 
+def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
+    """A file, a link, or a pipe that others may write to is refused; one's own is opened again."""
+    folder = tmp_path / "orders"
+    for _ in range(2):
+        os.close(open_orders(folder / "a"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (folder / "file").write_bytes(b"")
+    (folder / "file").chmod(0o600)
+    (folder / "link").symlink_to("a")
+    os.mkfifo(folder / "wide")
+    (folder / "wide").chmod(0o622)
+    for name in ("file", "link", "wide"):
+        with pytest.raises(UserError, match=f"{name}"):
+            open_orders(folder / name)
+    folder.chmod(0o777)
+    with pytest.raises(UserError, match="no pipe in a folder that this user alone may enter"):
+        open_orders(folder / "a")
+
+
 def test_nobody_is_told_who_does_not_listen(tmp_path: Path) -> None:
     """An order to a name without a process is not done, and says so."""
     assert not Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "exit")
@@ -85,13 +108,24 @@ def test_a_tape_that_is_written_through_has_every_entry_at_once(tmp_path: Path) 
     spool.close()
 
 
+def test_a_spool_that_goes_by_another_name_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise tapes would silently not be written through; nothing is replaced then."""
+    spool = vars(run_folder)["Spool"]
+    monkeypatch.delattr(process_runtime, "Spool")
+    with pytest.raises(AssertionError, match="process_runtime has no Spool to replace"):
+        write_through()
+    assert vars(run_folder)["Spool"] is spool
+
+
 def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
     """A half line waits for its rest."""
     path = tmp_path / "watched.jsonl"
     reader = Reader(path)
     assert reader.read() == []
     rows: list[Watched] = [
-        HubBegan(1.0),
+        MergedBy(1.0, ("a", "b")),
         MergedBy(2.0, ("a",)),
         Stepped(3.0, "a", "p", 7, ((-100, 2),), 0.1),
     ]
@@ -100,4 +134,11 @@ def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
     assert reader.read() == rows[:2]
     path.write_bytes(whole)
     assert reader.read() == rows[2:]
-    assert reader.rows == rows
+    assert reader.rows == rows[2:]
+    fleet = Fleet(tmp_path, HubSettings(RunSpec(), 1))
+    fleet.watched = reader
+    assert (reader.merged_s, reader.told_s) == ({"a": 2.0, "b": 1.0}, {"a": 3.0})
+    assert fleet.merged_since(1.5, ["a"])
+    assert not fleet.merged_since(1.5, ["a", "b"])
+    assert fleet.told_since(2.5, ["a"])
+    assert not fleet.told_since(2.5, ["a", "b"])

@@ -47,6 +47,13 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
         ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
         ({"fault": "duplicate", "share": 2}, r"share is 2.*; it must be above 0, and at most 1"),
+        (
+            {"fault": "kill", "link": "syncer"},
+            r"one\.link does not go with kill; its keys",
+        ),
+        ({"fault": "cut", "every": 5}, r"one\.every does not go with cut; its keys .* way, link"),
+        ({"fault": "freeze", "rate": "2mbit"}, r"one\.rate does not go with freeze"),
+        ({"fault": "flap", "turn_s": 1e-6}, r"turn_s is 1e-06; it must be at least 0\.01"),
         ({"fault": "straggle", "factor": 1}, r"factor is 1.*; it must be above 1"),
     ],
 )
@@ -78,6 +85,16 @@ def test_remote_learners_go_without_faults_of_links() -> None:
         ChaosOptions(faults={"drop": drop}, remote=4)
     with pytest.raises(SettingsError, match=r"every is 0; it must be at least 1"):
         ChaosOptions(faults={"drop": {**drop, "every": 0}}, remote=1)
+
+
+@pytest.mark.parametrize("rate", ["nonsense", "2 mbit", "", "0mbit", "-1mbit", "2"])
+def test_a_rate_that_tc_could_not_read_is_refused(rate: str) -> None:
+    """At once, and not in the middle of the run."""
+    shape = {"fault": "shape", "who": "remote", "rate": rate}
+    with pytest.raises(SettingsError, match=r"one\.rate is '.*'; it must be a bandwidth above 0"):
+        ChaosOptions(faults={"one": shape}, remote=1)
+    for good in ("2mbit", "0.5gbit", "100kbps", "1mibit"):
+        ChaosOptions(faults={"one": {**shape, "rate": good}}, remote=1)
 
 
 @pytest.mark.parametrize("name", ["control_s", "rest_s", "duration_s", "learners", "gap_most_s"])
