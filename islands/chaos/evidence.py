@@ -18,7 +18,7 @@ from islands.chaos.schedule import Struck
 from islands.files.rotation import older
 from islands.history import RULES, History, Limits, Violation
 from islands.history.accounts import contributions_are_their_steps, shards_are_read_on
-from islands.history.moments import FREEZE, THAW
+from islands.history.spans import FREEZE, THAW
 from islands.hosting.process_output import CODE_UNKNOWN
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.leaves import Layout
