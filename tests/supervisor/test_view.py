@@ -5,23 +5,28 @@ from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Verb
 from islands.messages.membership import Heartbeat, Leave, MembershipChanged
 from islands.messages.protocol import MESSAGE_TYPES
+from islands.settings.run import Timing
 from islands.supervisor.actions import Action
 from islands.supervisor.commands import NAMES_MAX
 from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
-from tests.supervisor.desk import Desk, beat, sent
+from tests.supervisor.desk import TIMING, Desk, beat, sent
 from tests.unscanned import Unscanned
 
 CROWD = 600
 SYNCER_LINK = 5000
 CODEC = Codec(MESSAGE_TYPES)
+PATIENT = Timing(suspect_s=60.0, evict_s=60.0)
+"""Whoever says nothing stays, and so the view stays as it is."""
 
 
-def crowd(number: int = CROWD, prefix: str = "") -> tuple[Desk, dict[str, Incarnation]]:
+def crowd(
+    number: int = CROWD, prefix: str = "", timing: Timing = TIMING
+) -> tuple[Desk, dict[str, Incarnation]]:
     """So many learners are here, each on a link of its own, and a syncer that was told nothing."""
-    desk = Desk()
+    desk = Desk(timing=timing)
     desk.admit("s", SYNCER_LINK, role=Role.SYNCER)
     names = [f"{prefix}{index:04}" for index in range(number)]
     return desk, {name: desk.admit(name, index + 1) for index, name in enumerate(names)}
@@ -107,7 +112,7 @@ def test_no_event_but_a_tick_goes_through_the_members() -> None:
 
 def test_a_page_that_was_lost_is_sent_again_and_ever_more_rarely() -> None:
     """A syncer says up to where it knows the view; over a slow link its word comes late."""
-    desk, _ = crowd(3)
+    desk, _ = crowd(3, timing=PATIENT)
     view = SupervisorView()
     taken(view, ask(desk, view))
     desk.handle(LinkClosed(1))  # what is sent now is lost
