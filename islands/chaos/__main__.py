@@ -5,8 +5,10 @@ it is told the moment that it hears it (`watched.py`).
 """
 
 import asyncio
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -95,6 +97,24 @@ def victim_command(
     return [*words, python, flag, "islands.chaos.victim", orders, module, *rest]
 
 
+def call_at_end(stream: int, call: Callable[[], object]) -> threading.Thread:
+    """Call something on a thread once nobody has the other end of a pipe any more.
+
+    Whoever injects the faults has that of a hub's standard input: if it is killed, the hub is to
+    stop, since nothing else would ever end its run.
+    """
+
+    def wait() -> None:
+        while os.read(stream, 1):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the run has ended
+            call()
+
+    waiting = threading.Thread(target=wait, name="end of input", daemon=True)
+    waiting.start()
+    return waiting
+
+
 async def _run(hub: WatchedHub, folder: Path) -> int:
     await hub.open()
     loop, scope = asyncio.get_running_loop(), Scope("stop", lambda _, error: say(f"stop: {error}"))
@@ -103,6 +123,7 @@ async def _run(hub: WatchedHub, folder: Path) -> int:
         START: lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
     }
     listen(folder / ORDERS / SUPERVISOR, orders)
+    call_at_end(sys.stdin.fileno(), lambda: orders[STOP](""))
     with hub.watched:
         await hub.run()
     await scope.close()

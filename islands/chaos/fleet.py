@@ -122,6 +122,7 @@ class Fleet:
         if self._hub is not None and self._hub.poll() is None:
             self._hub.kill()
             self._hub.wait()
+        self._let_go()
         records = {**marked(self.folder), **read_records(self.folder / "processes.json")}
         for identity in records.values():
             if lives(identity):
@@ -131,6 +132,7 @@ class Fleet:
 
     def start_hub(self) -> None:
         """Start the hub's process, for the first time or again."""
+        self._let_go()
         with (self.folder / HUB_LOG).open("ab") as log:
             self._hub = subprocess.Popen(
                 [
@@ -140,11 +142,16 @@ class Fleet:
                     "islands.chaos",
                     str(self.folder),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it stops when this ends, as it does with this process
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+
+    def _let_go(self) -> None:
+        """Close the pipe to a hub that has ended."""
+        if self._hub is not None and self._hub.stdin is not None:
+            self._hub.stdin.close()
 
     async def stop(self) -> int:
         """Let the run come to its end, as an operator does; returns the exit code of the hub.

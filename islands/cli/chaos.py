@@ -55,10 +55,29 @@ def _played(options: ChaosOptions, folder: Path) -> "Played":
 
 
 async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
-    """Await what ends all processes that it started, also when this one is asked to end."""
+    """Await what ends all processes that it started, also when this one is asked to end.
+
+    Raises:
+        IslandsError: it was asked to end.
+    """
+    from islands.errors import IslandsError
+
     task = asyncio.create_task(playing)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+    asked: list[bool] = []
+
+    def end() -> None:
+        asked.append(task.cancel())
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        raise IslandsError("SIGTERM ended the scenario, so nothing was judged") from None
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _show(verdict: "Verdict") -> None:
