@@ -104,12 +104,17 @@ class History:
         }
 
     def _find_owners(self) -> None:
-        """Leave out what a syncer recorded after another one had started."""
-        syncers, owner = self._syncers(), ""
+        """Leave out what a syncer recorded after another one had started.
+
+        One that stood still while it started tells so late, and with the lower epoch of the two.
+        """
+        syncers, owner, epoch = self._syncers(), "", 0
         for line in self.lines:
             if line.actor in syncers:
                 if isinstance(line.entry, Started):
-                    owner = line.actor
+                    if owner not in ("", line.actor) and line.entry.epoch < epoch:
+                        continue
+                    owner, epoch = line.actor, line.entry.epoch
                 elif owner not in ("", line.actor):
                     continue
             self.owned.append(line)

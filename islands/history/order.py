@@ -25,14 +25,31 @@ from islands.tape.simulation_entries import Final, Healed, ProcessKilled
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
-    """Every start of a supervisor or syncer has a higher epoch than all starts before it."""
+    """Every start of a supervisor or syncer has a higher epoch than all starts before it.
+
+    A syncer that stands still once it has taken its epoch may tell so after one that took a higher
+    epoch meanwhile.
+    """
     newest: dict[bool, int] = {}
+    taken: dict[int, None] = {}  # by syncers
+    beginning: dict[str, None] = {}  # processes that have not told an epoch yet
+    overtaken: dict[str, None] = {}  # those of them that were there when a syncer told its own
     for _, actor, entry in history.lines:
-        if isinstance(entry, Started):
-            syncer = entry.sequence is not None
-            if entry.epoch <= newest.get(syncer, 0):
-                yield f"{actor} began epoch {entry.epoch} after {newest[syncer]}"
-            newest[syncer] = entry.epoch
+        if isinstance(entry, ProcessStarted):
+            beginning[entry.name] = None
+            overtaken.pop(entry.name, None)
+        elif isinstance(entry, Started):
+            syncer, epoch = entry.sequence is not None, entry.epoch
+            late = syncer and actor in overtaken and epoch not in taken
+            beginning.pop(actor, None)
+            overtaken.pop(actor, None)
+            if syncer:
+                taken[epoch] = None
+                overtaken |= beginning
+            if epoch > newest.get(syncer, 0):
+                newest[syncer] = epoch
+            elif not late:
+                yield f"{actor} began epoch {epoch} after {newest[syncer]}"
 
 
 def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[str]:

@@ -117,6 +117,7 @@ class SimulatedDisk:
 
     def mounted(self, rng: random.Random) -> "SimulatedDisk":
         """Return the same disk as another host sees it, with a cache of its own."""
+        self._settle_files()  # another host sees what is being synced, as it sees a cache
         other = SimulatedDisk(rng)
         other._durable = self._durable
         self._shared = other._shared = True

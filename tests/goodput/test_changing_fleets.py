@@ -56,7 +56,7 @@ def test_the_command_writes_table_figures_and_plot(
 ) -> None:
     """Its exit code is 0 if the history checker finds nothing."""
     options = ["--learners", "1", "--most", "2", "--wave", "1", "--wave_steps", "2"]
-    options += ["--steady_steps", "3", "--run.interval_steps", "2", "--run.fragments", "2"]
+    options += ["--steady_steps", "8", "--run.interval_steps", "8", "--run.fragments", "8"]
     assert main(["simulate", "grow", *options, "--folder", str(tmp_path)]) == 0
     assert "1 of 1 newcomers were merged." in capsys.readouterr().out
     assert {file.name for file in tmp_path.iterdir()} == {"grow.md", "grow.json", "grow.png"}

@@ -102,6 +102,14 @@ def repeat_epoch(entries: list[Line]) -> None:
     find(entries, "started", actor="syncer", resumed=True)["epoch"] = 1
 
 
+def begin_below_another(entries: list[Line]) -> None:
+    """A second syncer's process begins once the first has told its epoch, and takes a lower one."""
+    second = find(entries, "started", actor="syncer", resumed=True)
+    began = {"at_s": second["at_s"], "actor": "world", "kind": "process_started", "name": "spare"}
+    at = entries.index(second) + 1
+    entries[at:at] = [began, {**second, "actor": "spare", "epoch": 0}]
+
+
 def give_incarnation_twice(entries: list[Line]) -> None:
     """Two learners get the same incarnation."""
     first = find(entries, "admitted", role="learner")
@@ -474,6 +482,7 @@ def adopt_from_a_fenced_syncer(entries: list[Line]) -> None:
 
 DOCTORED: list[tuple[Doctor, Rule]] = [
     (repeat_epoch, order.epochs_grow),
+    (begin_below_another, order.epochs_grow),
     (give_incarnation_twice, order.incarnations_are_given_once),
     (commit_backwards, order.versions_grow),
     (adopt_backwards, order.versions_grow),

@@ -114,6 +114,15 @@ def test_another_host_sees_what_was_synced() -> None:
         assert content(one) == content(other) == OLD
 
 
+def test_a_host_that_mounts_a_disk_sees_what_is_being_synced() -> None:
+    """The content lies in the disk's own cache by then, whoever is frozen meanwhile."""
+    disk = SimulatedDisk(random.Random(0))
+    disk.begin_work()
+    disk.write("file", [NEW])
+    disk.sync("file")
+    assert content(disk.mounted(random.Random(1))) == NEW
+
+
 def test_a_flipped_bit_spares_the_newest_record() -> None:
     """It is in the older slot of a pair, and in none before there are two whole ones."""
     for seed in range(20):

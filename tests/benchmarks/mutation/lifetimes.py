@@ -141,8 +141,8 @@ LIFETIMES = (
     Mutation(
         "the oldest record is recovered",
         "islands/syncer/journal.py",
-        "sorted(heads, key=lambda head: head.sequence, reverse=True)",
-        "sorted(heads, key=lambda head: head.sequence)",
+        "sorted({head.sequence for head in heads}, reverse=True)",
+        "sorted({head.sequence for head in heads})",
         (JOURNAL,),
     ),
     Mutation(
