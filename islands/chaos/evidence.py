@@ -7,6 +7,7 @@ learners'. Whatever caused an entry of another process is therefore before it wh
 values are durable before they are adopted, and given before they are taken.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from math import inf
 from pathlib import Path
@@ -23,7 +24,7 @@ from islands.hosting.process_output import CODE_UNKNOWN
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.leaves import Layout
 from islands.settings.chaos import SLEEPING
-from islands.settings.run import RunSettings, SendTo
+from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tape.entry import Entry, Line, encode_entry
 from islands.tape.kinds import read
@@ -185,18 +186,13 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
     as much.
     """
     settings: RunSettings = spec.settings
-    sizes = tuple(fragment.size for fragment in plan.layout.fragments)
-    return Limits(
-        fragment_elements=sizes,
-        open_rounds_max=settings.open_rounds_max(len(sizes)),
-        staleness_max=settings.staleness_max,
-        quorum=settings.quorum_least,
-        budget_tokens=None,
+    return Limits.of(
+        dataclasses.replace(settings, budget_tokens=None),
+        plan.layout,
         batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=MAILBOX_MOST,
-        moments_wait_s=settings.timing.scaled(settings.timing.resend_s + settings.timing.evict_s),
-        to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+        late_s=settings.timing.scaled(settings.timing.evict_s),
     )
 
 

@@ -20,7 +20,6 @@ from islands.goodput.chart import Line, chart
 from islands.goodput.fleet import BATCHES, attach, begin, costs_of, hosts_of, trainers_of
 from islands.history import Limits, judge
 from islands.settings.changing_fleets import GrowOptions
-from islands.settings.run import SendTo
 from islands.simulation.world import World
 from islands.tape.entry import Entry
 from islands.tape.member_entries import ProcessStarted
@@ -246,19 +245,12 @@ async def _dismiss(world: World, names: Sequence[str], *, abrupt: bool) -> None:
 
 def _limits(world: World, options: GrowOptions) -> Limits:
     """Return what the history checker holds the run against."""
-    settings = world.settings
-    sizes = tuple(fragment.size for fragment in world.layout.fragments)
-    return Limits(
-        fragment_elements=sizes,
-        open_rounds_max=settings.open_rounds_max(len(sizes)),
-        staleness_max=settings.staleness_max,
-        quorum=settings.quorum_least,
-        to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
-        budget_tokens=settings.budget_tokens,
+    return Limits.of(
+        world.settings,
+        world.layout,
         batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
         records_per_shard=BATCHES,
         mailbox_most=max(MAILBOX_MOST, MESSAGES_EACH * options.most),
-        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
     )
 
 

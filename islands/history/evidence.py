@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from islands.history.tickets import Pair, pair, ticket
+from islands.layout.leaves import Layout
+from islands.settings.run import RunSettings, SendTo
 from islands.tape.entry import Line
 from islands.tape.kinds import read
 from islands.tape.learner_entries import Contributed, Reported
@@ -49,6 +51,32 @@ class Limits:
     moments_wait_s: float
     to_contributors: bool = False
     must_finish: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        settings: RunSettings,
+        layout: Layout,
+        *,
+        batch_tokens: Mapping[str, int],
+        records_per_shard: int,
+        mailbox_most: int,
+        late_s: float = 0.0,
+    ) -> "Limits":
+        """Return what a run of these settings must keep; its timers may be `late_s` late."""
+        sizes = tuple(fragment.size for fragment in layout.fragments)
+        return cls(
+            fragment_elements=sizes,
+            open_rounds_max=settings.open_rounds_max(len(sizes)),
+            staleness_max=settings.staleness_max,
+            quorum=settings.quorum_least,
+            budget_tokens=settings.budget_tokens,
+            batch_tokens=batch_tokens,
+            records_per_shard=records_per_shard,
+            mailbox_most=mailbox_most,
+            moments_wait_s=settings.timing.scaled(settings.timing.resend_s) + late_s,
+            to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+        )
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from islands.history import Limits, Violation, judge
 from islands.identities import SUPERVISOR, SYNCER
 from islands.messages.control import Verb
-from islands.settings.run import SendTo
 from islands.simulation.faults import (
     Cut,
     Drain,
@@ -61,19 +60,12 @@ def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
 
 def limits(scenario: Scenario) -> Limits:
     """Return the limits that a scenario's run must keep."""
-    settings = scenario.settings
-    sizes = tuple(fragment.size for fragment in _world(scenario, MemoryTape()).layout.fragments)
-    return Limits(
-        fragment_elements=sizes,
-        open_rounds_max=settings.open_rounds_max(len(sizes)),
-        staleness_max=settings.staleness_max,
-        quorum=settings.quorum_least,
-        to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
-        budget_tokens=settings.budget_tokens,
+    return Limits.of(
+        scenario.settings,
+        _world(scenario, MemoryTape()).layout,
         batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=MAILBOX_MOST,
-        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
     )
 
 
