@@ -19,7 +19,6 @@ from islands.chaos.schedule import Struck
 from islands.files.rotation import older
 from islands.history import RULES, History, Limits, Violation
 from islands.history.accounts import contributions_are_their_steps, shards_are_read_on
-from islands.history.spans import FREEZE, THAW
 from islands.hosting.process_output import CODE_UNKNOWN
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.leaves import Layout
@@ -32,7 +31,7 @@ from islands.tape.learner_entries import MomentsTaken
 from islands.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.tape.process_entries import ProcessBegan, TapeBegan
 from islands.tape.round_entries import Finished, Merged
-from islands.tape.simulation_entries import Fault, Final, Healed, ProcessKilled
+from islands.tape.simulation_entries import FREEZE, THAW, Fault, Final, Healed, ProcessKilled
 from islands.tape.writing import HEAD
 from islands.training.export import FINAL_FILE
 from islands.training.toy import BATCH_TOKENS, BATCHES_PER_SHARD

@@ -1,7 +1,7 @@
 """`islands simulate bandwidth`: the link that a learner needs so as not to wait for it."""
 
 from islands.cli.parsing import Common
-from islands.cli.simulating import play_all, write
+from islands.cli.simulating import play_all, show
 from islands.settings.simulations import BandwidthOptions
 
 
@@ -15,8 +15,10 @@ def run(options: BandwidthOptions, _: Common) -> int:
     from islands.goodput.bandwidth_search import search
 
     found = play_all(search, searches_of(options), options.playing.workers)
-    told = table(options, found)
-    print(f"\n{told}", end="")
-    files = {"bandwidth.md": told.encode(), "bandwidth.json": json_of(options, found)}
-    write(options.playing.folder, files)
+    show(
+        "bandwidth",
+        table(options, found),
+        options.playing.folder,
+        lambda: {"bandwidth.json": json_of(options, found)},
+    )
     return 0

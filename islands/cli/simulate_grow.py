@@ -1,7 +1,7 @@
 """`islands simulate grow`: one run whose learners become many, and few again."""
 
 from islands.cli.parsing import Common
-from islands.cli.simulating import write
+from islands.cli.simulating import show
 from islands.settings.changing_fleets import GrowOptions
 
 
@@ -14,12 +14,10 @@ def run(options: GrowOptions, _: Common) -> int:
     from islands.goodput.growth import json_of, play, plot, table
 
     grown = play(options)
-    told = table(options, grown)
-    print(told, end="")
-    files = {
-        "grow.md": told.encode(),
-        "grow.json": json_of(options, grown),
-        "grow.png": plot(options, grown),
-    }
-    write(options.folder, files)
+    show(
+        "grow",
+        table(options, grown),
+        options.folder,
+        lambda: {"grow.json": json_of(options, grown), "grow.png": plot(options, grown)},
+    )
     return 1 if grown.violations else 0

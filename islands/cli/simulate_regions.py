@@ -1,7 +1,7 @@
 """`islands simulate regions`: one model over regions with narrow links between them."""
 
 from islands.cli.parsing import Common
-from islands.cli.simulating import play_all, write
+from islands.cli.simulating import play_all, show
 from islands.settings.simulations import RegionsOptions
 
 
@@ -14,12 +14,10 @@ def run(options: RegionsOptions, _: Common) -> int:
     from islands.goodput.regions import cells_of, json_of, play, plot, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
-    told = table(options, found)
-    print(f"\n{told}", end="")
-    files = {
-        "regions.md": told.encode(),
-        "regions.json": json_of(options, found),
-        "regions.png": plot(options, found),
-    }
-    write(options.playing.folder, files)
+    show(
+        "regions",
+        table(options, found),
+        options.playing.folder,
+        lambda: {"regions.json": json_of(options, found), "regions.png": plot(options, found)},
+    )
     return 0

@@ -1,7 +1,7 @@
 """`islands simulate scavenge`: compute that comes and goes, for a run of a token budget."""
 
 from islands.cli.parsing import Common
-from islands.cli.simulating import play_all, write
+from islands.cli.simulating import play_all, show
 from islands.settings.changing_fleets import ScavengeOptions
 
 
@@ -14,8 +14,10 @@ def run(options: ScavengeOptions, _: Common) -> int:
     from islands.goodput.scavenging import jobs_of, json_of, play, table
 
     found = play_all(play, jobs_of(options), options.playing.workers)
-    told = table(options, found)
-    print(f"\n{told}", end="")
-    files = {"scavenge.md": told.encode(), "scavenge.json": json_of(options, found)}
-    write(options.playing.folder, files)
+    show(
+        "scavenge",
+        table(options, found),
+        options.playing.folder,
+        lambda: {"scavenge.json": json_of(options, found)},
+    )
     return 0

@@ -1,7 +1,7 @@
 """`islands simulate uneven`: learners of unlike speed, with and without waiting for the slowest."""
 
 from islands.cli.parsing import Common
-from islands.cli.simulating import play_all, write
+from islands.cli.simulating import play_all, show
 from islands.settings.simulations import UnevenOptions
 
 
@@ -14,8 +14,10 @@ def run(options: UnevenOptions, _: Common) -> int:
     from islands.goodput.uneven import cells_of, json_of, play, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
-    told = table(options, found)
-    print(f"\n{told}", end="")
-    files = {"uneven.md": told.encode(), "uneven.json": json_of(options, found)}
-    write(options.playing.folder, files)
+    show(
+        "uneven",
+        table(options, found),
+        options.playing.folder,
+        lambda: {"uneven.json": json_of(options, found)},
+    )
     return 0

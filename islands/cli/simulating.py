@@ -1,4 +1,4 @@
-"""What all commands of `islands simulate` share: progress on the terminal, files in a folder."""
+"""What all commands of `islands simulate` share: progress and table, and files in a folder."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,17 +36,30 @@ def play_all(
         each_s, left = (clock.now_s() - begun_s) / len(found), len(jobs) - len(found)
         wait = f", about {duration(each_s * left)} left" if left else ""
         print(f"[{len(found)}/{len(jobs)}]{wait}", flush=True)
+    print()
     return {key: found[key] for key in jobs}
 
 
-def write(folder: Path | None, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder, and say so; nothing is written without a folder.
+def show(
+    name: str, table: str, folder: Path | None, files: Callable[[], Mapping[str, bytes]]
+) -> None:
+    """Print a table; with a folder, write it there as Markdown beside the other files, and say so.
+
+    Args:
+        name: of the table's file, without its end.
+        table: as Markdown.
+        folder: null = nothing is written.
+        files: makes the other files, by name.
 
     Raises:
         UserError: the folder cannot be written to.
     """
-    if folder is None:
-        return
+    print(table, end="")
+    if folder is not None:
+        _write(folder, {f"{name}.md": table.encode(), **files()})
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

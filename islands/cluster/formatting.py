@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from islands.cluster.figures import RunFigures
 
 LONG_S = 100.0
@@ -47,3 +49,8 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     head, *rest = lines
     rows = (head, ["-" * width for width in widths], *rest)
     return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
+
+
+def json_text(told: object) -> bytes:
+    """Return figures as the text of a JSON file, indented."""
+    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"

@@ -17,6 +17,7 @@ CHART_HEIGHT = 320
 ROW_HEIGHT = 22
 BAR_HEIGHT = 14
 LEGEND_HEIGHT = 40
+LEGEND_ROW = 22
 LABEL_WIDTH = 96
 NAME_CHARACTERS = 16
 ROWS_MOST = 32
@@ -196,6 +197,13 @@ def axes(canvas: Canvas, across: Scale, up: Scale, *, unit: str = "tokens") -> N
 
 def _time(seconds: float) -> str:
     return duration(seconds) if seconds else "0"
+
+
+def legend_row(canvas: Canvas, y: float, colour: Colour, text: str) -> None:
+    """One line of a legend below a chart, `LEGEND_ROW` high: a box in the colour, and a text."""
+    side = LETTER_ROWS * SCALE
+    canvas.box((MARGIN, y), (MARGIN + side, y + side), colour)
+    canvas.text((MARGIN + text_width("nn", SCALE), y), text, INK, SCALE)
 
 
 def curve(

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
-
-from islands.cluster.formatting import count, markdown_table
+from islands.cluster.formatting import count, json_text, markdown_table
 from islands.errors import UserError
 from islands.goodput.bandwidth_search import Found, Search
 from islands.goodput.formulas import Job, gbit_text, needed_gbit_s, syncer_gbit_s
@@ -201,4 +199,4 @@ def json_of(options: BandwidthOptions, found: Mapping[Key, Found]) -> bytes:
         for key, each in found.items()
         for level, gbit_s in each.gbit_s.items()
     ]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
+    return json_text(rows)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
+from islands.cluster.drawing import Canvas, Colour, Point
 from islands.cluster.picture import (
     INK,
     LABEL_WIDTH,
+    LEGEND_ROW,
     LINES,
     MARGIN,
     SCALE,
@@ -14,10 +15,10 @@ from islands.cluster.picture import (
     Scale,
     axes,
     curve,
+    legend_row,
 )
 
 HEIGHT = 520
-LEGEND_ROW = 22
 ARM = 5
 """Pixels from the middle of a cross to its ends."""
 
@@ -65,7 +66,7 @@ def chart(
         curve(canvas, across, up, line.points, colour)
         for x, y in line.published:
             _cross(canvas, (across.at(x), up.at(y)), colour)
-        _legend(canvas, index, colour, line.name)
+        legend_row(canvas, HEIGHT + LEGEND_ROW * index, colour, line.name)
     if crossed:
         place = (MARGIN, HEIGHT + LEGEND_ROW * len(lines))
         canvas.text(place, "crosses: published", INK, SCALE)
@@ -83,9 +84,3 @@ def _cross(canvas: Canvas, at: Point, colour: Colour) -> None:
     x, y = at
     canvas.line([(x - ARM, y - ARM), (x + ARM, y + ARM)], colour, 2.0)
     canvas.line([(x - ARM, y + ARM), (x + ARM, y - ARM)], colour, 2.0)
-
-
-def _legend(canvas: Canvas, index: int, colour: Colour, text: str) -> None:
-    y = HEIGHT + LEGEND_ROW * index
-    canvas.box((MARGIN, y), (MARGIN + LETTER_ROWS * SCALE, y + LETTER_ROWS * SCALE), colour)
-    canvas.text((MARGIN + text_width("nn", SCALE), y), text, INK, SCALE)

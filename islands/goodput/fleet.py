@@ -253,13 +253,22 @@ async def _live(
 
 
 def check(world: World) -> None:
-    """Refuse the figures of a world in which an actor failed.
+    """Refuse the figures of a world in which an actor failed, or that has no syncer any more.
 
     Raises:
         InvariantError: an actor failed, or the syncer is gone.
     """
+    check_actors(world)
+    if world.syncer_state is None:
+        raise InvariantError("the syncer was gone at the end")
+
+
+def check_actors(world: World) -> None:
+    """Refuse the figures of a world in which an actor failed.
+
+    Raises:
+        InvariantError: an actor failed.
+    """
     if world.failures:
         name, error = world.failures[0]
         raise InvariantError(f"{name} failed: {error}") from error
-    if world.syncer_state is None:
-        raise InvariantError("the syncer was gone at the end")

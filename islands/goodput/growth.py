@@ -13,11 +13,18 @@ from statistics import mean, median
 
 import msgspec
 
-from islands.cluster.formatting import duration, markdown_table
-from islands.errors import InvariantError
+from islands.cluster.formatting import duration, json_text, markdown_table
 from islands.goodput.cells import Cell, Link, steady
 from islands.goodput.chart import Line, chart
-from islands.goodput.fleet import BATCHES, attach, begin, costs_of, hosts_of, trainers_of
+from islands.goodput.fleet import (
+    BATCHES,
+    attach,
+    begin,
+    check_actors,
+    costs_of,
+    hosts_of,
+    trainers_of,
+)
 from islands.history import Limits, judge
 from islands.settings.changing_fleets import GrowOptions
 from islands.simulation.world import World
@@ -225,9 +232,7 @@ async def _live(
         if world.failures or loop.time() > last + END_STEPS * options.step_s:
             break
         await asyncio.sleep(options.step_s / 2)
-    if world.failures:
-        name, error = world.failures[0]
-        raise InvariantError(f"{name} failed: {error}") from error
+    check_actors(world)
     for name in sorted(world.processes.names()):
         world.note(LeftOver(name))
     await world.kill_all()
@@ -344,7 +349,7 @@ def json_of(options: GrowOptions, grown: Grown) -> bytes:
         "violations": grown.violations,
         "ledger_imbalance": grown.imbalance,
     }
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    return json_text(told)
 
 
 def plot(options: GrowOptions, grown: Grown) -> bytes:

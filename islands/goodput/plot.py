@@ -4,6 +4,7 @@ from islands.cluster.drawing import Canvas, text_width
 from islands.cluster.picture import (
     BAR_HEIGHT,
     INK,
+    LEGEND_ROW,
     LINES,
     MARGIN,
     ROW_HEIGHT,
@@ -15,7 +16,7 @@ from islands.cluster.picture import (
     axes,
 )
 from islands.goodput.cells import Played
-from islands.goodput.chart import LEGEND_ROW, Line, chart
+from islands.goodput.chart import Line, chart
 from islands.goodput.table import Fleets, published_of
 
 TIMELINE_S = 3600.0

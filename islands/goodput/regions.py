@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil, exp, log
 from statistics import mean
 
-import msgspec
-
-from islands.cluster.formatting import markdown_table
+from islands.cluster.formatting import json_text, markdown_table
 from islands.goodput import fleet
 from islands.goodput.cells import Cell, Figures, Link, Training, steady
 from islands.goodput.chart import Line, chart
@@ -215,4 +213,4 @@ def json_of(options: RegionsOptions, found: Mapping[Key, Played]) -> bytes:
         for (kind, gbit_s, seed), played in found.items()
     ]
     told = {"ring_by_formula": useful_of(options, found)[RING], "runs": rows}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    return json_text(told)

@@ -14,15 +14,14 @@ from math import inf
 from statistics import mean
 from typing import NamedTuple
 
-import msgspec
-
-from islands.cluster.formatting import duration, markdown_table
+from islands.cluster.formatting import duration, json_text, markdown_table
 from islands.errors import InvariantError
 from islands.goodput.cells import Cell, Link, steady
 from islands.goodput.fleet import MergeTimes, Tally, attach, begin, costs_of, hosts_of, trainers_of
 from islands.settings.changing_fleets import ScavengeOptions
 from islands.settings.presets import PRESETS, Preset
 from islands.simulation.world import LearnerHost, World
+from islands.training.toy import BATCH_TOKENS
 from messaging.simulation.virtual_time import run_virtual
 
 DECOUPLED, DATA_PARALLEL = "decoupled", "data-parallel, elastic"
@@ -32,7 +31,6 @@ PUBLISHED: Mapping[str, Mapping[float, float]] = {
 }
 """Relative time to a token budget by extra compute (arXiv 2604.21428)."""
 
-BATCH_TOKENS = 8
 LOOK_STEPS = 0.1
 """Of a step: how often it is looked how much of the budget is done."""
 
@@ -362,4 +360,4 @@ def json_of(options: ScavengeOptions, found: Mapping[Key, Played]) -> bytes:
         }
         for key, played in found.items()
     ]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
+    return json_text(rows)

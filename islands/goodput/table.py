@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
-import msgspec
-
-from islands.cluster.formatting import count, markdown_table
+from islands.cluster.formatting import count, json_text, markdown_table
 from islands.goodput.cells import HOUR_S, Played
 from islands.goodput.paper import Row, published
 
@@ -104,7 +102,7 @@ def json_of(found: Fleets) -> bytes:
         for (row, chips), played in found.items()
         for theirs in (published_of(found, row, chips),)
     ]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
+    return json_text(rows)
 
 
 def _details(found: Fleets) -> list[list[str]]:

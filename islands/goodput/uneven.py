@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import NamedTuple
 
-import msgspec
-
-from islands.cluster.formatting import markdown_table
+from islands.cluster.formatting import json_text, markdown_table
 from islands.goodput import fleet
 from islands.goodput.cells import Cell, Figures, Link, Training, steady
 from islands.goodput.lock_step import goodput_of_waiting, lock_step
@@ -125,4 +123,4 @@ def json_of(options: UnevenOptions, found: Mapping[Key, Played]) -> bytes:
     ]
     formula = goodput_of_waiting(options.speeds, options.noise)
     told = {"lock_step_goodput_by_formula": formula, "runs": rows}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    return json_text(told)

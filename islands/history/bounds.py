@@ -10,11 +10,9 @@ from islands.tape.entry import Entry
 from islands.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
 from islands.tape.process_entries import Started
 from islands.tape.round_entries import Finished, Merged
-from islands.tape.simulation_entries import Fault, Final, LeftOver, ProcessKilled
+from islands.tape.simulation_entries import SECOND_SYNCER, Fault, Final, LeftOver, ProcessKilled
 
 FLOAT32_BYTES = 4
-
-SECOND_SYNCER = "second syncer"
 
 DISK_GONE_S = 2.0
 """How long after its disk was mended a process may end that could not use it."""

@@ -5,11 +5,18 @@ from math import inf
 
 from islands.history.evidence import History
 from islands.tape.member_entries import ProcessStarted
-from islands.tape.simulation_entries import Fault
+from islands.tape.simulation_entries import (
+    DISK_MENDED,
+    FAILING,
+    FREEZE,
+    FULL,
+    SLOW_DISK,
+    THAW,
+    Fault,
+)
 
-FREEZE, THAW = "freeze", "thaw"
-DISK_FAULTS = ("full disk", "disk error")
-DISK_SOUND = ("disk mended", "slow disk")
+DISK_FAULTS = (FULL, FAILING)
+DISK_SOUND = (DISK_MENDED, SLOW_DISK)
 """What ends them: a disk has one fault at a time, and a slow one is neither full nor fails."""
 
 Spans = Mapping[str, list[tuple[float, float]]]

@@ -9,8 +9,6 @@ from typing import assert_never
 from islands.identities import SYNCER
 from islands.simulation.host_faults import (
     DISK_SLOWNESS,
-    FAILING,
-    FULL,
     BadDisk,
     BadPath,
     Flap,
@@ -22,7 +20,15 @@ from islands.simulation.host_faults import (
     SecondSyncer,
 )
 from islands.simulation.world import SPARE_SYNCER, World
-from islands.tape.simulation_entries import Fault
+from islands.tape.simulation_entries import (
+    DISK_MENDED,
+    FAILING,
+    FREEZE,
+    FULL,
+    SECOND_SYNCER,
+    THAW,
+    Fault,
+)
 from messaging.simulation.network import Route
 
 Deed = Callable[[World], Awaitable[None]]
@@ -36,14 +42,14 @@ def host_deeds(fault: HostFault, usual: Route) -> list[tuple[float, Deed]]:
         case BadDisk(at_s, name, kind, for_s):
             return [(at_s, _spoil(name, kind)), (at_s + for_s, _mend_disk(name))]
         case Flip(at_s, name, down_s):
-            return [(at_s, _flip(name)), (at_s + down_s, _start(name))]
+            return [(at_s, _flip(name)), (at_s + down_s, start(name))]
         case Reset(at_s, source, target):
             return [(at_s, _reset(source, target))]
         case Flap(at_s, source, target, cut_s, times):
             deeds: list[tuple[float, Deed]] = []
             for number in range(times):
                 begin_s = at_s + 2 * cut_s * number
-                deeds += [(begin_s, _cut(source, target)), (begin_s + cut_s, _heal(source, target))]
+                deeds += [(begin_s, _cut(source, target)), (begin_s + cut_s, heal(source, target))]
             return [(at_s, _noted("flapping", [source, target])), *deeds]
         case BadPath(at_s, source, target, route, for_s):
             told = (at_s, _noted("bad path", [source, target]))
@@ -70,7 +76,7 @@ def thaw(world: World, names: tuple[str, ...]) -> None:
     """Let those of these processes go on that are stopped."""
     going = [name for name in names if world.processes.thaw(name)]
     if going:
-        world.note(Fault("thaw", going))
+        world.note(Fault(THAW, going))
 
 
 def _noted(kind: str, names: list[str]) -> Deed:
@@ -84,7 +90,7 @@ def _freeze(names: tuple[str, ...]) -> Deed:
     async def deed(world: World) -> None:
         stopped = [name for name in names if world.processes.freeze(name)]
         if stopped:
-            world.note(Fault("freeze", stopped))
+            world.note(Fault(FREEZE, stopped))
 
     return deed
 
@@ -115,7 +121,7 @@ def _mend_disk(name: str) -> Deed:
 def _mend(world: World, name: str) -> None:
     disk = world.disks[name]
     if disk.full or disk.failing:
-        world.note(Fault("disk mended", [name]))
+        world.note(Fault(DISK_MENDED, [name]))
     disk.mend()
 
 
@@ -131,7 +137,9 @@ def _flip(name: str) -> Deed:
     return deed
 
 
-def _start(name: str) -> Deed:
+def start(name: str) -> Deed:
+    """Return the deed that starts a process, unless the run is over."""
+
     async def deed(world: World) -> None:
         if world.finished is None:
             world.start(name)
@@ -154,7 +162,9 @@ def _cut(source: str, target: str) -> Deed:
     return deed
 
 
-def _heal(source: str, target: str) -> Deed:
+def heal(source: str, target: str) -> Deed:
+    """Return the deed that ends a cut."""
+
     async def deed(world: World) -> None:
         world.network.heal(source, target)
 
@@ -171,7 +181,7 @@ def _route(source: str, target: str, route: Route) -> Deed:
 async def _second_syncer(world: World) -> None:
     if world.finished is None and SPARE_SYNCER not in world.processes:
         world.start_second_syncer()
-        world.note(Fault("second syncer", [SPARE_SYNCER]))
+        world.note(Fault(SECOND_SYNCER, [SPARE_SYNCER]))
 
 
 def _inflate(name: str, factor: float) -> Deed:

@@ -19,6 +19,7 @@ import random
 from dataclasses import dataclass, replace
 
 from islands.identities import SUPERVISOR, SYNCER
+from islands.tape.simulation_entries import FAILING, FULL, SLOW_DISK
 from messaging.simulation.network import Route
 
 
@@ -106,7 +107,6 @@ class Inflate:
 
 HostFault = Freeze | BadDisk | Flip | Reset | Flap | BadPath | SecondSyncer | Inflate
 
-FULL, FAILING, SLOW_DISK = "full disk", "disk error", "slow disk"
 DISK_KINDS = (FULL, FAILING, SLOW_DISK)
 
 DISK_SLOWNESS = 20.0

@@ -19,7 +19,7 @@ from islands.simulation.faults import (
     Slow,
     Weather,
 )
-from islands.simulation.host_deeds import Deed, host_deeds, mend_hosts
+from islands.simulation.host_deeds import Deed, heal, host_deeds, mend_hosts, start
 from islands.simulation.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, Trainers, World
 from islands.tape import simulation_entries
 from islands.tape.writing import MemoryTape
@@ -154,14 +154,14 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
         case Kill(at_s, names, silent, down_s, in_write):
             wait_s = WRITE_WAIT_S if in_write else 0.0
             back_s = [at_s + wait_s + down for down in down_s]
-            starts = [(back, _start(name)) for name, back in zip(names, back_s, strict=True)]
+            starts = [(back, start(name)) for name, back in zip(names, back_s, strict=True)]
             return [(at_s, _kill(names, silent=silent, wait_s=wait_s)), *starts]
         case Leave(at_s, name, away_s):
-            return [(at_s, _leave(name)), (at_s + away_s, _start(name))]
+            return [(at_s, _leave(name)), (at_s + away_s, start(name))]
         case Cut(at_s, source, target, one_way, for_s):
             return [
                 (at_s, _cut(source, target, one_way=one_way)),
-                (at_s + for_s, _heal(source, target)),
+                (at_s + for_s, heal(source, target)),
             ]
         case Isolate(at_s, name, for_s):
             return [(at_s, _isolate(name)), (at_s + for_s, _rejoin(name))]
@@ -170,7 +170,7 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
         case Pause(at_s, for_s):
             return [(at_s, _command(Verb.PAUSE)), (at_s + for_s, _command(Verb.RESUME))]
         case Drain(at_s, name, away_s):
-            return [(at_s, _command(Verb.DRAIN, name)), (at_s + away_s, _start(name))]
+            return [(at_s, _command(Verb.DRAIN, name)), (at_s + away_s, start(name))]
         case Weather(at_s, route, for_s):
             return [(at_s, _weather(route)), (at_s + for_s, _weather(scenario.route))]
         case Slow(at_s, name, factor, for_s):
@@ -180,14 +180,6 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
 
 
 # --- deeds: each records its fault on the tape, if it had an effect -------------------------------
-
-
-def _start(name: str) -> Deed:
-    async def deed(world: World) -> None:
-        if world.finished is None:
-            world.start(name)
-
-    return deed
 
 
 def _kill(names: tuple[str, ...], *, silent: bool, wait_s: float) -> Deed:
@@ -227,13 +219,6 @@ def _cut(source: str, target: str, *, one_way: bool) -> Deed:
         world.network.cut(source, target, one_way=one_way)
         kind = "one-way cut" if one_way else "cut"
         world.note(simulation_entries.Fault(kind, [source, target]))
-
-    return deed
-
-
-def _heal(source: str, target: str) -> Deed:
-    async def deed(world: World) -> None:
-        world.network.heal(source, target)
 
     return deed
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from math import isfinite, nan
 from statistics import mean
 
-from islands.cluster.drawing import LETTER_ROWS, Canvas, Point, text_width
+from islands.cluster.drawing import Canvas, Point
 from islands.cluster.picture import (
     INK,
     LABEL_WIDTH,
+    LEGEND_ROW,
     LINES,
     MARGIN,
     SCALE,
@@ -15,12 +16,12 @@ from islands.cluster.picture import (
     Scale,
     axes,
     curve,
+    legend_row,
 )
 from islands.study.table import Results
 from islands.study.trial import Result
 
 HEIGHT = 560
-LEGEND_ROW = 22
 SKIPPED_SHARE = 0.15
 """The first part of a curve is left out: it falls so far that all ends would lie together."""
 
@@ -52,10 +53,8 @@ def plot(results: Results, metric: str, title: str) -> bytes:
     for index, (name, points) in enumerate(drawn.items()):
         colour = LINES[index % len(LINES)]
         curve(canvas, across, up, points, colour)
-        y = HEIGHT + LEGEND_ROW * index
-        canvas.box((MARGIN, y), (MARGIN + LETTER_ROWS * SCALE, y + LETTER_ROWS * SCALE), colour)
         label = f"{name}: {points[-1][1]:.4g}"
-        canvas.text((MARGIN + text_width("nn", SCALE), y), label, INK, SCALE)
+        legend_row(canvas, HEIGHT + LEGEND_ROW * index, colour, label)
     return canvas.png()
 
 

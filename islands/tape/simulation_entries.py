@@ -2,6 +2,11 @@
 
 from islands.tape.entry import Entry
 
+FREEZE, THAW = "freeze", "thaw"
+FULL, FAILING, SLOW_DISK, DISK_MENDED = "full disk", "disk error", "slow disk", "disk mended"
+SECOND_SYNCER = "second syncer"
+"""Faults that rules of the history know, as `Fault.fault` names them."""
+
 
 class ProcessKilled(Entry, frozen=True):
     """A simulated process was killed; if `silent`, its machine vanished and no link was closed."""
