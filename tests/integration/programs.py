@@ -158,6 +158,13 @@ async def open_room(folder: Path) -> AsyncIterator[Room]:
         room.close()
 
 
+async def control(room: Room, *words: object, code: int = 0) -> Program:
+    """Tell the run in the folder `run` something."""
+    told = await room.run("islands.cli", "control", "--folder", room.folder / "run", *words)
+    assert told.process.returncode == code, told
+    return told
+
+
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without what could tell a command something else."""
     kept = {key: os.environ[key] for key in os.environ if not key.startswith("ISLANDS_")}

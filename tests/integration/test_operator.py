@@ -17,8 +17,8 @@ from messaging.codec.tensors import as_buffer, digest
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,
-    Program,
     Room,
+    control,
     entries,
     imbalance,
     logged,
@@ -46,13 +46,6 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
     async with open_room(folder) as room, running(hub):
         await hub.wait_merge_of(PAIR, LIMIT_S)
         yield room, hub
-
-
-async def control(room: Room, *words: object, code: int = 0) -> Program:
-    """Tell the run in the folder `run` something."""
-    told = await room.run("islands.cli", "control", "--folder", room.folder / "run", *words)
-    assert told.process.returncode == code, told
-    return told
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -11,6 +11,7 @@ from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
     Room,
+    control,
     entries,
     imbalance,
     incarnations,
@@ -116,7 +117,7 @@ async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(
             assert await room.ended(each) == 0, str(each)
             assert re.search(r"^\d+ steps, loss .*SIGTERM", each.out, re.MULTILINE), str(each)
         assert len({steps_taken(each) for each in both}) == 1
-        await room.run("islands.cli", "control", "stop", "--folder", "run")
+        await control(room, "stop")
         assert await room.ended(hub) == 0, str(hub)
         summary = summary_of(tmp_path / "run") or {}
         assert imbalance(summary) == 0

@@ -17,6 +17,7 @@ from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
     Room,
+    control,
     entries,
     hub_address,
     imbalance,
@@ -87,30 +88,44 @@ def applied(folder: Path, name: str) -> set[str]:
     return {ticket.partition("@")[0] for ticket in mine}
 
 
+def phase(folder: Path, name: str) -> object:
+    """The phase that a learner's own tape told last."""
+    told = entries(folder / name / "processes" / name / "tape.jsonl", "progress")
+    return told[-1]["phase"] if told else None
+
+
 async def merges_as(room: Room, name: str, incarnations_: int) -> None:
     """Wait until so many incarnations of a learner have had work merged."""
     await room.wait(lambda: len(applied(room.folder, name)) >= incarnations_)
 
 
 async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_path: Path) -> None:
-    """Every token is counted once, whichever number of hosts took the step."""
+    """Every token is counted once, whichever number of hosts took the step.
+
+    The run is paused until all are there: one host alone would spend the budget before four began.
+    """
     async with open_room(tmp_path) as room:
-        budget = 20 * 32 * 3
+        budget = 100 * 32 * 3
         hub, address = await hub_of(
             room, budget, task="islands.tasks.digits:Digits", task_settings={}
         )
+        await control(room, "pause")
+        sizes = {"one": 1, "two": 2, "four": 4}
         programs = [
-            *island(room, address, "one", 1),
-            *island(room, address, "two", 2),
-            *island(room, address, "four", 4),
+            program
+            for name, hosts in sizes.items()
+            for program in island(room, address, name, hosts)
         ]
+        await room.wait(lambda: all(phase(room.folder, name) == "paused" for name in sizes), 120)
+        await control(room, "resume")
         for program in (*programs, hub):
             assert await room.ended(program, 200) == 0, str(program)
         summary = summary_of(tmp_path / "run") or {}
         spent = msgspec.convert(summary["tokens"], int)
         assert budget - 3 * 32 < spent <= budget, "each may leave less than a batch"
         assert imbalance(summary) == 0
-        assert incarnations(summary) == {"one": 1, "two": 1, "four": 1}
+        assert incarnations(summary) == dict.fromkeys(sizes, 1)
+        assert all(applied(room.folder, name) for name in sizes)
         tape = tmp_path / "run" / "tape.jsonl"
         sending = {(row["name"], row["rank"]) for row in entries(tape, "host_linked")}
         assert sending == {("two", 1), *(("four", rank) for rank in (1, 2, 3))}
@@ -157,7 +172,7 @@ async def test_whatever_ends_one_host_ends_the_island_which_starts_again_as_one(
         await room.wait(lambda: "was asked to end: SIGTERM" in leader.err)
         await room.wait(lambda: leader.err.count("waits for 1 more") == 5)  # for its return
         leader.process.terminate()
-        await room.run("islands.cli", "control", "stop", "--folder", "run")
+        await control(room, "stop")
         assert await room.ended(leader) == ASKED_TO_END, str(leader)
         for program in (pair.alone, hub):
             assert await room.ended(program) == 0, str(program)
