@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from islands.tape.process_entries import Failed, Unsendable
 from islands.tape.writing import Tape
 from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
+from messaging.clock import Clock, LoopClock
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError
 from messaging.links.dialer import Dialer
@@ -56,7 +57,10 @@ class Context:
         network: opens links to other processes.
         tape: records the actor's decisions.
         supervisor: address of the supervisor, or several that are tried in turn.
-        origin_s: the loop's time at which the run began; tape times count from here.
+        origin_s: the time at which the run began; tape times count from here.
+        clock: tells the times of tape entries. A process's is finer than its event loop's, which
+            may stand still while several events are handled: an entry of one process would then
+            stand before the entry of another that caused it.
         reports: whether the supervisor is in another process, and must be sent what its run folder
             keeps: notable entries of the tape, and step figures.
     """
@@ -67,7 +71,13 @@ class Context:
     tape: Tape
     supervisor: str | tuple[str, ...] = "supervisor"
     origin_s: float = 0.0
+    clock: Clock = field(default_factory=LoopClock)
     reports: bool = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began, as tape entries tell them."""
+        return self.clock.now_s() - self.origin_s
 
     @property
     def dialling(self) -> DialSettings:
@@ -187,7 +197,7 @@ class RoleActor(Actor[T]):
             if before is None:
                 return
             entry = replace(entry, left_out=before) if before else entry
-        self.context.tape.write(self.now_s() - self.context.origin_s, self.name, entry)
+        self.context.tape.write(self.context.elapsed_s, self.name, entry)
         if self.context.reports and isinstance(entry, Notable):
             self._notes.append(Note(entry.kind, msgspec.json.encode(noted(entry)).decode()))
             self._send_notes()

@@ -23,6 +23,7 @@ from islands.chaos.watched import WATCHED_FILE, MergedBy, Stepped, Watched, enco
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.local_cluster import LearnerSettings, command_of, dialled, local_hub
 from islands.cluster.run_claim import settle, unless_it_fails
+from islands.errors import UserError, exit_code_of
 from islands.hosting.one_request import request
 from islands.hosting.process_runtime import compiled_folder, network_of, say, token_of
 from islands.hosting.process_runtime import run as run_process
@@ -136,7 +137,11 @@ def main(folder: Path) -> int:
     write_through()
     told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
     workload = load_workload(told.spec)
-    claim = settle(folder, told.spec, workload)
+    try:
+        claim = settle(folder, told.spec, workload)
+    except UserError as error:
+        say(f"error: {error}")
+        return exit_code_of(error)
     port = 0 if told.ports is None else told.ports.hub
     settings = CoordinatorSettings(
         folder=folder,

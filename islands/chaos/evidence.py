@@ -1,8 +1,9 @@
 """One history of the tapes that all processes of a run left in its folder.
 
 All processes of a host share one monotonic clock, and each tape tells where on it its times begin
-(`process_began`); so entries of all can be put in order. The clocks of event loops count in
-milliseconds: of entries at the same one, the supervisor's come first, then the syncer's, then the
+(`process_began`); so entries of all can be put in order. A process reads that clock when it writes
+an entry; only the hub's entries have the time of its event loop, which counts in milliseconds and
+may lag: of entries at the same time, the supervisor's come first, then the syncer's, then the
 learners'. Whatever caused an entry of another process is therefore before it where it matters:
 values are durable before they are adopted, and given before they are taken.
 """

@@ -130,18 +130,18 @@ class Fleet:
 
     # --- the hub ------------------------------------------------------------------------------
 
+    @property
+    def hub_command(self) -> list[str]:
+        """The argument list that starts the hub's process."""
+        module = (sys.executable, "-m", "islands.chaos")
+        return [*self._settings.hub_words, *module, str(self.folder)]
+
     def start_hub(self) -> None:
         """Start the hub's process, for the first time or again."""
         self._let_go()
         with (self.folder / HUB_LOG).open("ab") as log:
             self._hub = subprocess.Popen(
-                [
-                    *self._settings.hub_words,
-                    sys.executable,
-                    "-m",
-                    "islands.chaos",
-                    str(self.folder),
-                ],
+                self.hub_command,
                 stdin=subprocess.PIPE,  # it stops when this ends, as it does with this process
                 stdout=log,
                 stderr=log,

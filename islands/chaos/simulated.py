@@ -16,7 +16,8 @@ reset                      all sessions between the hosts break, once
 latency, bandwidth,        the paths between the hosts are so
 duplicate, drop of some
 hang, second, half_open,   nothing
-dribble, flip, shape
+garbage, clock, dribble,
+flip, shape
 =========================  =====================================================================
 
 Learners compute with NumPy on a toy, whatever the scenario's task is; steps take as long as its

@@ -1,20 +1,30 @@
 """How each kind of fault is done to real processes, to the links of learners, and to a host."""
 
 import asyncio
+import contextlib
+import random
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from islands.chaos.fleet import LOOK_S, START, Fleet
+from islands.chaos.fleet import HUB_LOG, LOOK_S, START, Fleet
 from islands.chaos.namespaces import Drop, Namespace, Shape
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike
+from islands.errors import OF_NO_USE
 from islands.hosting.hub_address import read_place
+from islands.hosting.process_output import last_line
 from islands.identities import SUPERVISOR
 from islands.settings.chaos import Direction, FaultKind, PlannedFault
 from islands.settings.run import Timing
+from islands.training.host_memory import PeakMemory
+from messaging.websocket.door import NAME_HEADER, PROTOCOL, PROTOCOL_HEADER
 
 NOBODY = "nobody of that name runs"
+UNTOLD = "nobody of that name reads orders"
 DUTY_S = 0.1
 """How long a straggler and its pauses take together."""
 GONE_S = 60.0
@@ -22,6 +32,19 @@ GONE_S = 60.0
 hang."""
 SECOND = "second"
 """Folder, in the run's, of second learners of a name."""
+MIB = 1 << 20
+STRANGERS_MOST_BYTES = 50 * MIB
+"""By how much more memory a hub may take for what strangers send it (FAULTS, row 30)."""
+GARBAGE_MOST_BYTES = 4096
+HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n"
+UPGRADE = (
+    f"GET /{SUPERVISOR} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    f"{PROTOCOL_HEADER}: {PROTOCOL}\r\n{NAME_HEADER}: stranger\r\n\r\n"
+).encode()
+"""The request with which a session begins."""
+BINARY_FRAME, MASKED, LONG = 0x82, 0x80, 126
+"""Bytes of a websocket frame's header (RFC 6455, 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +140,7 @@ async def _straggle(fleet: Fleet, strike: Strike) -> str:
 async def _order(fleet: Fleet, strike: Strike, line: str) -> str:
     (name,) = strike.victims
     if not fleet.order(name, line):
-        return "nobody of that name reads orders"
+        return UNTOLD
     if strike.kind.ends_process:
         if name == SUPERVISOR:
             await fleet.restart_hub(strike.fault.for_s)
@@ -146,8 +169,11 @@ def hangs_most_s(timing: Timing) -> float:
 
 
 async def _second(fleet: Fleet, strike: Strike) -> str:
-    """Start another learner of the victim's name, and end it after a while."""
+    """Start another learner of the victim's name, and end it after a while; or another hub."""
     (name,) = strike.victims
+    if name == SUPERVISOR:
+        await _second_hub(fleet)
+        return ""
     words = fleet.command(name)
     if words is None:
         return NOBODY
@@ -157,29 +183,65 @@ async def _second(fleet: Fleet, strike: Strike) -> str:
     words[words.index("--folder") + 1] = str(folder)
     path = folder / f"{name}.log"
     path.unlink(missing_ok=True)
-    with path.open("ab") as log:
-        other = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
-        )
-    try:
+    async with _started(words, path):
         await fleet.wait(lambda: path.stat().st_size > 0, GONE_S)  # it says that it joins
         await asyncio.sleep(strike.fault.for_s)
-    finally:
-        other.kill()
-        await other.wait()
     return ""
 
 
-async def _half_open(fleet: Fleet, strike: Strike) -> str:
-    """Open connections to the hub that never end their request; it must close them by itself."""
-    url = urlsplit(read_place(fleet.folder).supervisor)
-    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+async def _second_hub(fleet: Fleet) -> None:
+    """Start another hub on the run's folder, which must end by itself, with a sentence."""
+    path = fleet.folder / f"{SECOND}-{HUB_LOG}"
+    async with _started(fleet.hub_command, path) as other:
+        try:
+            await asyncio.wait_for(other.wait(), GONE_S)
+        except TimeoutError:
+            raise PromiseBroken(f"a second hub of the run was there for {GONE_S:g} s") from None
+    if other.returncode != OF_NO_USE:
+        raise PromiseBroken(f"a second hub of the run was not refused: {last_line(path)}")
+
+
+@asynccontextmanager
+async def _started(words: list[str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Have a process run whose output goes to a file; it is killed at the end."""
+    with log.open("ab") as stream:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=stream, stderr=stream
+        )
     try:
-        for _ in range(strike.fault.count):
-            reader, writer = await asyncio.open_connection(url.hostname, url.port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
-            opened.append((reader, writer))
-        await asyncio.sleep(strike.fault.for_s)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _clock(fleet: Fleet, strike: Strike) -> str:
+    """Set the wall clocks of the victims ahead, or back, and right again after a while."""
+    told = [name for name in strike.victims if fleet.order(name, f"clock {strike.fault.jump_s}")]
+    await asyncio.sleep(strike.fault.for_s)
+    for name in told:
+        fleet.order(name, "clock 0")
+    return "" if told else UNTOLD
+
+
+async def _strangers(fleet: Fleet, strike: Strike) -> str:
+    """Open connections to the hub that never become sessions; it must close them by itself."""
+    url = urlsplit(read_place(fleet.folder).supervisor)
+    hub = fleet.identity(SUPERVISOR)
+    chance = random.Random(strike.name)
+    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    memory = PeakMemory(Path(f"/proc/{0 if hub is None else hub.pid}/status"))
+    try:
+        with memory:
+            for number in range(strike.fault.count):
+                reader, writer = await asyncio.open_connection(url.hostname, url.port)
+                opened.append((reader, writer))
+                if strike.kind is FaultKind.HALF_OPEN:
+                    writer.write(HALF_A_REQUEST)
+                else:
+                    writer.write(garbage(number, chance))
+            await asyncio.sleep(strike.fault.for_s)
     except OSError as error:
         if not opened:
             return f"the hub cannot be reached: {error.strerror or error}"
@@ -188,9 +250,25 @@ async def _half_open(fleet: Fleet, strike: Strike) -> str:
         for _, writer in opened:
             writer.transport.abort()
     if not all(closed):
-        told = f"{closed.count(False)} of {len(opened)} half-open connections were open after"
+        told = f"{closed.count(False)} of {len(opened)} connections of strangers were open after"
         raise PromiseBroken(f"{told} {strike.fault.for_s:g} s")
+    if memory.grown_bytes is not None and memory.grown_bytes > STRANGERS_MOST_BYTES:
+        told = f"{len(opened)} strangers had the hub take {memory.grown_bytes / MIB:.0f} MiB more"
+        raise PromiseBroken(f"{told}; allowed are {STRANGERS_MOST_BYTES // MIB}")
     return ""
+
+
+def garbage(number: int, chance: random.Random) -> bytes:
+    """Return what a stranger sends: no request, or one for a session and then no message of it."""
+    noise = chance.randbytes(chance.randrange(1, GARBAGE_MOST_BYTES))
+    match number % 3:
+        case 0:
+            return noise
+        case 1:
+            return UPGRADE + noise
+        case _:
+            masked = bytes((BINARY_FRAME, MASKED | LONG)) + len(noise).to_bytes(2) + bytes(4)
+            return UPGRADE + masked + noise
 
 
 async def _is_closed(reader: asyncio.StreamReader) -> bool:
@@ -217,7 +295,9 @@ STRIKES = {
     FaultKind.STRAGGLE: _straggle,
     FaultKind.HANG: _hang,
     FaultKind.SECOND: _second,
-    FaultKind.HALF_OPEN: _half_open,
+    FaultKind.HALF_OPEN: _strangers,
+    FaultKind.GARBAGE: _strangers,
+    FaultKind.CLOCK: _clock,
 }
 """How each kind of fault is carried out."""
 

@@ -110,7 +110,8 @@ def _unnoticed(found: Finding, timing: Timing) -> Iterator[str]:
     if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
         after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
         yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
-    if kind is FaultKind.SECOND and noticed_s is None:
+    second = kind is FaultKind.SECOND and SUPERVISOR not in found.struck.strike.victims
+    if second and noticed_s is None:
         yield "the second learner of the name was not refused"
 
 

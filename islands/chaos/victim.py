@@ -12,6 +12,7 @@ pipe ORDERS, one a line:
 `exit`          it ends at once, with no cleaning up
 `hang`          its next step, if its device only sleeps, takes for ever
 `crash`         its main thread exits, as by `sys.exit` somewhere in a library
+`clock 3600`    its wall clock is an hour ahead of the system's; `clock 0` ends that
 ==============  ===================================================================================
 
 Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
@@ -34,10 +35,13 @@ from types import FrameType
 from islands.errors import UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.spool import Spool, SpooledFile
+from messaging.clock import WallClock
 
 EXIT_CODE = 7
 """The code of a process that was told to end at once, unlike those of `islands.errors`."""
 FOREVER_S = 86400.0
+TRUE_TIME = WallClock.now_s
+"""Tells the system's wall clock, whatever an order has made of it."""
 ORDER_SIGNAL = signal.SIGUSR2
 
 
@@ -96,6 +100,7 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
         "segfault": lambda _: ctypes.string_at(0),
         "exit": lambda _: os._exit(EXIT_CODE),
         "crash": crash,
+        "clock": lambda seconds: set_clock_ahead(float(seconds)),
         "hang": lambda _: hang(),
         **(further or {}),
     }
@@ -139,6 +144,18 @@ def open_orders(orders: Path) -> int:
 def hold_gil(seconds: float) -> None:
     """Let no other thread of this process run Python for a while."""
     ctypes.PyDLL(None).poll(None, 0, round(1000 * seconds))
+
+
+def set_clock_ahead(seconds: float) -> None:
+    """Let this program be told a later time by its wall clock, which it reads in one place.
+
+    That is what jumps when a host's clock is set; its monotonic clock never does.
+    """
+
+    def ahead(self: WallClock) -> float:
+        return TRUE_TIME(self) + seconds
+
+    WallClock.now_s = ahead  # type: ignore[method-assign]
 
 
 def hang() -> None:

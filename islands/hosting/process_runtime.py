@@ -26,7 +26,7 @@ from islands.tape.entry import Entry
 from islands.tape.process_entries import ProcessBegan, Waits
 from islands.tape.writing import FileTape, Tape
 from messaging.actors.scope import Scope
-from messaging.clock import Clock, LoopClock, WallClock
+from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
 from messaging.codec.limits import Limits
 from messaging.links.link import Network
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
@@ -253,10 +253,11 @@ def network_of(
     )
 
 
-def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
+def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) -> FileTape:
     """Open the tape of one process, in a folder of its name, and record the clocks' times on it.
 
-    The caller closes the tape, so that its last entries are written.
+    The times of its entries must count from `began_s` on the monotonic clock. The caller closes the
+    tape, so that its last entries are written.
 
     Raises:
         UserError: the folder cannot be written to, for another reason than a full or failing disk.
@@ -271,7 +272,7 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
         if error.errno not in FULL_OR_FAILING:
             raise unusable(f"the folder {place} cannot be written", error) from error
     tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
-    began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=LoopClock().now_s())
+    began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
     tape.write(0.0, name, began)
     return tape
 
@@ -299,16 +300,27 @@ class ConsoleTape:
 
 
 def context_in(
-    network: Network, addresses: tuple[str, ...], spec: RunSpec, plan: RunPlan, tape: Tape
+    network: Network,
+    addresses: tuple[str, ...],
+    spec: RunSpec,
+    plan: RunPlan,
+    tape: Tape,
+    *,
+    began_s: float | None = None,
 ) -> Context:
-    """Return the context of an actor whose supervisor is in another process."""
+    """Return the context of an actor whose supervisor is in another process.
+
+    Times on its tape count from `began_s` on the monotonic clock; by default from now.
+    """
+    clock = MonotonicClock()
     return Context(
         settings=spec.settings,
         layout=plan.layout,
         network=network,
         tape=tape,
         supervisor=addresses,
-        origin_s=LoopClock().now_s(),
+        origin_s=clock.now_s() if began_s is None else began_s,
+        clock=clock,
         reports=True,
     )
 

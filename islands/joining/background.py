@@ -27,6 +27,7 @@ from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.groups import ConnectOptions, KeepOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tape.writing import FileTape, MemoryTape
+from messaging.clock import MonotonicClock
 from messaging.websocket.network import WebsocketNetwork
 
 
@@ -201,14 +202,14 @@ class Background:
         compute: Compute,
         sharing: Sharing | None = None,
     ) -> None:
-        who = self._membership
+        who, began_s = self._membership, MonotonicClock().now_s()
         tape = (
             MemoryTape(ENTRIES_KEPT)
             if who.folder is None
-            else tape_in(who.folder, who.name, KeepOptions())
+            else tape_in(who.folder, who.name, KeepOptions(), began_s=began_s)
         )
         told = ConsoleTape(tape, who.say)
-        context: Context = context_in(network, who.addresses, spec, plan, told)
+        context: Context = context_in(*(network, who.addresses, spec, plan, told), began_s=began_s)
         learner = make_learner(
             *(who.name, context, compute),
             tell=lambda text: who.say(f"{who.name}: {text}"),

@@ -55,6 +55,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.learner.compute import ComputeThread
     from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.training.workload import Place
+    from messaging.clock import MonotonicClock
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
@@ -71,8 +72,10 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
-        tape = tape_in(options.folder, name, options.keeping)
-        context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
+        began_s = MonotonicClock().now_s()
+        tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
+        told = ConsoleTape(tape, say)
+        context = context_in(network, addresses, spec, plan, told, began_s=began_s)
         kept = moments_of(options.folder, options.name, f"{spec.settings.run} {plan.begun}")
         compute = ComputeThread(
             lambda: workload.trainer(spec.settings, place), spec.settings, name, kept

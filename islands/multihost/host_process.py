@@ -53,6 +53,7 @@ from islands.tape.process_entries import Failed
 from islands.tape.writing import FileTape
 from islands.training.workload import Place, Workload, load_workload
 from messaging.actors.scope import Scope
+from messaging.clock import MonotonicClock
 from messaging.errors import LocalFault
 from messaging.websocket.network import WebsocketNetwork
 
@@ -197,9 +198,12 @@ class HostProcess:
         workload = await self._prepared(coordinator, spec, plan)
         compute = self._made(workload, spec, leader.commands)
         leader.trains(compute, HostShares(lambda: compute.model, options.hosts))
-        tape = self._tape = tape_in(options.folder, self._name, options.keeping)
+        began_s = MonotonicClock().now_s()
+        tape = tape_in(options.folder, self._name, options.keeping, began_s=began_s)
+        self._tape = tape
         addresses = options.supervisor_urls
-        context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
+        told = ConsoleTape(tape, say)
+        context = context_in(network, addresses, spec, plan, told, began_s=began_s)
         learner = self._learner = make_learner(
             self._name, context, leader, tell=self._say, sharing=leader.shares
         )

@@ -37,6 +37,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     )
     from islands.identities import Role
     from islands.tape.process_entries import Evaluation
+    from messaging.clock import MonotonicClock
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -48,12 +49,12 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         )
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
-        tape = tape_in(options.folder, name, options.keeping)
-        context = context_in(network, addresses, spec, plan, tape)
+        began_s = MonotonicClock().now_s()
+        tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
+        context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
 
         def report(clock: float, found: dict[str, float]) -> None:
-            at_s = observer.now_s() - context.origin_s
-            tape.write(at_s, name, Evaluation(clock, found))
+            tape.write(context.elapsed_s, name, Evaluation(clock, found))
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {clock:.0f}: {told}")
 

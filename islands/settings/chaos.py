@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -27,8 +27,9 @@ the learners on a host of their own."""
 
 TIMES_MOST = 1000
 
-HALF_OPEN_LEAST_S = 7.0
-"""Least length of `half_open`: each second a hub closes what has had no session for 5 s."""
+STRANGERS_LEAST_S = 7.0
+"""Least length of `half_open` and `garbage`: each second a hub closes what has had no session for
+5 s."""
 
 
 class FaultKind(StrEnum):
@@ -46,6 +47,8 @@ class FaultKind(StrEnum):
     HANG = "hang"
     SECOND = "second"
     HALF_OPEN = "half_open"
+    GARBAGE = "garbage"
+    CLOCK = "clock"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
@@ -88,11 +91,16 @@ LINKS = (
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
+STRANGERS = (FaultKind.HALF_OPEN, FaultKind.GARBAGE)
+AT_ONCE = (FaultKind.KILL, FaultKind.CLOCK, *LINKS)
+"""Kinds that can happen to all at once."""
 
 OF_ALL = ("fault", "who", "at_s", "every_s", "times", "for_s")
 OF_KINDS: dict[FaultKind, tuple[str, ...]] = {
     FaultKind.STRAGGLE: ("factor",),
     FaultKind.HALF_OPEN: ("count",),
+    FaultKind.GARBAGE: ("count",),
+    FaultKind.CLOCK: ("jump_s",),
     FaultKind.LATENCY: ("latency_s", "jitter_s"),
     FaultKind.BANDWIDTH: ("bytes_s",),
     FaultKind.FLAP: ("turn_s",),
@@ -132,8 +140,8 @@ class PlannedFault:
         fault: what happens.
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
             `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
-            those of a learner, or of all learners; beside them only `kill` can happen to all.
-            `drop` and `shape` happen to `remote`.
+            those of a learner, or of all learners; beside them only `kill` and `clock` can happen
+            to all. `drop` and `shape` happen to `remote`.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
@@ -150,7 +158,8 @@ class PlannedFault:
         share: share of frames that come twice.
         turn_s: for how long a flapping link is cut, and then whole.
         every: of the packets that may be dropped, each so manieth is.
-        count: number of half-open connections.
+        count: number of connections of strangers.
+        jump_s: by how much the clock is ahead; below 0 it is behind.
         rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
@@ -171,6 +180,7 @@ class PlannedFault:
     turn_s: float = 1.0
     every: int = 1
     count: int = 500
+    jump_s: float = 3600.0
     rate: str = "2mbit"
 
     @property
@@ -287,7 +297,7 @@ class ChaosOptions:
                 "reach; make a scenario of each"
             )
 
-        near = [FaultKind.SECOND, FaultKind.HALF_OPEN]
+        near = [FaultKind.SECOND, *STRANGERS]
         if self.remote and (found := [kind for kind in kinds if kind in near]):
             raise SettingsError(
                 f"remote is set, and there is {found[0]}, which is done from where remote learners "
@@ -353,9 +363,9 @@ def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
             f"{place}.who is {fault.who!r}; it must be one of {', '.join(drawn)}, or a learner's "
             f"name: {options.names[0]} to {options.names[-1]}"
         )
-    if fault.who == EVERYBODY and not (fault.fault is FaultKind.KILL or fault.fault.of_links):
+    if fault.who == EVERYBODY and fault.fault not in AT_ONCE:
         raise SettingsError(
-            f"{place}.who is all; only kill and faults of links can happen to all at once"
+            f"{place}.who is all; only kill, clock and faults of links can happen to all at once"
         )
     if fault.fault.of_hosts != (fault.who == REMOTE):
         raise SettingsError(
@@ -363,9 +373,9 @@ def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         )
     if fault.who == REMOTE and not options.remote:
         raise SettingsError(f"{place}.who is remote; how many learners are, remote must tell")
-    if fault.fault is FaultKind.HALF_OPEN and fault.who != SUPERVISOR:
+    if fault.fault in STRANGERS and fault.who != SUPERVISOR:
         raise SettingsError(
-            f"{place}.who is {fault.who}; half_open happens to the supervisor alone"
+            f"{place}.who is {fault.who}; {fault.fault} happens to the supervisor alone"
         )
     if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
         raise SettingsError(
@@ -373,8 +383,12 @@ def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
             "all: link tells which"
         )
     learners = (LEARNER, *options.names)
-    if fault.fault in (FaultKind.HANG, FaultKind.SECOND) and fault.who not in learners:
-        raise SettingsError(f"{place}.who is {fault.who}; {fault.fault} happens to learners alone")
+    if fault.fault is FaultKind.HANG and fault.who not in learners:
+        raise SettingsError(f"{place}.who is {fault.who}; hang happens to learners alone")
+    if fault.fault is FaultKind.SECOND and fault.who not in (*learners, SUPERVISOR):
+        raise SettingsError(
+            f"{place}.who is {fault.who}; second happens to learners and the supervisor alone"
+        )
     if fault.fault is FaultKind.HANG and options.file.task != SLEEPING:
         raise SettingsError(f"{place}.fault is hang; only the steps of {SLEEPING} can")
 
@@ -392,11 +406,13 @@ def _check_values(fault: PlannedFault, place: str) -> None:
         raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
     if not 1 <= fault.times <= TIMES_MOST:
         raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
-    if fault.fault is FaultKind.HALF_OPEN and fault.for_s < HALF_OPEN_LEAST_S:
+    if fault.fault in STRANGERS and fault.for_s < STRANGERS_LEAST_S:
         raise SettingsError(
-            f"{place}.for_s is {fault.for_s}; half_open must last at least {HALF_OPEN_LEAST_S:g} "
-            "s, since a hub closes such connections after 5 s"
+            f"{place}.for_s is {fault.for_s}; {fault.fault} must last at least "
+            f"{STRANGERS_LEAST_S:g} s, since a hub closes such connections after 5 s"
         )
+    if not isfinite(fault.jump_s) or fault.jump_s == 0:
+        raise SettingsError(f"{place}.jump_s is {fault.jump_s}; it must be finite, and not 0")
     for key in ("every", "count"):
         if getattr(fault, key) < 1:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 1")

@@ -58,6 +58,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.identities import Role
+    from messaging.clock import MonotonicClock
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
@@ -77,8 +78,9 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             disk.close()
             set_aside(options.folder)
             disk = journal_disk(options.folder)
-        tape = tape_in(options.folder, options.name, options.keeping)
-        context = context_in(network, addresses, spec, plan, tape)
+        began_s = MonotonicClock().now_s()
+        tape = tape_in(options.folder, options.name, options.keeping, began_s=began_s)
+        context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
         syncer = make_syncer(
             options.name,
             context,

@@ -88,13 +88,45 @@ async def hub(folder: Path, *, closes: bool) -> AsyncIterator[None]:
         writer.close()
 
 
-async def test_connections_that_never_ask_must_be_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["half_open", "garbage"])
+async def test_connections_of_strangers_must_be_closed(tmp_path: Path, kind: str) -> None:
     """The promise is broken by those that the hub has left open."""
-    told = strike(fault="half_open", who="supervisor", count=5, for_s=7.0)
+    told = strike(fault=kind, who="supervisor", count=5, for_s=7.0)
     blow = replace(told, fault=replace(told.fault, for_s=0.05))
+    found = means(tmp_path)
     async with hub(tmp_path, closes=True):
-        assert await carry_out(means(tmp_path), blow) == ""
+        assert await carry_out(found, blow) == ""
     async with hub(tmp_path, closes=False):
-        with pytest.raises(PromiseBroken, match=r"5 of 5 half-open connections were open after"):
-            await carry_out(means(tmp_path), blow)
-    assert "the hub cannot be reached" in await carry_out(means(tmp_path), blow)
+        with pytest.raises(PromiseBroken, match=r"5 of 5 connections of strangers were open after"):
+            await carry_out(found, blow)
+    assert "the hub cannot be reached" in await carry_out(found, blow)
+
+
+class Busy(Fleet):
+    """A fleet whose second hub is another command."""
+
+    second = ""
+
+    @property
+    def hub_command(self) -> list[str]:
+        """A command in the hub's place."""
+        return [sys.executable, "-c", self.second]
+
+
+@pytest.mark.parametrize(
+    ("second", "broken"),
+    [
+        ("import sys; sys.exit('the folder is in use')", "was not refused: the folder is in use"),
+        ("raise SystemExit(2)", ""),
+    ],
+)
+async def test_a_second_hub_must_be_refused(tmp_path: Path, second: str, broken: str) -> None:
+    """By itself, as a fault of its user: another end breaks the promise."""
+    fleet = Busy(tmp_path, HubSettings(RunSpec(), 2))
+    fleet.second = second
+    blow = strike(fault="second", who="supervisor")
+    if not broken:
+        assert await carry_out(Means(fleet), blow) == ""
+        return
+    with pytest.raises(PromiseBroken, match=broken):
+        await carry_out(Means(fleet), blow)

@@ -5,18 +5,27 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from islands.chaos.fleet import Fleet, HubSettings
-from islands.chaos.victim import EXIT_CODE, WrittenThrough, open_orders, write_through
+from islands.chaos.victim import (
+    EXIT_CODE,
+    TRUE_TIME,
+    WrittenThrough,
+    open_orders,
+    set_clock_ahead,
+    write_through,
+)
 from islands.chaos.watched import MergedBy, Reader, Stepped, Watched, encode
 from islands.cluster import run_folder
 from islands.errors import UserError
 from islands.files.rotation import RotatingFile
 from islands.hosting import process_runtime
 from islands.settings.run_spec import RunSpec
+from messaging.clock import MonotonicClock, WallClock
 
 ROOT = Path(__file__).parents[2]
 # Reads a line in its main thread, as a loop waits in one; says how long another thread stood still.
@@ -73,6 +82,18 @@ def test_it_holds_its_gil(tmp_path: Path) -> None:
     with start(tmp_path, 1.0) as process:
         assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "hold_gil 0.5")
         assert process.communicate(timeout=20.0)[0] == "True\n"
+
+
+def test_its_clock_is_ahead_until_it_is_right_again() -> None:
+    """What asks for the wall clock is told so; the monotonic clock goes on."""
+    before_s = time.monotonic()
+    set_clock_ahead(-3600.0)
+    try:
+        assert WallClock().now_s() < TRUE_TIME(WallClock()) - 3590.0
+        assert 0.0 <= MonotonicClock().now_s() - before_s < 60.0
+    finally:
+        set_clock_ahead(0.0)
+    assert abs(WallClock().now_s() - TRUE_TIME(WallClock())) < 60.0
 
 
 def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
