@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from islands.chaos.stream_faults import Cut, Faults, Mutator
+from islands.settings.chaos import FaultKind
 
 PIECE_BYTES = 1 << 16
 _BANDWIDTH_STEP_S = 0.01
@@ -197,6 +198,7 @@ class Connection:
         down: Back.
         client: Name of who dialled; empty if nobody knows.
         ended: Whether both directions are over.
+        was_reset: Whether the faults reset it.
     """
 
     def __init__(
@@ -211,6 +213,7 @@ class Connection:
         self.up = make_pump(near[0], far[1], Way.UP)
         self.down = make_pump(far[0], near[1], Way.DOWN)
         self.ended = False
+        self.was_reset = False
         self._writers = (near[1], far[1])
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -222,6 +225,17 @@ class Connection:
     def pump(self, way: Way) -> Pump:
         """The pump of one direction."""
         return self.up if way is Way.UP else self.down
+
+    def damage(self, kind: FaultKind) -> int:
+        """How much a kind of fault that can be counted has struck: bits, frames or a reset."""
+        mutators = (self.up.mutator, self.down.mutator)
+        match kind:
+            case FaultKind.FLIP:
+                return sum(mutator.flips for mutator in mutators)
+            case FaultKind.DUPLICATE:
+                return sum(mutator.duplicates for mutator in mutators)
+            case _:
+                return int(self.was_reset)
 
     def inject(self, faults: Faults, *ways: Way) -> None:
         """Let this connection alone suffer faults from now on; both ways unless told."""
@@ -254,7 +268,7 @@ class Connection:
         try:
             end = await pump.deliver_all()
         except ResetOrdered:
-            end = End.RESET
+            end, self.was_reset = End.RESET, True
             await pump.wait_received()
             self.reset()
         with contextlib.suppress(OSError):

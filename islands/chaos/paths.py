@@ -19,7 +19,7 @@ from islands.chaos.connection import Way
 from islands.chaos.proxy import FaultProxy
 from islands.chaos.stream_faults import Cut, Faults
 from islands.hosting.process_identity import Identity
-from islands.settings.chaos import Direction, FaultKind, Peer, PlannedFault
+from islands.settings.chaos import COUNTED, Direction, FaultKind, Peer, PlannedFault
 
 HOST = "127.0.0.1"
 DRIBBLE_S = 1.0
@@ -81,13 +81,15 @@ class Paths:
         """Reset all connections."""
         await self._stack.aclose()
 
-    async def break_for(self, fault: PlannedFault, victims: Iterable[str]) -> str:
+    async def break_for(self, fault: PlannedFault, victims: Iterable[str]) -> tuple[str, int]:
         """Let the links of some learners suffer a fault for as long as it lasts.
 
         Returns:
-            Whose connections it never met, as a sentence; empty if it met some of everybody's.
+            Whose connections it never met, or that it struck nothing, as a sentence, empty if it
+            did; and how much it struck, 0 where that cannot be counted.
         """
         names = tuple(victims)
+        before = self._damage(fault, names)
         met = self._connected(fault)
         try:
             if fault.fault is FaultKind.FLAP:
@@ -103,7 +105,19 @@ class Paths:
                 for name in names:
                     proxy.heal_client(name)
         unmet = [name for name in names if name not in met]
-        return f"no connection of {', '.join(unmet)} passed the proxy" if unmet else ""
+        struck = self._damage(fault, names) - before
+        if unmet:
+            return f"no connection of {', '.join(unmet)} passed the proxy", struck
+        if fault.fault in COUNTED and not struck:
+            return f"no {COUNTED[fault.fault]} came by in {fault.for_s:g} s", 0
+        return "", struck
+
+    def _damage(self, fault: PlannedFault, names: tuple[str, ...]) -> int:
+        """Return how much of what can be counted has struck these learners so far."""
+        if fault.fault not in COUNTED:
+            return 0
+        found = (each for proxy in self._proxies.values() for each in proxy.connections)
+        return sum(each.damage(fault.fault) for each in found if each.client in names)
 
     def _connected(self, fault: PlannedFault) -> set[str]:
         """Return who has a connection now that a fault would strike."""

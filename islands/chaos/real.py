@@ -210,15 +210,15 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed = broken = ""
+        missed, count, broken = "", 0, ""
         try:
-            missed = await carry_out(self._means, strike)
+            missed, count = await carry_out(self._means, strike)
         except PromiseBroken as told:
             broken = str(told)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed, broken)
+        return Struck(strike, began_s, ended_s, ended_s, missed, broken, count)
 
 
 def _is_central(strike: Strike) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from islands.chaos.findings import Control, Played
+from islands.chaos.schedule import Struck
 from islands.chaos.timeline import LONGEST_S, Picture, timeline
 from islands.chaos.verdict import Judged, Verdict
-from islands.settings.chaos import ChaosOptions
+from islands.settings.chaos import COUNTED, ChaosOptions
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --soft: #5c6b7a; --line: #d9e0e6;
@@ -125,7 +126,7 @@ def _cells(number: int, judged: Judged, control: Control | None, origin_s: float
     lasts = f", {strike.fault.for_s:g} s" if strike.ends_s > strike.at_s else ""
     for text in (
         str(number),
-        f"{strike.name}: {strike.kind}{lasts}",
+        f"{strike.name}: {strike.kind}{lasts}{counted(found.struck)}",
         ", ".join(strike.victims),
         f"{found.struck.began_s - origin_s:.1f} s",
         *figures(judged, control),
@@ -135,6 +136,11 @@ def _cells(number: int, judged: Judged, control: Control | None, origin_s: float
         yield f'<td class="bad">{"<br>".join(map(escape, judged.broken))}</td>'
     else:
         yield '<td class="good">kept</td>'
+
+
+def counted(struck: Struck) -> str:
+    """Return how often a strike struck as a text; empty where that is not counted."""
+    return f" ({struck.count:,} times)" if struck.strike.kind in COUNTED else ""
 
 
 def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:

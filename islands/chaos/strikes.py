@@ -60,8 +60,11 @@ class PromiseBroken(Exception):  # noqa: N818  no error: what a strike has shown
     """What a strike itself has seen broken, as a sentence."""
 
 
-async def carry_out(means: Means, strike: Strike) -> str:
-    """Carry a strike out, to its end; returns why that was not possible, or nothing.
+async def carry_out(means: Means, strike: Strike) -> tuple[str, int]:
+    """Carry a strike out, to its end.
+
+    Returns:
+        Why that was not possible, empty if it was; and how much it struck, where that is counted.
 
     Raises:
         PromiseBroken: it was carried out, and showed that a promise is not kept.
@@ -70,8 +73,8 @@ async def carry_out(means: Means, strike: Strike) -> str:
         return await means.paths.break_for(strike.fault, strike.victims)
     if means.host is not None and strike.kind.of_hosts:
         await _break_host(means.host, strike.fault)
-        return ""
-    return await STRIKES[strike.kind](means.fleet, strike)
+        return "", 0
+    return await STRIKES[strike.kind](means.fleet, strike), 0
 
 
 async def _break_host(host: Namespace, fault: PlannedFault) -> None:

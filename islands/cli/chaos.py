@@ -84,7 +84,7 @@ def _show(verdict: "Verdict") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from islands.chaos.report import figures
+    from islands.chaos.report import counted, figures
 
     table = Table(box=None, pad_edge=False)
     heads = ("gap of others", "rate", "its own", "noticed", "evicted", "back", "kept out", "")
@@ -92,9 +92,9 @@ def _show(verdict: "Verdict") -> None:
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         promises = "; ".join(judged.broken) or "kept"
-        table.add_row(
-            judged.finding.struck.strike.name, *figures(judged, verdict.control), promises
-        )
+        struck = judged.finding.struck
+        name = f"{struck.strike.name}{counted(struck)}"
+        table.add_row(name, *figures(judged, verdict.control), promises)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for violation in verdict.violations:
         print(violation)

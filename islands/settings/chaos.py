@@ -91,6 +91,8 @@ LINKS = (
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
+COUNTED = {FaultKind.RESET: "reset", FaultKind.FLIP: "flip", FaultKind.DUPLICATE: "frame twice"}
+"""Kinds of which it is counted how often they struck, and the word for one time."""
 STRANGERS = (FaultKind.HALF_OPEN, FaultKind.GARBAGE)
 AT_ONCE = (FaultKind.KILL, FaultKind.CLOCK, *LINKS)
 """Kinds that can happen to all at once."""
