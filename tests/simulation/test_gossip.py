@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -205,6 +207,23 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
     later = [e for e in played.of("gossip") if e["at_s"] > ended_s + 6.0]
     assert len(later) > 20
     assert all("ben" not in e["partners"] for e in later)
+
+
+def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) -> None:
+    """An exchange takes about half of a round here, so that many of these deaths are inside one."""
+    moment_s = 6.0 + 4.0 * random.Random(seed).random()
+
+    async def kill_then(world: World) -> None:
+        await asyncio.sleep(moment_s)
+        await world.kill("ben", silent=True)
+
+    gossip = replace(PAIRS, rule=GossipRule.AVERAGE) if seed % 2 else PAIRS
+    played = Played(settings_of(gossip), kill_then, costs=SLOW, seed=seed)
+    ledger = played.ledger
+    assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
+    check_nobody_waits(played)
+    for name in NAMES:
+        assert np.isfinite(played.trainer(name).local).all(), name
 
 
 async def restart(world: World) -> None:
