@@ -1,6 +1,6 @@
 """What every test runs under: strict arrays, checked shapes, one thread each, and seeds to replay.
 
-Seeds: a test that takes the `seed` fixture runs once for each of `--seeds` seeds (20 unless told;
+Seeds: a test that takes the `seed` fixture runs once for each of `--seeds` seeds (12 unless told;
 `make simulate` asks for 2000), or for the single one named by `--seed`. A failure prints the line
 that runs it again.
 """
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_SEEDS = 20
+DEFAULT_SEEDS = 12
 SHAPED = re.compile(r"\b(Bool|B?Float(16|32|64)?|U?Int(8|16|32|64)?|Num|Shaped)\[")
 
 # Before anything imports JAX, NumPy or numba; child processes of tests inherit it.

@@ -283,7 +283,7 @@ async def stop_by(number: signal.Signals, run: Program, room: Room, folder: Path
 async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Path) -> None:
     """A signal ends the children in order; the journal has what they did, to the token."""
     folder = tmp_path / "run"
-    config = write_config(tmp_path / "run.yaml", learners=2, run={"budget_tokens": 6000})
+    config = write_config(tmp_path / "run.yaml", learners=2, run={"budget_tokens": 16_000})
     command = ("islands.cli", "run", config, "--folder", folder)
     async with open_room(tmp_path) as room:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -294,7 +294,7 @@ async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Pat
     summary = summary_of(folder)
     assert summary is not None
     assert imbalance(summary) == 0
-    assert set(processed(summary)) == {6000}
+    assert set(processed(summary)) == {16_000}
     starts = logged(folder, "started", actor="syncer")
     assert [start["epoch"] for start in starts] == [1, 2, 3]
     assert [start["resumed"] for start in starts] == [False, True, True]

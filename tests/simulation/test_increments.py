@@ -14,7 +14,7 @@ INT8, FP4 = UpdatePrecision.INT8, UpdatePrecision.FP4
     ("precision", "adoption", "by_jax", "merges"),
     [
         pytest.param(INT8, Adoption.DELAY_CORRECTED, False, 500, id="int8-numpy-500"),
-        pytest.param(FP4, Adoption.OVERWRITE, True, 500, id="fp4-jax-500"),
+        pytest.param(FP4, Adoption.OVERWRITE, True, 100, id="fp4-jax-100"),
         pytest.param(INT8, Adoption.MIX, True, 100, id="int8-jax-100"),
         pytest.param(FP4, Adoption.DELAY_CORRECTED, False, 100, id="fp4-numpy-100"),
     ],
