@@ -231,7 +231,11 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
         np.testing.assert_allclose(trainer.value(fragment), was + 1, rtol=2.0**-7)
 
 
-@MESHES
+@pytest.mark.parametrize(
+    ("task", "devices", "model"),
+    [(DECODER, 8, 2), (Stacks(), 6, 2)],
+    ids=["decoder-4x2", "stacks-3x2"],
+)
 def test_second_moments_advance_on_a_mesh_as_on_one_device(
     task: Task[PyTree], devices: int, model: int
 ) -> None:
