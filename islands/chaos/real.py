@@ -30,6 +30,8 @@ from islands.tape.simulation_entries import Healed
 READY_S = 180.0
 """How long it may take until all learners are in a merge, at the start and after a fault, beside
 what steps and compilation take."""
+STEP_S = 1.0
+"""How long a step may take of which neither the scenario nor the control says it."""
 ROUNDS = 3.0
 """Rounds after which a learner that is ready has been in a merge of its own."""
 CALM_S = 1.0
@@ -237,15 +239,9 @@ def ready_s(options: ChaosOptions) -> float:
     it may take to compile for it.
     """
     run: RunSettings = options.file.run
-    rounds_s = ROUNDS * run.interval_steps * _step_s(options)
+    rounds_s = ROUNDS * run.interval_steps * (options.step_s or STEP_S)
     sleeps = options.file.task == SLEEPING
     return READY_S + (rounds_s if sleeps else 2 * run.timing.scaled(run.timing.compile_s))
-
-
-def _step_s(options: ChaosOptions) -> float:
-    """Return how long the scenario says that a step takes; 1 s if it does not."""
-    step_s = options.file.task_settings.get("step_s", 1.0)
-    return float(step_s) if isinstance(step_s, int | float) else 1.0
 
 
 def period_s(options: ChaosOptions, control: Control) -> float:
@@ -257,7 +253,7 @@ def period_s(options: ChaosOptions, control: Control) -> float:
     """
     run: RunSettings = options.file.run
     slowest = min((rate for rate in control.rates.values() if rate > 0), default=0.0)
-    step_s = 1 / slowest if slowest else _step_s(options)
+    step_s = 1 / slowest if slowest else options.step_s or STEP_S
     return run.interval_steps * step_s + run.timing.scaled(
         2 * run.timing.resend_s + run.timing.evict_s
     )

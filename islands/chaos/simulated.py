@@ -24,7 +24,7 @@ Learners compute with NumPy on a toy, whatever the scenario's task is; steps tak
 `step_s`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -52,9 +52,7 @@ ROUTE = Route(latency_s=0.001, jitter_s=0.001, connect_timeout_s=1.0)
 
 def scenario_of(options: ChaosOptions) -> Scenario:
     """Return the scenario with those of its faults that the simulation can express."""
-    told_s = options.file.task_settings.get("step_s", STEP_S)
-    step_s = float(told_s) if isinstance(told_s, int | float) and told_s > 0 else STEP_S
-    hosts = {name: LearnerHost(step_s=step_s) for name in options.names}
+    hosts = {name: LearnerHost(step_s=options.step_s or STEP_S) for name in options.names}
     strikes = strikes_of(options)
     heal_s = options.control_s + end_s(strikes)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
@@ -82,15 +80,17 @@ def untold(options: ChaosOptions) -> list[str]:
     return list(told)
 
 
-def play(options: ChaosOptions) -> Played:
-    """Play a scenario on a virtual clock, and judge its history.
+def play(options: ChaosOptions, say: Callable[[str], object]) -> Played:
+    """Play a scenario on a virtual clock, and judge its history; tell first what is left out.
 
     What is measured of steps is left out: they cost nothing there.
     """
+    left_out = untold(options)
+    for sentence in left_out:
+        say(sentence)
     scenario = scenario_of(options)
     outcome = play_trial(scenario)
     lines = read(outcome.lines)
-    left_out = untold(options)
     struck = [
         Struck(
             strike,

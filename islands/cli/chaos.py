@@ -43,15 +43,14 @@ def run(options: ChaosOptions, common: Common) -> int:
 
 
 def _played(options: ChaosOptions, folder: Path) -> "Played":
+    from islands.chaos import real, simulated
+
+    def say(sentence: str) -> None:
+        print(sentence, flush=True)
+
     if options.simulate:
-        from islands.chaos import simulated
-
-        for sentence in simulated.untold(options):
-            print(sentence, flush=True)
-        return simulated.play(options)
-    from islands.chaos import real
-
-    return asyncio.run(_stoppable(real.play(options, folder, lambda t: print(t, flush=True))))
+        return simulated.play(options, say)
+    return asyncio.run(_stoppable(real.play(options, folder, say)))
 
 
 async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":

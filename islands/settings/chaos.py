@@ -307,6 +307,12 @@ class ChaosOptions:
             )
 
     @property
+    def step_s(self) -> float | None:
+        """How long the task settings say that a step takes; None if they do not."""
+        told_s = self.file.task_settings.get("step_s")
+        return float(told_s) if isinstance(told_s, int | float) and told_s > 0 else None
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the learners."""
         return tuple(f"learner-{index}" for index in range(self.learners))

@@ -69,7 +69,7 @@ def test_a_scenario_of_the_tree_is_read(name: str) -> None:
 def test_a_scenario_keeps_every_promise_on_a_virtual_clock() -> None:
     """What the simulation can express of it is played, and its page fetches nothing."""
     options = read_file("quick.yaml")
-    played = play(options)
+    played = play(options, print)
     verdict = verdict_of(options, played.findings, None, played.violations, played.untold)
     assert verdict.kept, [*played.violations, *(j.broken for j in verdict.judged)]
     assert played.findings
@@ -85,7 +85,7 @@ def test_one_seed_gives_one_history(tmp_path: Path) -> None:
     options, _ = parse(
         ChaosOptions, [str(small(tmp_path))], program="islands chaos", description=""
     )
-    assert play(options).history == play(options).history
+    assert play(options, print).history == play(options, print).history
 
 
 def test_faults_become_those_of_the_simulation() -> None:
