@@ -126,7 +126,16 @@ class StopRequested:
     reason: str
 
 
-LinkEvent = Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | StopRequested
+@dataclass(frozen=True, slots=True)
+class PeerUnwanted:
+    """The owner has found that the next of its addresses leads to the right peer, if any does."""
+
+    reason: str
+
+
+LinkEvent = (
+    Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | StopRequested | PeerUnwanted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +193,7 @@ class LinkState:
         self._opened_s = 0.0
         self._heard_s = 0.0
         self._held = False
+        self._unwanted = False
         self._spoke_s = 0.0
         self._deadline_s: float | None = None
 
@@ -205,7 +215,7 @@ class LinkState:
             case DialRefused():
                 if self.phase is not Phase.DIALLING:
                     return []
-                self._next_address = (self._next_address + 1) % len(self._addresses)
+                self._turn()
                 return self._wait(event.jitter, now_s)
             case Lost():
                 return self._lose(event.jitter, now_s)
@@ -213,8 +223,17 @@ class LinkState:
                 return self._timer_due(now_s)
             case StopRequested():
                 return self._stop(event.reason)
+            case PeerUnwanted():
+                if self.phase is not Phase.OPEN or self._unwanted:
+                    return []
+                self._unwanted = True
+                self._turn()
+                return [CloseSession(event.reason)]
             case _:
                 assert_never(event)
+
+    def _turn(self) -> None:
+        self._next_address = (self._next_address + 1) % len(self._addresses)
 
     def _dial(self) -> list[LinkAction]:
         self.phase = Phase.DIALLING
@@ -224,7 +243,7 @@ class LinkState:
         if self.phase is not Phase.DIALLING:
             return [CloseSession("no session is wanted any more")]
         self.phase = Phase.OPEN
-        self._held = False
+        self._held = self._unwanted = False
         self._opened_s = self._heard_s = self._spoke_s = now_s
         return [SetTimer(self._set_deadline())]
 

@@ -92,9 +92,9 @@ def kinds(world: World, actor: str) -> list[str]:
     return [entry["kind"] for entry in entries if entry["actor"] == actor]
 
 
-def promises_kept(world: World) -> None:
-    """The history checker finds nothing wrong, tokens and ledger included."""
-    limits = Limits(
+def limits_of(world: World) -> Limits:
+    """What the history checker is told of a world."""
+    return Limits(
         fragment_elements=tuple(fragment.size for fragment in world.layout.fragments),
         open_rounds_max=world.settings.open_rounds_max(2),
         staleness_max=world.settings.staleness_max,
@@ -105,7 +105,11 @@ def promises_kept(world: World) -> None:
         mailbox_most=256,
         moments_wait_s=world.settings.timing.scaled(world.settings.timing.resend_s),
     )
-    assert not judge(lines(world), limits)
+
+
+def promises_kept(world: World) -> None:
+    """The history checker finds nothing wrong, tokens and ledger included."""
+    assert not judge(lines(world), limits_of(world))
 
 
 # ----------------------------------------------------------------------------------------- pause

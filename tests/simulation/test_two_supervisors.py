@@ -1,0 +1,94 @@
+"""Two supervisors of one run, on hosts of their own, over one folder that knows no locks.
+
+Members dial the one that answers. The second has the higher epoch, which those follow who have
+heard of it; whichever they reach, no incarnation is given twice, and the run comes to its end.
+"""
+
+import asyncio
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from islands.errors import RefusedError
+from islands.history import judge
+from islands.identities import SUPERVISOR, SYNCER
+from islands.simulation.processes import RoleProcess
+from islands.simulation.world import World
+from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.hooks import Hooks
+from islands.tape.writing import MemoryTape
+from tests.simulation.test_operator import (
+    HOSTS,
+    SETTINGS,
+    limits_of,
+    lines,
+    until,
+    virtually,
+)
+
+pytestmark = pytest.mark.simulation
+SPARE = "supervisor-b"
+
+
+class Pair(World):
+    """A world with a host for a second supervisor, which all members may dial as well."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(SETTINGS, dict(HOSTS), seed=seed, tape=MemoryTape())
+        self._context = replace(self._context, supervisor=(SUPERVISOR, SPARE))
+
+    def start_second(self) -> None:
+        """Start the second supervisor over what the first one has stored."""
+        chance = random.Random(f"{self.seed} {SPARE}")
+        self.disks[SPARE] = self.disks[SUPERVISOR].mounted(chance)
+        self.start(SPARE)
+
+    def _make_actor(self, name: str, rng: random.Random) -> RoleProcess:
+        if name != SPARE:
+            return super()._make_actor(name, rng)
+        return SupervisorActor(
+            SPARE,
+            self._context,
+            disk=self.disks[SPARE],
+            credentials=self._credentials,
+            hooks=Hooks(finished=self.cluster.end.on_finished),
+        )
+
+
+async def part(world: Pair, rng: random.Random) -> None:
+    """Cut some members off from the first supervisor for a while, then from the second."""
+    await asyncio.sleep(rng.uniform(0.5, 4.0))
+    world.start_second()
+    members = [SYNCER, *HOSTS]
+    cut = rng.sample(members, rng.randint(1, len(members)))
+    for supervisor in (SUPERVISOR, SPARE):
+        for name in cut:
+            world.network.cut(supervisor, name)
+        await asyncio.sleep(rng.choice((0.5, 2.0, 4.0)))
+        world.network.heal_all()
+
+
+def test_no_incarnation_is_given_twice(seed: int) -> None:
+    """Members are cut off from each for less or for more than an eviction takes; all train on."""
+
+    async def body() -> None:
+        world = Pair(seed)
+        world.start_all()
+        await part(world, random.Random(seed))
+        await until(lambda: world.finished is not None)
+        await until(lambda: not {*world.processes.names()} & {SYNCER, *HOSTS})
+        for name, error in world.failures:  # the first, once it hears of the second
+            assert (name, type(error)) == (SUPERVISOR, RefusedError), error
+        assert not judge([line for line in lines(world) if not is_end(line)], limits_of(world))
+        entries = [json.loads(line) for line in lines(world)]
+        given = [entry["incarnation"] for entry in entries if entry["kind"] == "admitted"]
+        assert len(given) == len({*given})
+
+    virtually(body)
+
+
+def is_end(line: bytes) -> bool:
+    """Whether an entry tells that the first supervisor has ended since there is a second."""
+    return b'"process_ended"' in line and b"follows a supervisor of epoch 2" in line
