@@ -11,7 +11,7 @@ class TapeBegan(Entry, frozen=True, tag="tape"):
 
 
 class ProcessBegan(Entry, frozen=True):
-    """A process began; the entry has its wall clock and its loop's clock at that moment."""
+    """A process began, at these times of its wall clock and of its monotonic (loop's) clock."""
 
     pid: int
     wall_s: float
