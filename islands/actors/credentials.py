@@ -71,6 +71,14 @@ class Credentials:
         """
         return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
 
+    def prove_supervisor(self, epoch: int) -> str:
+        """The proof that members of one supervisor show to an older one: its epoch is taken."""
+        return self._signed("supervisor epoch", str(epoch))
+
+    def supervisor_proven(self, epoch: int, proof: str) -> bool:
+        """Whether a supervisor of this epoch issued this proof."""
+        return _same(self.prove_supervisor(epoch), proof)
+
     def mark(self, text: str = "") -> str:
         """An identifier of this key, and of a text under it, which serves as no proof."""
         return self._signed("mark", text)[:16]

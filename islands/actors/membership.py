@@ -6,7 +6,8 @@
    the next one. It proves which incarnation it had, by the credential of that one.
 2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
    counts only if its incarnation is higher than the last one, and the process has none at present.
-3. Of several supervisors, or syncers, a process follows the one with the highest epoch.
+3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
+   each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
 4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
    admitted asks again when a heartbeat would be due, unless it rests.
 5. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
@@ -62,7 +63,8 @@ class MembershipState:
 
     `run`, `role`, `name` and `fingerprint` (of its layout) never change; `proof` shows that a
     syncer holds the run's key. `supervisor_up` and `syncer_up` say whether there is a link.
-    `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it.
+    `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it;
+    `supervisor_epoch` and `supervisor_proof` are those of the supervisor that it follows.
     `relapses` counts how often in a row it diverged soon after it had begun anew.
     """
 
@@ -74,6 +76,7 @@ class MembershipState:
     supervisor_up: bool = False
     syncer_up: bool = False
     supervisor_epoch: int = 0
+    supervisor_proof: str = ""
     incarnation: Incarnation | None = None
     previous: Incarnation | None = None
     credential: str = ""
@@ -105,6 +108,8 @@ class MembershipState:
             address=sign.address,
             view_epoch=sign.view_epoch,
             view=sign.view,
+            supervisor_epoch=self.supervisor_epoch,
+            supervisor_proof=self.supervisor_proof,
         )
 
     def _join(self, sign: HeartbeatContent) -> Join:
@@ -118,6 +123,8 @@ class MembershipState:
             address=sign.address,
             proof=self.proof,
             credential="" if self.previous is None else self.credential,
+            supervisor_epoch=self.supervisor_epoch,
+            supervisor_proof=self.supervisor_proof,
         )
 
     def hello(self, progress: Progress, digests: tuple[str, ...]) -> Hello:
@@ -151,7 +158,7 @@ class MembershipState:
             return False
         if self.previous is not None and joined.incarnation <= self.previous:
             return False
-        self.supervisor_epoch = joined.supervisor_epoch
+        self._follow(joined)
         self.incarnation, self.credential = joined.incarnation, joined.credential
         return True
 
@@ -159,8 +166,12 @@ class MembershipState:
         """The syncers' present addresses; empty if an older supervisor sent the answer."""
         if ack.supervisor_epoch < self.supervisor_epoch:
             return ()
-        self.supervisor_epoch = ack.supervisor_epoch
+        self._follow(ack)
         return tuple(syncer.address for syncer in ack.syncers)
+
+    def _follow(self, word: Joined | HeartbeatAck) -> None:
+        self.supervisor_epoch = word.supervisor_epoch
+        self.supervisor_proof = word.supervisor_proof
 
     def on_evicted(self, evicted: Evicted) -> bool:
         """End the incarnation if it is the evicted one; returns whether it was."""

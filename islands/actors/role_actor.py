@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
 from islands.messages.control import Note
-from islands.messages.membership import HeartbeatAck, Joined, MembershipChanged
 from islands.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
 from islands.tape.entry import Entry, Notable
 from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
-from islands.tape.process_entries import Failed, Unsendable, Waits
+from islands.tape.process_entries import Failed, Unsendable
 from islands.tape.writing import Tape
 from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
@@ -40,8 +39,6 @@ An actor posts only a few events of its own per peer: ends of links, results of 
 
 ROOM = 256
 """Backpressure: the readers of links pause while so many events wait, then go on in turn."""
-
-OUTDATED = "a supervisor answers that a newer one has replaced"
 
 NOTED_MAX = 64
 """Values of a list that a note keeps: a list of a thousand learners would fit into no frame."""
@@ -114,7 +111,6 @@ class RoleActor(Actor[T]):
         self._failure: BaseException | None = None
         self._envelopes = 0
         self._to_supervisor: Dialer | None = None
-        self._supervisor_epoch = 0
         self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
         self._limit = EntryLimit()
 
@@ -159,43 +155,22 @@ class RoleActor(Actor[T]):
         closed: Callable[[], None],
         settings: DialSettings | None = None,
     ) -> Dialer:
-        """Keep a session open with the listener at an address, until the actor ends.
-
-        Of several supervisors it is kept with the one that has the highest epoch of those heard so
-        far: another is left for the next address.
-        """
-        to_supervisor = address == self.context.supervisor
-
-        def heard(_: Link, envelope: Envelope) -> None:
-            if to_supervisor and self._is_outdated(envelope.body):
-                self.record(Waits(OUTDATED))
-                dialer.move_on(OUTDATED)
-            else:
-                received(envelope)
-
+        """Keep a session open with the listener at an address, until the actor ends."""
         dialer = Dialer(
             self.context.network,
             address,
             local=self.name,
             on_open=lambda _: self._opened(dialer, opened),
-            on_envelope=heard,
+            on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
             settings=settings or self.context.dialling,
             room=self.mailbox.wait_room,
         )
-        if to_supervisor:
+        if address == self.context.supervisor:
             self._to_supervisor = dialer
         self.scope.spawn(dialer.run(), str(address))
         return dialer
-
-    def _is_outdated(self, body: object) -> bool:
-        """Whether a supervisor says this that a newer one has replaced; a newer one is followed."""
-        if not isinstance(body, Joined | HeartbeatAck | MembershipChanged):
-            return False
-        before, epoch = self._supervisor_epoch, body.supervisor_epoch
-        self._supervisor_epoch = max(before, epoch)
-        return epoch < before
 
     def _opened(self, dialer: Dialer, tell: Callable[[], None]) -> None:
         tell()

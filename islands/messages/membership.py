@@ -24,6 +24,8 @@ class Join:
     `previous` is the sender's incarnation so far, whose memory is intact, and `credential` proves
     it: a name that a member holds is not given up on an unproven claim. A syncer must hold the
     run's key, and shows so by `proof`: a credential of its name under the incarnation 0.0.
+    `supervisor_epoch` is the highest epoch of a supervisor that the sender has heard, and
+    `supervisor_proof` what that one proved it by: an older supervisor ends when it sees it.
     """
 
     protocol: int
@@ -35,6 +37,8 @@ class Join:
     address: str | None = None
     proof: str = ""
     credential: str = ""
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class SyncerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Admission: an incarnation, a signed credential for the syncer, and the address map."""
+    """Admission: an incarnation, a signed credential for the syncer, and the address map.
+
+    `supervisor_proof` proves the supervisor's epoch to other supervisors.
+    """
 
     run: str
     name: str
@@ -55,6 +62,7 @@ class Joined:
     credential: str
     supervisor_epoch: int
     syncers: tuple[SyncerAddress, ...]
+    supervisor_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ class Heartbeat:
     `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens, or a
     learner that gossips. `view_epoch` and `view` are the supervisor's epoch and the number of the
     change up to which it knows the membership view. The credential lets a restarted supervisor
-    recognise the admissions of its earlier starts.
+    recognise the admissions of its earlier starts. `supervisor_epoch` and `supervisor_proof` are
+    those of `Join`.
     """
 
     role: Role
@@ -89,18 +98,21 @@ class Heartbeat:
     address: str | None = None
     view_epoch: int = 0
     view: int = 0
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAck:
     """Acknowledgement of a heartbeat.
 
-    The supervisor's carries its epoch, so that an old supervisor is fenced, and the current
-    addresses of syncers; a syncer's only shows its peers that it is alive.
+    The supervisor's carries its epoch with the proof of it, so that an old supervisor is fenced,
+    and the current addresses of syncers; a syncer's only shows its peers that it is alive.
     """
 
     supervisor_epoch: int
     syncers: tuple[SyncerAddress, ...] = ()
+    supervisor_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

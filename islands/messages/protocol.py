@@ -45,7 +45,7 @@ from islands.messages.training import (
     Welcome,
 )
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,

@@ -16,6 +16,7 @@ from islands.identities import OPERATOR, Role
 from islands.messages.control import Command, Note, RunEnded, StepFigures
 from islands.messages.membership import (
     Heartbeat,
+    HeartbeatAck,
     Join,
     Joined,
     Leave,
@@ -46,6 +47,7 @@ from islands.supervisor.events import (
     JoinArrived,
     LeaveArrived,
     LinkClosed,
+    NewerSupervisorProven,
     ProcessEnded,
     RunSpecRequested,
     StopArrived,
@@ -107,6 +109,7 @@ class SupervisorActor(RoleActor[Event]):
         self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
         self._shares: dict[int, bytes] = {}
+        self._proof = ""
 
     @property
     def core(self) -> Core | None:
@@ -126,6 +129,7 @@ class SupervisorActor(RoleActor[Event]):
             syncers=self._syncers,
             now_s=self.now_s(),
         )
+        self._proof = self._credentials.prove_supervisor(epoch)
         self.record(Started(epoch))
         if known.damaged:
             self.record(Damaged(list(known.damaged)))
@@ -165,7 +169,10 @@ class SupervisorActor(RoleActor[Event]):
                 self._name(connection, joined.name)
                 role = self.state.members[joined.name].role
                 credential = self._credentials.sign(joined.name, joined.incarnation, role)
-                self.send(self._link(connection), replace(joined, credential=credential))
+                signed = replace(joined, credential=credential, supervisor_proof=self._proof)
+                self.send(self._link(connection), signed)
+            case Send(connection, HeartbeatAck() as ack):
+                self.send(self._link(connection), replace(ack, supervisor_proof=self._proof))
             case Send(connection, MembershipChanged() as page) if self._gossips:
                 self.send(self._link(connection), self._proven(connection, page))
             case Send(connection, message):
@@ -248,6 +255,8 @@ class SupervisorActor(RoleActor[Event]):
             case Join() | Heartbeat() if self._asked.setdefault(connection, body.name) != body.name:
                 self.record(Impostor(name, type(body).__name__))
                 self._drop(connection, "a link is of one name, and this one spoke for two")
+            case Join() | Heartbeat() if self._follows_newer(body):
+                self.post(NewerSupervisorProven(body.name, body.supervisor_epoch))
             case Join():
                 self._join(connection, body)
             case RunSpecRequest():
@@ -287,6 +296,11 @@ class SupervisorActor(RoleActor[Event]):
             self.record(process_entries.Refused(name, reason))
             for connection in [c for c, of in self._names.items() if of == name]:
                 self._drop(connection, reason)
+
+    def _follows_newer(self, body: Join | Heartbeat) -> bool:
+        epoch = body.supervisor_epoch
+        newer = epoch > self.state.core.epoch
+        return newer and self._credentials.supervisor_proven(epoch, body.supervisor_proof)
 
     def _join(self, connection: int, join: Join) -> None:
         proven = self._credentials.proven(join.name, join.proof)

@@ -38,6 +38,14 @@ class HeartbeatArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class NewerSupervisorProven:
+    """A process has proven that there is, or was, a supervisor of a higher epoch."""
+
+    name: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveArrived:
     """A member departs on its own will."""
 
@@ -100,4 +108,4 @@ PeerEvent = (
 )
 """Events that the other end of a link causes; what they say may be false."""
 
-Event = PeerEvent | LeaveArrived | LinkClosed | ProcessEnded | Ticked
+Event = PeerEvent | NewerSupervisorProven | LeaveArrived | LinkClosed | ProcessEnded | Ticked

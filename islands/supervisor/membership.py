@@ -13,6 +13,8 @@ fixed number when this start began, so those of them that ended are remembered f
 No event but a tick looks at every member.
 """
 
+from typing import Never
+
 from islands.errors import RefusedError
 from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.control import Drain
@@ -152,11 +154,7 @@ def take_heartbeat(
     if not trusted:
         return
     if beat.incarnation.epoch > core.epoch:
-        message = (
-            f"{beat.name} follows a supervisor of epoch {beat.incarnation.epoch}, this one has "
-            f"{core.epoch}: another one runs, or the folder with its epoch was lost"
-        )
-        raise RefusedError(message)
+        give_way(core, beat.name, beat.incarnation.epoch)
     member = core.members.get(beat.name)
     forgotten = member is None and core.forgot(beat.name, beat.incarnation)
     if not forgotten and (member is None or member.incarnation < beat.incarnation):
@@ -177,6 +175,18 @@ def take_heartbeat(
     if gossips or member.role is Role.SYNCER:
         _follow(core, member, beat, connection, now_s)
     _repeat(core, member, connection)
+
+
+def give_way(core: Core, name: str, epoch: int) -> Never:
+    """End this supervisor, since a process follows one of a higher epoch.
+
+    Raises:
+        RefusedError: always.
+    """
+    raise RefusedError(
+        f"{name} follows a supervisor of epoch {epoch}, this one has {core.epoch}: another one "
+        "runs, or the folder with its epoch was lost"
+    )
 
 
 def take_figures(core: Core, event: FiguresArrived) -> None:

@@ -20,6 +20,7 @@ from islands.supervisor.events import (
     JoinArrived,
     LeaveArrived,
     LinkClosed,
+    NewerSupervisorProven,
     PeerEvent,
     ProcessEnded,
     RunSpecRequested,
@@ -30,6 +31,7 @@ from islands.supervisor.eviction import MemberRecord
 from islands.supervisor.launching import take_end
 from islands.supervisor.membership import (
     close_link,
+    give_way,
     judge_all,
     notice_pause,
     take_enquiry,
@@ -139,6 +141,8 @@ class SupervisorState:
                 take_enquiry(core, message, connection)
             case HeartbeatArrived(message, connection, trusted):
                 take_heartbeat(core, message, connection, trusted=trusted, now_s=now_s)
+            case NewerSupervisorProven(name, epoch):
+                give_way(core, name, epoch)
             case LeaveArrived(message):
                 take_leave(core, message)
             case CommandArrived(message, connection, genuine):

@@ -23,7 +23,6 @@ from messaging.links.link_state import (
     LinkEvent,
     LinkState,
     Lost,
-    PeerUnwanted,
     Phase,
     SendHeartbeat,
     SetTimer,
@@ -125,10 +124,6 @@ class Dialer:
         finally:
             self._set_timer(None)
             self._drop_link("the dialler ended")
-
-    def move_on(self, reason: str) -> None:
-        """Close the open link, if there is one, and dial the next address."""
-        self._report(PeerUnwanted(reason))
 
     def stop(self, reason: str) -> None:
         """Close the session and let `run` return."""

@@ -126,16 +126,7 @@ class StopRequested:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerUnwanted:
-    """The owner has found that the next of its addresses leads to the right peer, if any does."""
-
-    reason: str
-
-
-LinkEvent = (
-    Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | StopRequested | PeerUnwanted
-)
+LinkEvent = Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | StopRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +184,6 @@ class LinkState:
         self._opened_s = 0.0
         self._heard_s = 0.0
         self._held = False
-        self._unwanted = False
         self._spoke_s = 0.0
         self._deadline_s: float | None = None
 
@@ -215,7 +205,7 @@ class LinkState:
             case DialRefused():
                 if self.phase is not Phase.DIALLING:
                     return []
-                self._turn()
+                self._next_address = (self._next_address + 1) % len(self._addresses)
                 return self._wait(event.jitter, now_s)
             case Lost():
                 return self._lose(event.jitter, now_s)
@@ -223,17 +213,8 @@ class LinkState:
                 return self._timer_due(now_s)
             case StopRequested():
                 return self._stop(event.reason)
-            case PeerUnwanted():
-                if self.phase is not Phase.OPEN or self._unwanted:
-                    return []
-                self._unwanted = True
-                self._turn()
-                return [CloseSession(event.reason)]
             case _:
                 assert_never(event)
-
-    def _turn(self) -> None:
-        self._next_address = (self._next_address + 1) % len(self._addresses)
 
     def _dial(self) -> list[LinkAction]:
         self.phase = Phase.DIALLING
@@ -243,7 +224,7 @@ class LinkState:
         if self.phase is not Phase.DIALLING:
             return [CloseSession("no session is wanted any more")]
         self.phase = Phase.OPEN
-        self._held = self._unwanted = False
+        self._held = False
         self._opened_s = self._heard_s = self._spoke_s = now_s
         return [SetTimer(self._set_deadline())]
 

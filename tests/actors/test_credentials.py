@@ -59,6 +59,15 @@ def test_an_epoch_is_proven_by_who_holds_the_key() -> None:
         assert not OURS.epoch_proven(7, made_up)
 
 
+def test_the_epoch_of_a_supervisor_is_no_syncers() -> None:
+    """What a syncer gave to its peers ends no supervisor, nor does what another key proves."""
+    assert OURS.supervisor_proven(7, OURS.prove_supervisor(7))
+    for proof in ("", OURS.prove_epoch(7, ""), OURS.prove_epoch(7, "5eed"), OURS.prove("7")):
+        assert not OURS.supervisor_proven(7, proof)
+    assert not OURS.supervisor_proven(8, OURS.prove_supervisor(7))
+    assert not OURS.supervisor_proven(7, Credentials("run", bytes(32)).prove_supervisor(7))
+
+
 def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
     """Also one of the same epoch, as from a journal that was restored from a copy."""
     own = 7, OURS.prove_epoch(7, "5eed")

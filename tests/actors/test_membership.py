@@ -59,7 +59,7 @@ def test_who_is_not_admitted_asks_and_who_is_shows_life(role: Role) -> None:
     assert state.on_joined(joined(FIRST))
     assert state.say(MERGING, 1.0) == Heartbeat(
         *(role, NAME, FIRST, Phase.MERGING, 9, "of 1.1"),
-        *(3, "here", 2, 5),
+        *(3, "here", 2, 5, 1),
     )
 
 
@@ -112,6 +112,18 @@ def test_an_older_supervisor_is_fenced() -> None:
     assert not state.on_joined(joined(Incarnation(2, 1), epoch=1))
     assert state.on_joined(joined(Incarnation(2, 1)))
     assert state.on_ack(HeartbeatAck(2, (SyncerAddress("c"),))) == ("c",)
+
+
+def test_every_supervisor_is_shown_the_proof_of_the_newest() -> None:
+    """By who is admitted and by who asks for it; an older one's answer changes nothing of that."""
+    state = admitted()
+    state.on_ack(HeartbeatAck(3, (), "third"))
+    state.on_ack(HeartbeatAck(2, (), "second"))
+    for _ in range(2):
+        word = state.say(STEPPING, 0.0)
+        assert isinstance(word, Heartbeat | Join)
+        assert (word.supervisor_epoch, word.supervisor_proof) == (3, "third")
+        state.end()
 
 
 def test_the_syncer_with_the_highest_epoch_is_followed() -> None:

@@ -352,6 +352,24 @@ def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: 
     with_hub(tmp_path, body)
 
 
+def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_path: Path) -> None:
+    """A member that lies could otherwise end the run; its own supervisor's proof is no such one."""
+
+    async def body(hub: Hub) -> None:
+        link, joined = await hub.admit("ana")
+        assert joined.supervisor_proof == hub.credentials.prove_supervisor(1)
+        word = Heartbeat(
+            *(Role.LEARNER, "ana", joined.incarnation, Phase.STARVED, 0, joined.credential),
+            supervisor_epoch=9,
+        )
+        for proof in ("", joined.supervisor_proof, hub.credentials.prove_epoch(9, "start")):
+            hub.say(link, replace(word, supervisor_proof=proof))
+            ack, _ = await hub.hear(link, HeartbeatAck)
+            assert ack == HeartbeatAck(1, (), joined.supervisor_proof)
+
+    with_hub(tmp_path, body)
+
+
 def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
     """Each process has a link of its own; one link was once admitted under 254 names."""
 

@@ -17,7 +17,6 @@ from messaging.links.link_state import (
     LinkEvent,
     LinkState,
     Lost,
-    PeerUnwanted,
     Phase,
     SendHeartbeat,
     SetTimer,
@@ -88,20 +87,6 @@ def test_addresses_are_taken_in_turn() -> None:
     state.handle(Dialled(), now_s=1.0)
     state.handle(Lost("gone", 0.0), now_s=9.0)
     assert state.handle(TimerDue(), now_s=10.0) == [Dial("b")]
-
-
-def test_a_peer_that_is_not_wanted_is_left_for_the_next_address() -> None:
-    """Once, however often that is said of one session; a later session is judged anew."""
-    state = LinkState(("a", "b"), PLAIN)
-    state.handle(Started(), now_s=0.0)
-    unwanted = PeerUnwanted("an older one")
-    assert state.handle(unwanted, now_s=0.0) == [], "there is no session yet"
-    for now_s, other in ((1.0, "b"), (5.0, "a")):
-        state.handle(Dialled(), now_s=now_s)
-        assert state.handle(unwanted, now_s=now_s) == [CloseSession("an older one")]
-        assert state.handle(unwanted, now_s=now_s) == []
-        state.handle(Lost("an older one", 0.0), now_s=now_s)
-        assert state.handle(TimerDue(), now_s=now_s + 2.0) == [Dial(other)]
 
 
 @pytest.mark.parametrize(("lasted_s", "wait_s"), [(4.9, 0.2), (5.0, 0.1)])
@@ -207,7 +192,6 @@ EVENTS: st.SearchStrategy[LinkEvent] = st.one_of(
     st.builds(Lost, st.just("gone"), st.floats(0, 1)),
     st.just(TimerDue()),
     st.just(StopRequested("done")),
-    st.just(PeerUnwanted("an older one")),
 )
 
 
