@@ -227,15 +227,17 @@ class Connection:
         return self.up if way is Way.UP else self.down
 
     def damage(self, kind: FaultKind) -> int:
-        """How much a kind of fault that can be counted has struck: bits, frames or a reset."""
+        """How often a kind of fault struck it: bits, frames or a reset; 0 of other kinds."""
         mutators = (self.up.mutator, self.down.mutator)
         match kind:
             case FaultKind.FLIP:
                 return sum(mutator.flips for mutator in mutators)
             case FaultKind.DUPLICATE:
                 return sum(mutator.duplicates for mutator in mutators)
-            case _:
+            case FaultKind.RESET:
                 return int(self.was_reset)
+            case _:
+                return 0
 
     def inject(self, faults: Faults, *ways: Way) -> None:
         """Let this connection alone suffer faults from now on; both ways unless told."""

@@ -188,6 +188,12 @@ class Fleet:
             return Identity(self._hub.pid, found.started_ticks)
         return identity_in(self.folder, name)
 
+    @property
+    def hub_status(self) -> Path:
+        """Where the kernel tells of the hub's memory; no such file exists while there is no hub."""
+        hub = self.identity(SUPERVISOR)
+        return Path(f"/proc/{0 if hub is None else hub.pid}/status")
+
     def command(self, name: str) -> list[str] | None:
         """Return the command that started the process of a name; None if none lives."""
         identity = self.identity(name)

@@ -81,12 +81,14 @@ class Paths:
         """Reset all connections."""
         await self._stack.aclose()
 
-    async def break_for(self, fault: PlannedFault, victims: Iterable[str]) -> tuple[str, int]:
+    async def break_for(
+        self, fault: PlannedFault, victims: Iterable[str]
+    ) -> tuple[str, int | None]:
         """Let the links of some learners suffer a fault for as long as it lasts.
 
         Returns:
             Whose connections it never met, or that it struck nothing, as a sentence, empty if it
-            did; and how much it struck, 0 where that cannot be counted.
+            did; and how often it struck, None where that cannot be counted.
         """
         names = tuple(victims)
         before = self._damage(fault, names)
@@ -105,18 +107,16 @@ class Paths:
                 for name in names:
                     proxy.heal_client(name)
         unmet = [name for name in names if name not in met]
-        struck = self._damage(fault, names) - before
         if unmet:
-            return f"no connection of {', '.join(unmet)} passed the proxy", struck
-        if fault.fault in COUNTED and not struck:
-            return f"no {COUNTED[fault.fault]} came by in {fault.for_s:g} s", 0
-        return "", struck
+            return f"no connection of {', '.join(unmet)} passed the proxy", None
+        if fault.fault not in COUNTED:
+            return "", None
+        struck = self._damage(fault, names) - before
+        return "" if struck else f"it struck nothing in {fault.for_s:g} s", struck
 
     def _damage(self, fault: PlannedFault, names: tuple[str, ...]) -> int:
-        """Return how much of what can be counted has struck these learners so far."""
-        if fault.fault not in COUNTED:
-            return 0
-        found = (each for proxy in self._proxies.values() for each in proxy.connections)
+        """Return how often what can be counted has struck these links of learners so far."""
+        found = (each for proxy in self._broken(fault) for each in proxy.connections)
         return sum(each.damage(fault.fault) for each in found if each.client in names)
 
     def _connected(self, fault: PlannedFault) -> set[str]:

@@ -21,6 +21,7 @@ from islands.chaos.schedule import Strike, Struck, strikes_of
 from islands.chaos.strikes import Means, PromiseBroken, carry_out
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
+from islands.hosting.process_runtime import allow_open_files
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.settings.run import REDIAL_LONGEST_S, RunSettings
@@ -48,6 +49,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
         UnreachableError: the hub ended by itself.
         IslandsError: the learners did not come together, or the run did not end.
     """
+    allow_open_files()  # proxies and strangers take many
     spec = RunSpec.of(options.file)
     untold = left_out(options)
     for sentence in untold:
@@ -212,7 +214,8 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed, count, broken = "", 0, ""
+        missed, broken = "", ""
+        count: int | None = None
         try:
             missed, count = await carry_out(self._means, strike)
         except PromiseBroken as told:

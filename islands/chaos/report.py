@@ -11,7 +11,7 @@ from islands.chaos.findings import Control, Played
 from islands.chaos.schedule import Struck
 from islands.chaos.timeline import LONGEST_S, Picture, timeline
 from islands.chaos.verdict import Judged, Verdict
-from islands.settings.chaos import COUNTED, ChaosOptions
+from islands.settings.chaos import ChaosOptions
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --soft: #5c6b7a; --line: #d9e0e6;
@@ -140,7 +140,7 @@ def _cells(number: int, judged: Judged, control: Control | None, origin_s: float
 
 def counted(struck: Struck) -> str:
     """Return how often a strike struck as a text; empty where that is not counted."""
-    return f" ({struck.count:,} times)" if struck.strike.kind in COUNTED else ""
+    return "" if struck.count is None else f" ({struck.count:,})"
 
 
 def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:

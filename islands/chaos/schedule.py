@@ -78,7 +78,7 @@ class Struck:
         until_s: until when what is measured belongs to it.
         missed: why it could not be carried out; empty if it was.
         broken: a promise that was seen broken while it lasted; empty if none was.
-        count: how often it struck, where that is counted.
+        count: how often it struck; None where that is not counted.
     """
 
     strike: Strike
@@ -87,7 +87,7 @@ class Struck:
     until_s: float
     missed: str = ""
     broken: str = ""
-    count: int = 0
+    count: int | None = None
 
 
 def strikes_of(options: ChaosOptions) -> list[Strike]:

@@ -15,6 +15,7 @@ from islands.chaos.namespaces import Drop, Namespace, Shape
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike
 from islands.errors import OF_NO_USE
+from islands.files.folder_lock import IN_USE
 from islands.hosting.hub_address import read_place
 from islands.hosting.process_output import last_line
 from islands.identities import SUPERVISOR
@@ -36,6 +37,7 @@ MIB = 1 << 20
 STRANGERS_MOST_BYTES = 50 * MIB
 """By how much more memory a hub may take for what strangers send it (FAULTS, row 30)."""
 GARBAGE_MOST_BYTES = 4096
+READ_BYTES = 1 << 16
 HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n"
 UPGRADE = (
     f"GET /{SUPERVISOR} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -43,6 +45,7 @@ UPGRADE = (
     f"{PROTOCOL_HEADER}: {PROTOCOL}\r\n{NAME_HEADER}: stranger\r\n\r\n"
 ).encode()
 """The request with which a session begins."""
+UPGRADED = b"HTTP/1.1 101 "
 BINARY_FRAME, MASKED, LONG = 0x82, 0x80, 126
 """Bytes of a websocket frame's header (RFC 6455, 5.2)."""
 
@@ -60,11 +63,12 @@ class PromiseBroken(Exception):  # noqa: N818  no error: what a strike has shown
     """What a strike itself has seen broken, as a sentence."""
 
 
-async def carry_out(means: Means, strike: Strike) -> tuple[str, int]:
+async def carry_out(means: Means, strike: Strike) -> tuple[str, int | None]:
     """Carry a strike out, to its end.
 
     Returns:
-        Why that was not possible, empty if it was; and how much it struck, where that is counted.
+        Why that was not possible, empty if it was; and how often it struck, None where that is not
+        counted.
 
     Raises:
         PromiseBroken: it was carried out, and showed that a promise is not kept.
@@ -73,8 +77,8 @@ async def carry_out(means: Means, strike: Strike) -> tuple[str, int]:
         return await means.paths.break_for(strike.fault, strike.victims)
     if means.host is not None and strike.kind.of_hosts:
         await _break_host(means.host, strike.fault)
-        return "", 0
-    return await STRIKES[strike.kind](means.fleet, strike), 0
+        return "", None
+    return await STRIKES[strike.kind](means.fleet, strike), None
 
 
 async def _break_host(host: Namespace, fault: PlannedFault) -> None:
@@ -200,8 +204,9 @@ async def _second_hub(fleet: Fleet) -> None:
             await asyncio.wait_for(other.wait(), GONE_S)
         except TimeoutError:
             raise PromiseBroken(f"a second hub of the run was there for {GONE_S:g} s") from None
-    if other.returncode != OF_NO_USE:
-        raise PromiseBroken(f"a second hub of the run was not refused: {last_line(path)}")
+    told = last_line(path)
+    if other.returncode != OF_NO_USE or IN_USE not in told:
+        raise PromiseBroken(f"a second hub of the run was not refused: {told}")
 
 
 @asynccontextmanager
@@ -221,44 +226,59 @@ async def _started(words: list[str], log: Path) -> AsyncIterator[asyncio.subproc
 
 async def _clock(fleet: Fleet, strike: Strike) -> str:
     """Set the wall clocks of the victims ahead, or back, and right again after a while."""
-    told = [name for name in strike.victims if fleet.order(name, f"clock {strike.fault.jump_s}")]
-    await asyncio.sleep(strike.fault.for_s)
-    for name in told:
-        fleet.order(name, "clock 0")
-    return "" if told else UNTOLD
+    order = f"clock {strike.fault.jump_s}"
+    untold = [name for name in strike.victims if not fleet.order(name, order)]
+    try:
+        await asyncio.sleep(strike.fault.for_s)
+    finally:
+        for name in strike.victims:
+            fleet.order(name, "clock 0")
+    return f"no clock of {', '.join(untold)} could be set" if untold else ""
 
 
 async def _strangers(fleet: Fleet, strike: Strike) -> str:
-    """Open connections to the hub that never become sessions; it must close them by itself."""
+    """Open connections to the hub that never become sessions; it must close them by itself.
+
+    Raises:
+        PromiseBroken: it left some open, upgraded none that asked for it, or took much memory.
+    """
     url = urlsplit(read_place(fleet.folder).supervisor)
-    hub = fleet.identity(SUPERVISOR)
     chance = random.Random(strike.name)
     opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    memory = PeakMemory(Path(f"/proc/{0 if hub is None else hub.pid}/status"))
+    missed = ""
     try:
-        with memory:
-            for number in range(strike.fault.count):
-                reader, writer = await asyncio.open_connection(url.hostname, url.port)
-                opened.append((reader, writer))
-                if strike.kind is FaultKind.HALF_OPEN:
-                    writer.write(HALF_A_REQUEST)
-                else:
-                    writer.write(garbage(number, chance))
-            await asyncio.sleep(strike.fault.for_s)
-    except OSError as error:
-        if not opened:
-            return f"the hub cannot be reached: {error.strerror or error}"
+        with PeakMemory(fleet.hub_status) as memory:
+            try:
+                for number in range(strike.fault.count):
+                    opened.append(await asyncio.open_connection(url.hostname, url.port))
+                    opened[-1][1].write(_words(strike.kind, number, chance))
+            except OSError as error:
+                told = f"{len(opened)} of {strike.fault.count} connections could be opened"
+                missed = f"{told}: {error.strerror or error}"
+            if opened:
+                await asyncio.sleep(strike.fault.for_s)
+        answers = await asyncio.gather(*(_answer(reader) for reader, _ in opened))
     finally:
-        closed = await asyncio.gather(*(_is_closed(reader) for reader, _ in opened))
         for _, writer in opened:
             writer.transport.abort()
-    if not all(closed):
-        told = f"{closed.count(False)} of {len(opened)} connections of strangers were open after"
+    if left := answers.count(None):
+        told = f"{left} of {len(opened)} connections of strangers were open after"
         raise PromiseBroken(f"{told} {strike.fault.for_s:g} s")
-    if memory.grown_bytes is not None and memory.grown_bytes > STRANGERS_MOST_BYTES:
+    if missed:
+        return missed
+    asked = [answer or b"" for answer in answers[1:]] if strike.kind is FaultKind.GARBAGE else []
+    if asked and not any(answer.startswith(UPGRADED) for answer in asked):
+        return "the hub upgraded no connection of a stranger"
+    if memory.grown_bytes is None:
+        return "it cannot be measured how much memory the hub takes"
+    if memory.grown_bytes > STRANGERS_MOST_BYTES:
         told = f"{len(opened)} strangers had the hub take {memory.grown_bytes / MIB:.0f} MiB more"
         raise PromiseBroken(f"{told}; allowed are {STRANGERS_MOST_BYTES // MIB}")
     return ""
+
+
+def _words(kind: FaultKind, number: int, chance: random.Random) -> bytes:
+    return HALF_A_REQUEST if kind is FaultKind.HALF_OPEN else garbage(number, chance)
 
 
 def garbage(number: int, chance: random.Random) -> bytes:
@@ -274,16 +294,18 @@ def garbage(number: int, chance: random.Random) -> bytes:
             return UPGRADE + masked + noise
 
 
-async def _is_closed(reader: asyncio.StreamReader) -> bool:
-    """Whether the other end has closed or reset a connection, maybe after an answer."""
+async def _answer(reader: asyncio.StreamReader) -> bytes | None:
+    """Return what the other end said before it closed or reset a connection; None if it has not."""
+    said = b""
     try:
         async with asyncio.timeout(LOOK_S):
-            await reader.read()
+            while data := await reader.read(READ_BYTES):
+                said += data
     except TimeoutError:
-        return False
+        return None
     except OSError:
-        return True
-    return True
+        pass
+    return said
 
 
 STRIKES = {

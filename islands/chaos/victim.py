@@ -35,13 +35,13 @@ from types import FrameType
 from islands.errors import UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.spool import Spool, SpooledFile
-from messaging.clock import WallClock
 
 EXIT_CODE = 7
 """The code of a process that was told to end at once, unlike those of `islands.errors`."""
 FOREVER_S = 86400.0
-TRUE_TIME = WallClock.now_s
-"""Tells the system's wall clock, whatever an order has made of it."""
+TRUE_TIME: Callable[[], float] = vars(time)["time"]
+TRUE_TIME_NS: Callable[[], int] = vars(time)["time_ns"]
+"""Tell the system's wall clock, whatever an order has made of it."""
 ORDER_SIGNAL = signal.SIGUSR2
 
 
@@ -147,15 +147,12 @@ def hold_gil(seconds: float) -> None:
 
 
 def set_clock_ahead(seconds: float) -> None:
-    """Let this program be told a later time by its wall clock, which it reads in one place.
+    """Let all Python code of this process that asks the module `time` be told a later wall time.
 
     That is what jumps when a host's clock is set; its monotonic clock never does.
     """
-
-    def ahead(self: WallClock) -> float:
-        return TRUE_TIME(self) + seconds
-
-    WallClock.now_s = ahead  # type: ignore[method-assign]
+    vars(time)["time"] = lambda: TRUE_TIME() + seconds
+    vars(time)["time_ns"] = lambda: TRUE_TIME_NS() + round(1e9 * seconds)
 
 
 def hang() -> None:

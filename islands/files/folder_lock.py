@@ -9,6 +9,9 @@ from typing import IO
 
 from islands.errors import UserError, unusable
 
+IN_USE = "is in use by another"
+"""What a refusal of a locked folder says of it."""
+
 
 def make_private(folder: Path) -> None:
     """Make a folder that its owner alone can enter, because it holds the model and the secrets.
@@ -45,7 +48,7 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise UserError(
-            f"the folder {folder} is in use by another {user}; choose another, or end that one"
+            f"the folder {folder} {IN_USE} {user}; choose another, or end that one"
         ) from error
     except OSError:
         return file  # the file system has no locks, so the folder stays unlocked

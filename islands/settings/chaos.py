@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -26,6 +26,10 @@ LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
 the learners on a host of their own."""
 
 TIMES_MOST = 1000
+COUNT_MOST = 10_000
+"""Most connections of strangers: the ports of the loopback are not many more."""
+JUMP_MOST_S = 3e8
+"""Most by which a clock jumps: some ten years, after which dates still have four digits."""
 
 STRANGERS_LEAST_S = 7.0
 """Least length of `half_open` and `garbage`: each second a hub closes what has had no session for
@@ -91,8 +95,8 @@ LINKS = (
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
-COUNTED = {FaultKind.RESET: "reset", FaultKind.FLIP: "flip", FaultKind.DUPLICATE: "frame twice"}
-"""Kinds of which it is counted how often they struck, and the word for one time."""
+COUNTED = (FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
+"""Kinds of which it is counted how often they struck."""
 STRANGERS = (FaultKind.HALF_OPEN, FaultKind.GARBAGE)
 AT_ONCE = (FaultKind.KILL, FaultKind.CLOCK, *LINKS)
 """Kinds that can happen to all at once."""
@@ -419,8 +423,13 @@ def _check_values(fault: PlannedFault, place: str) -> None:
             f"{place}.for_s is {fault.for_s}; {fault.fault} must last at least "
             f"{STRANGERS_LEAST_S:g} s, since a hub closes such connections after 5 s"
         )
-    if not isfinite(fault.jump_s) or fault.jump_s == 0:
-        raise SettingsError(f"{place}.jump_s is {fault.jump_s}; it must be finite, and not 0")
+    if not 0 < abs(fault.jump_s) <= JUMP_MOST_S:
+        raise SettingsError(
+            f"{place}.jump_s is {fault.jump_s}; it must be from {-JUMP_MOST_S:g} to "
+            f"{JUMP_MOST_S:g}, and not 0"
+        )
+    if fault.count > COUNT_MOST:
+        raise SettingsError(f"{place}.count is {fault.count}; it must be at most {COUNT_MOST}")
     for key in ("every", "count"):
         if getattr(fault, key) < 1:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 1")

@@ -37,7 +37,12 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
         ({"fault": "second", "who": "random"}, r"who is random; second happens to learners and"),
         ({"fault": "garbage"}, r"who is learner; garbage happens to the supervisor alone"),
-        ({"fault": "clock", "jump_s": 0}, r"jump_s is 0.*; it must be finite, and not 0"),
+        ({"fault": "clock", "jump_s": 0}, r"jump_s is 0.*; it must be from -3e\+08 to 3e\+08"),
+        ({"fault": "clock", "jump_s": 1e12}, r"jump_s is 1000000000000.0; it must be from -3e"),
+        (
+            {"fault": "garbage", "who": "supervisor", "for_s": 9, "count": 10001},
+            r"count is 10001; it must be at most 10000",
+        ),
         ({"fault": "half_open"}, r"who is learner; half_open happens to the supervisor alone"),
         (
             {"fault": "half_open", "who": "supervisor"},

@@ -209,12 +209,21 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
     assert all("ben" not in e["partners"] for e in later)
 
 
+def awaits(world: World, name: str) -> bool:
+    """Whether somebody has an exchange under way in which a learner's share has yet to come."""
+    states = [learner.state.core for other in NAMES if (learner := world.learner(other))]
+    exchanges = [core.gossip.exchanges for core in states if core.gossip is not None]
+    return any(name in one.awaited for each in exchanges for one in each.open.values())
+
+
 def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) -> None:
-    """An exchange takes about half of a round here, so that many of these deaths are inside one."""
+    """The partner waits for the share until its deadline, is widowed, and steps on all the time."""
     moment_s = 6.0 + 4.0 * random.Random(seed).random()
 
     async def kill_then(world: World) -> None:
         await asyncio.sleep(moment_s)
+        while not awaits(world, "ben"):  # noqa: ASYNC110  the states of others tell nobody
+            await asyncio.sleep(0.01)
         await world.kill("ben", silent=True)
 
     gossip = replace(PAIRS, rule=GossipRule.AVERAGE) if seed % 2 else PAIRS
@@ -222,6 +231,7 @@ def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) ->
     ledger = played.ledger
     assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
     check_nobody_waits(played)
+    assert any("ben" in entry["missing"] for entry in played.of("widowed"))
     for name in NAMES:
         assert np.isfinite(played.trainer(name).local).all(), name
 
