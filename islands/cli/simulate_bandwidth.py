@@ -11,8 +11,8 @@ def run(options: BandwidthOptions, _: Common) -> int:
     Raises:
         UserError: no row has such a name, or the folder cannot be written to.
     """
-    from islands.goodput.bandwidth import json_of, searches_of, table
-    from islands.goodput.bandwidth_search import search
+    from islands.fleets.bandwidth import json_of, searches_of, table
+    from islands.fleets.bandwidth_search import search
 
     found = play_all(search, searches_of(options), options.playing.workers)
     show(

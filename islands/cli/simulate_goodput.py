@@ -13,9 +13,9 @@ def run(options: GoodputOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.plot import plot, timeline
-    from islands.goodput.runner import cells_of, play
-    from islands.goodput.table import json_of, table
+    from islands.fleets.plot import plot, timeline
+    from islands.fleets.runner import cells_of, play
+    from islands.fleets.table import json_of, table
 
     found = play_all(play, cells_of(options), options.workers)
     busiest = found[max(found, key=lambda key: (key[1], key[0]))]

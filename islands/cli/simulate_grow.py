@@ -11,7 +11,7 @@ def run(options: GrowOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.growth import json_of, play, plot, table
+    from islands.fleets.growth import json_of, play, plot, table
 
     grown = play(options)
     show(

@@ -11,7 +11,7 @@ def run(options: RegionsOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.regions import cells_of, json_of, play, plot, table
+    from islands.fleets.regions import cells_of, json_of, play, plot, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
     show(

@@ -11,7 +11,7 @@ def run(options: ScavengeOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.scavenging import jobs_of, json_of, play, table
+    from islands.fleets.scavenging import jobs_of, json_of, play, table
 
     found = play_all(play, jobs_of(options), options.playing.workers)
     show(

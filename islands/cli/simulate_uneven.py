@@ -11,7 +11,7 @@ def run(options: UnevenOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.uneven import cells_of, json_of, play, table
+    from islands.fleets.uneven import cells_of, json_of, play, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
     show(

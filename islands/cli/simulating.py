@@ -27,7 +27,7 @@ def play_all(
     Returns:
         What came of each job, in the order of the jobs.
     """
-    from islands.goodput.side_by_side import side_by_side
+    from islands.fleets.side_by_side import side_by_side
 
     clock, found = MonotonicClock(), {}
     begun_s = clock.now_s()

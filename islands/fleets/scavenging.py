@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from islands.cluster.formatting import duration, json_text, markdown_table
 from islands.errors import InvariantError
-from islands.goodput.cells import Cell, Link, steady
-from islands.goodput.fleet import MergeTimes, Tally, attach, begin, costs_of, hosts_of, trainers_of
+from islands.fleets.cells import Cell, Link, steady
+from islands.fleets.fleet import MergeTimes, Tally, attach, begin, costs_of, hosts_of, trainers_of
 from islands.settings.changing_fleets import ScavengeOptions
 from islands.settings.presets import PRESETS, Preset
 from islands.simulation.world import LearnerHost, World

@@ -8,9 +8,9 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.errors import SettingsError
-from islands.goodput import growth, scavenging
-from islands.goodput.growth import Gaps
-from islands.goodput.scavenging import (
+from islands.fleets import growth, scavenging
+from islands.fleets.growth import Gaps
+from islands.fleets.scavenging import (
     DATA_PARALLEL,
     DECOUPLED,
     Job,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.goodput.cells import overlaps
-from islands.goodput.chips import Chips, Counted, Device, ElasticChips, RigidChips
+from islands.fleets.cells import overlaps
+from islands.fleets.chips import Chips, Counted, Device, ElasticChips, RigidChips
 
 LEARNER = Chips(1024.0)
 YEAR_S = LEARNER.mtbi_s

@@ -10,9 +10,9 @@ from statistics import mean
 from typing import NamedTuple
 
 from islands.cluster.formatting import json_text, markdown_table
-from islands.goodput import fleet
-from islands.goodput.cells import Cell, Figures, Link, Training, steady
-from islands.goodput.lock_step import goodput_of_waiting, lock_step
+from islands.fleets import fleet
+from islands.fleets.cells import Cell, Figures, Link, Training, steady
+from islands.fleets.lock_step import goodput_of_waiting, lock_step
 from islands.settings.run import Adoption
 from islands.settings.simulations import UnevenOptions
 

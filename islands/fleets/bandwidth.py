@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from islands.cluster.formatting import count, json_text, markdown_table
 from islands.errors import UserError
-from islands.goodput.bandwidth_search import Found, Search
-from islands.goodput.formulas import Job, gbit_text, needed_gbit_s, syncer_gbit_s
-from islands.goodput.lock_step import lock_step
+from islands.fleets.bandwidth_search import Found, Search
+from islands.fleets.formulas import Job, gbit_text, needed_gbit_s, syncer_gbit_s
+from islands.fleets.lock_step import lock_step
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import Precision, RunSettings, Timing
 from islands.settings.simulations import BandwidthOptions

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from islands.goodput.chips import Chips, Counted
+from islands.fleets.chips import Chips, Counted
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
 

@@ -14,9 +14,9 @@ from statistics import mean, median
 import msgspec
 
 from islands.cluster.formatting import duration, json_text, markdown_table
-from islands.goodput.cells import Cell, Link, steady
-from islands.goodput.chart import Line, chart
-from islands.goodput.fleet import (
+from islands.fleets.cells import Cell, Link, steady
+from islands.fleets.chart import Line, chart
+from islands.fleets.fleet import (
     BATCHES,
     attach,
     begin,

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from islands.goodput import event_model, fleet
-from islands.goodput.cells import HOUR_S, Cell, Link, Played
-from islands.goodput.chips import Chips
-from islands.goodput.paper import CHIPS, GOODPUT, Row
+from islands.fleets import event_model, fleet
+from islands.fleets.cells import HOUR_S, Cell, Link, Played
+from islands.fleets.chips import Chips
+from islands.fleets.paper import CHIPS, GOODPUT, Row
 from islands.settings.goodput import GoodputOptions
 
 Key = tuple[Row, float]

@@ -7,8 +7,8 @@ program itself has cost.
 import random
 from collections.abc import Mapping
 
-from islands.goodput.cells import Cell, Figures, figures_of
-from islands.goodput.chips import Counted, Device, ElasticChips, RigidChips
+from islands.fleets.cells import Cell, Figures, figures_of
+from islands.fleets.chips import Counted, Device, ElasticChips, RigidChips
 
 
 def devices_of(cell: Cell) -> Mapping[str, Device]:

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from islands.errors import SettingsError, UserError
-from islands.goodput import bandwidth, regions
-from islands.goodput.bandwidth_search import Search, cell_of, least, search
-from islands.goodput.fleet import play
-from islands.goodput.formulas import Job, needed_gbit_s, period_s, ring_step_s, syncer_gbit_s
-from islands.goodput.lock_step import lock_step
+from islands.fleets import bandwidth, regions
+from islands.fleets.bandwidth_search import Search, cell_of, least, search
+from islands.fleets.fleet import play
+from islands.fleets.formulas import Job, needed_gbit_s, period_s, ring_step_s, syncer_gbit_s
+from islands.fleets.lock_step import lock_step
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import Precision, RunSettings, Timing
 from islands.settings.simulations import BandwidthOptions, RegionsOptions, of_regions

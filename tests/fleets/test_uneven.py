@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from islands.errors import SettingsError
-from islands.goodput import uneven
-from islands.goodput.lock_step import goodput_of_waiting
+from islands.fleets import uneven
+from islands.fleets.lock_step import goodput_of_waiting
 from islands.settings.goodput import patient
 from islands.settings.simulations import UnevenOptions
 

@@ -15,9 +15,9 @@ from islands.cluster.picture import (
     Scale,
     axes,
 )
-from islands.goodput.cells import Played
-from islands.goodput.chart import Line, chart
-from islands.goodput.table import Fleets, published_of
+from islands.fleets.cells import Played
+from islands.fleets.chart import Line, chart
+from islands.fleets.table import Fleets, published_of
 
 TIMELINE_S = 3600.0
 """Of a fleet, from the time when it is first measured."""

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
-from islands.goodput import fleet
-from islands.goodput.cells import Cell, Link, steady
-from islands.goodput.formulas import Job, needed_gbit_s, period_s
+from islands.fleets import fleet
+from islands.fleets.cells import Cell, Link, steady
+from islands.fleets.formulas import Job, needed_gbit_s, period_s
 from islands.settings.run import Adoption, LearnerWaits, RunSettings
 
 WARMUP_ROUNDS = 6

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 from islands.cluster.formatting import count, json_text, markdown_table
-from islands.goodput.cells import HOUR_S, Played
-from islands.goodput.paper import Row, published
+from islands.fleets.cells import HOUR_S, Played
+from islands.fleets.paper import Row, published
 
 Fleets = Mapping[tuple[Row, float], Played]
 """What was played, by row and number of chips."""

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from islands.errors import SettingsError
-from islands.goodput import event_model, fleet
-from islands.goodput.cells import HOUR_S, Cell, Played
-from islands.goodput.paper import CHIPS, GOODPUT, Row
-from islands.goodput.runner import cells_of
-from islands.goodput.table import Fleets, differences, json_of, rms, table
+from islands.fleets import event_model, fleet
+from islands.fleets.cells import HOUR_S, Cell, Played
+from islands.fleets.paper import CHIPS, GOODPUT, Row
+from islands.fleets.runner import cells_of
+from islands.fleets.table import Fleets, differences, json_of, rms, table
 from islands.settings.goodput import GoodputOptions, Published
 
 QUICK = GoodputOptions(hours=0.3, warmup_h=0.2)

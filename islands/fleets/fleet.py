@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from islands.errors import InvariantError
-from islands.goodput.cells import HOUR_S, Cell, Figures, Link, Training, figures_of
-from islands.goodput.chips import Device
-from islands.goodput.event_model import devices_of
-from islands.goodput.formulas import load
+from islands.fleets.cells import HOUR_S, Cell, Figures, Link, Training, figures_of
+from islands.fleets.chips import Device
+from islands.fleets.event_model import devices_of
+from islands.fleets.formulas import load
 from islands.identities import SUPERVISOR, SYNCER, Phase
 from islands.layout.leaves import VALUE_BYTES
 from islands.learner.actor import LearnerActor

@@ -11,11 +11,11 @@ from math import ceil, exp, log
 from statistics import mean
 
 from islands.cluster.formatting import json_text, markdown_table
-from islands.goodput import fleet
-from islands.goodput.cells import Cell, Figures, Link, Training, steady
-from islands.goodput.chart import Line, chart
-from islands.goodput.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
-from islands.goodput.lock_step import lock_step
+from islands.fleets import fleet
+from islands.fleets.cells import Cell, Figures, Link, Training, steady
+from islands.fleets.chart import Line, chart
+from islands.fleets.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
+from islands.fleets.lock_step import lock_step
 from islands.settings.run import LearnerWaits, Precision, RunSettings
 from islands.settings.simulations import RegionsOptions
 from islands.settings.update_precision import UpdatePrecision
