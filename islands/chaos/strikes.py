@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from islands.chaos.fleet import HUB_LOG, LOOK_S, START, Fleet
+from islands.chaos.fleet import HUB_LOG, START, Fleet
 from islands.chaos.namespaces import Drop, Namespace, Shape
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike
@@ -18,6 +18,7 @@ from islands.errors import OF_NO_USE
 from islands.files.folder_lock import IN_USE
 from islands.hosting.hub_address import read_place
 from islands.hosting.process_output import last_line
+from islands.hosting.process_runtime import TOKEN_FILE
 from islands.identities import SUPERVISOR
 from islands.settings.chaos import Direction, FaultKind, PlannedFault
 from islands.settings.run import Timing
@@ -39,12 +40,6 @@ STRANGERS_MOST_BYTES = 50 * MIB
 GARBAGE_MOST_BYTES = 4096
 READ_BYTES = 1 << 16
 HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n"
-UPGRADE = (
-    f"GET /{SUPERVISOR} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-    f"{PROTOCOL_HEADER}: {PROTOCOL}\r\n{NAME_HEADER}: stranger\r\n\r\n"
-).encode()
-"""The request with which a session begins."""
 UPGRADED = b"HTTP/1.1 101 "
 BINARY_FRAME, MASKED, LONG = 0x82, 0x80, 126
 """Bytes of a websocket frame's header (RFC 6455, 5.2)."""
@@ -243,32 +238,36 @@ async def _strangers(fleet: Fleet, strike: Strike) -> str:
         PromiseBroken: it left some open, upgraded none that asked for it, or took much memory.
     """
     url = urlsplit(read_place(fleet.folder).supervisor)
-    chance = random.Random(strike.name)
-    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    chance, secret = random.Random(strike.name), secret_in(fleet.folder / TOKEN_FILE)
+    opened: list[asyncio.StreamWriter] = []
+    answers: list[asyncio.Task[bytes]] = []
     missed = ""
     try:
         with PeakMemory(fleet.hub_status) as memory:
             try:
                 for number in range(strike.fault.count):
-                    opened.append(await asyncio.open_connection(url.hostname, url.port))
-                    opened[-1][1].write(_words(strike.kind, number, chance))
+                    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+                    opened.append(writer)
+                    answers.append(asyncio.create_task(_answer(reader)))
+                    half_open = strike.kind is FaultKind.HALF_OPEN
+                    writer.write(HALF_A_REQUEST if half_open else garbage(number, chance, secret))
             except OSError as error:
                 told = f"{len(opened)} of {strike.fault.count} connections could be opened"
                 missed = f"{told}: {error.strerror or error}"
             if opened:
                 await asyncio.sleep(strike.fault.for_s)
-        answers = await asyncio.gather(*(_answer(reader) for reader, _ in opened))
+        left = sum(not answer.done() for answer in answers)
     finally:
-        for _, writer in opened:
+        for writer in opened:
             writer.transport.abort()
-    if left := answers.count(None):
+        said = await asyncio.gather(*answers)
+    if left:
         told = f"{left} of {len(opened)} connections of strangers were open after"
         raise PromiseBroken(f"{told} {strike.fault.for_s:g} s")
     if missed:
         return missed
-    asked = [answer or b"" for answer in answers[1:]] if strike.kind is FaultKind.GARBAGE else []
-    if asked and not any(answer.startswith(UPGRADED) for answer in asked):
-        return "the hub upgraded no connection of a stranger"
+    if strike.kind is FaultKind.GARBAGE and not any(words.startswith(UPGRADED) for words in said):
+        return "the hub upgraded no connection"
     if memory.grown_bytes is None:
         return "it cannot be measured how much memory the hub takes"
     if memory.grown_bytes > STRANGERS_MOST_BYTES:
@@ -277,34 +276,47 @@ async def _strangers(fleet: Fleet, strike: Strike) -> str:
     return ""
 
 
-def _words(kind: FaultKind, number: int, chance: random.Random) -> bytes:
-    return HALF_A_REQUEST if kind is FaultKind.HALF_OPEN else garbage(number, chance)
+def garbage(number: int, chance: random.Random, secret: str) -> bytes:
+    """Return what is no session: noise, or a request for one with noise behind it.
 
-
-def garbage(number: int, chance: random.Random) -> bytes:
-    """Return what a stranger sends: no request, or one for a session and then no message of it."""
+    Of three connections one makes no request, one shows no secret, and one shows the run's.
+    """
     noise = chance.randbytes(chance.randrange(1, GARBAGE_MOST_BYTES))
-    match number % 3:
-        case 0:
-            return noise
-        case 1:
-            return UPGRADE + noise
-        case _:
-            masked = bytes((BINARY_FRAME, MASKED | LONG)) + len(noise).to_bytes(2) + bytes(4)
-            return UPGRADE + masked + noise
+    if number % 3 == 0:
+        return noise
+    if number % 3 == 1:
+        return upgrade("") + noise
+    masked = bytes((BINARY_FRAME, MASKED | LONG)) + len(noise).to_bytes(2) + bytes(4) + noise
+    return upgrade(secret) + (masked if number % 2 else noise)
 
 
-async def _answer(reader: asyncio.StreamReader) -> bytes | None:
-    """Return what the other end said before it closed or reset a connection; None if it has not."""
+def upgrade(secret: str) -> bytes:
+    """Return the request with which a session begins."""
+    lines = (
+        f"GET /{SUPERVISOR} HTTP/1.1",
+        "Host: a",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        f"{PROTOCOL_HEADER}: {PROTOCOL}",
+        f"{NAME_HEADER}: stranger",
+        *([f"Authorization: Bearer {secret}"] if secret else []),
+    )
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+def secret_in(path: Path) -> str:
+    """Return the run's secret; empty where the hub asks for none."""
+    return path.read_text(encoding="ascii").strip() if path.exists() else ""
+
+
+async def _answer(reader: asyncio.StreamReader) -> bytes:
+    """Return what the other end says until it closes or resets a connection."""
     said = b""
-    try:
-        async with asyncio.timeout(LOOK_S):
-            while data := await reader.read(READ_BYTES):
-                said += data
-    except TimeoutError:
-        return None
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        while data := await reader.read(READ_BYTES):
+            said += data
     return said
 
 

@@ -4,8 +4,16 @@ from collections.abc import Iterator
 
 from islands.history.evidence import History, Limits
 from islands.history.spans import frozen_spans, overlap_s
-from islands.tape.learner_entries import MomentsFresh, MomentsGiven, MomentsTaken, Reported
+from islands.tape.learner_entries import (
+    DISK,
+    MomentsFresh,
+    MomentsGiven,
+    MomentsKept,
+    MomentsTaken,
+    Reported,
+)
 from islands.tape.member_entries import ProcessStarted
+from islands.tape.process_entries import Exit
 
 ROUNDING_S = 1e-5
 """Tolerance for the rounding of a wait."""
@@ -29,8 +37,12 @@ def steps_follow_moments(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
-    """All pieces that a learner takes were given by its donor, which had stepped before."""
+    """All pieces that a learner takes were given by its donor, which had stepped before.
+
+    From its own disk it takes those that it saved, in its course or at an orderly end.
+    """
     stepped: dict[str, None] = {}
+    saved: dict[str, None] = {}
     given: dict[tuple[str, str], dict[int, None]] = {}
     for _, actor, entry in history.lines:
         if isinstance(entry, Reported) and entry.tokens > 0:
@@ -39,6 +51,11 @@ def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
             if actor not in stepped or actor == entry.to:
                 yield f"{actor} gave moments to {entry.to} and had none"
             given.setdefault((actor, entry.to), {})[entry.piece] = None
+        elif isinstance(entry, Exit) or (isinstance(entry, MomentsKept) and not entry.error):
+            saved[actor] = None
+        elif isinstance(entry, MomentsTaken) and entry.donor == DISK:
+            if actor not in saved:
+                yield f"{actor} took moments from its disk, where it had saved none"
         elif isinstance(entry, MomentsTaken):
             pieces = given.get((entry.donor, actor), {})
             missing = [piece for piece in range(entry.pieces) if piece not in pieces]

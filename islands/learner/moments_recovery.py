@@ -30,6 +30,7 @@ from islands.learner.moments import Stage
 from islands.messages.peers import StateRequest
 from islands.tape.entry import Record
 from islands.tape.learner_entries import (
+    DISK,
     KEEPS_NONE,
     STEPS_NO_MORE,
     MomentsFresh,
@@ -161,7 +162,7 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
         return
     moments.stage = Stage.SETTLED
     taken = MomentsTaken(
-        donor=moments.donor or "disk",
+        donor=moments.donor or DISK,
         pieces=moments.pieces,
         bytes=moments.loaded_bytes if moments.donor else None,
         seconds=round(core.now_s - moments.began_s, 6),

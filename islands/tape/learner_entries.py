@@ -53,6 +53,10 @@ class Adapted(Logged, frozen=True):
     budget_s: float
 
 
+DISK = "disk"
+"""In place of a donor: the learner's own disk."""
+
+
 class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
     """A learner's process began with inner moments `from` a state donor, or its own from "disk"."""
 

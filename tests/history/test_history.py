@@ -370,6 +370,25 @@ def take_what_was_not_given(entries: list[Line]) -> None:
     entries.remove(find(entries, "moments_given"))
 
 
+def take_from_a_disk(entries: list[Line], saved: str | None = None) -> None:
+    """A learner has moments of its own disk, where it saved none, or where it was told this."""
+    taken = find(entries, "moments_taken")
+    taken["from"] = "disk"
+    if saved is not None:
+        told: Line = {"at_s": taken["at_s"], "actor": taken["actor"], "kind": "moments_kept"}
+        entries.insert(entries.index(taken), {**told, "error": saved})
+
+
+def take_from_a_full_disk(entries: list[Line]) -> None:
+    """A learner has moments of a disk that could save none."""
+    take_from_a_disk(entries, saved="the disk is full")
+
+
+def take_what_was_saved(entries: list[Line]) -> None:
+    """A learner has the moments of its own disk, where it had saved them."""
+    take_from_a_disk(entries, saved="")
+
+
 def freeze_while_waiting(entries: list[Line], ended_before_s: float = 0.0) -> None:
     """A learner waits for 10 s, of which it was frozen for 9.9 s, or was so before it waited."""
     taken = find(entries, "moments_taken")
@@ -515,6 +534,8 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (end_with_nonsense, bounds.values_are_finite),
     (step_without_a_word, moments.steps_follow_moments),
     (take_what_was_not_given, moments.moments_are_given),
+    (take_from_a_disk, moments.moments_are_given),
+    (take_from_a_full_disk, moments.moments_are_given),
     (wait_for_ever, moments.nobody_waits_for_moments),
     (wait_after_a_freeze, moments.nobody_waits_for_moments),
     (stop_adopting, order.learners_keep_up),
@@ -543,6 +564,11 @@ def test_doctored_history_is_refused(doctor: Doctor, rule: Rule) -> None:
 def test_who_is_frozen_while_it_waits_may_wait_longer() -> None:
     """The time of the freeze is excused as far as it lies in the wait."""
     assert not list(moments.nobody_waits_for_moments(*doctored(freeze_while_waiting)))
+
+
+def test_moments_that_were_saved_may_come_from_the_disk() -> None:
+    """As where all learners end at once, so that none can give any."""
+    assert not list(moments.moments_are_given(*doctored(take_what_was_saved)))
 
 
 @pytest.mark.parametrize(
