@@ -127,7 +127,7 @@ def _cells(number: int, judged: Judged, control: Control | None, origin_s: float
     for text in (
         str(number),
         f"{strike.name}: {strike.kind}{lasts}{counted(found.struck)}",
-        ", ".join(strike.victims),
+        strike.victims[0] if len(strike.victims) == 1 else strike.fault.who,
         f"{found.struck.began_s - origin_s:.1f} s",
         *figures(judged, control),
     ):

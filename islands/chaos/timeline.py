@@ -12,6 +12,8 @@ from islands.tape.round_entries import Merged
 
 WIDTH, LABEL, RIGHT = 1120.0, 96.0, 16.0
 LANE, HEAD, FOOT = 30.0, 46.0, 28.0
+NUMBER_WIDTH = 18.0
+"""How far apart two numbers of faults are at least."""
 TICKS = 12
 LONGEST_S = 3.0
 """Between two reports further apart than this, and than three heartbeats, nobody knows."""
@@ -68,8 +70,9 @@ def timeline(picture: Picture, struck: Sequence[Struck], lines: Sequence[Line]) 
 
 
 def _faults(picture: Picture, struck: Sequence[Struck]) -> Iterator[str]:
-    """Yield a band for each fault, with its number above."""
+    """Yield a band for each fault, with its number above where there is room for it."""
     foot = picture.height - FOOT
+    free_x = 0.0
     for number, blow in enumerate(struck, start=1):
         left, right = picture.x(blow.began_s), picture.x(max(blow.ended_s, blow.began_s))
         width = max(2.0, right - left)
@@ -77,8 +80,11 @@ def _faults(picture: Picture, struck: Sequence[Struck]) -> Iterator[str]:
         yield (
             f'<rect class="band" x="{left:.1f}" y="{HEAD - 8:g}" width="{width:.1f}" '
             f'height="{foot - HEAD + 8:g}"><title>{told}</title></rect>'
-            f'<text class="number" x="{left + width / 2:.1f}" y="{HEAD - 14:g}">{number}</text>'
         )
+        x = left + width / 2
+        if x >= free_x:
+            free_x = x + NUMBER_WIDTH
+            yield f'<text class="number" x="{x:.1f}" y="{HEAD - 14:g}">{number}</text>'
 
 
 def _axis(picture: Picture) -> Iterator[str]:
