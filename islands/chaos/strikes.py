@@ -24,6 +24,7 @@ from islands.settings.chaos import Direction, FaultKind, PlannedFault
 from islands.settings.run import Timing
 from islands.training.host_memory import PeakMemory
 from messaging.websocket.door import NAME_HEADER, PROTOCOL, PROTOCOL_HEADER
+from messaging.websocket.security import Secret
 
 NOBODY = "nobody of that name runs"
 UNTOLD = "nobody of that name reads orders"
@@ -238,7 +239,9 @@ async def _strangers(fleet: Fleet, strike: Strike) -> str:
         PromiseBroken: it left some open, upgraded none that asked for it, or took much memory.
     """
     url = urlsplit(read_place(fleet.folder).supervisor)
-    chance, secret = random.Random(strike.name), secret_in(fleet.folder / TOKEN_FILE)
+    token = fleet.folder / TOKEN_FILE
+    secret = Secret.read(token) if token.exists() else None
+    chance = random.Random(strike.name)
     opened: list[asyncio.StreamWriter] = []
     answers: list[asyncio.Task[bytes]] = []
     missed = ""
@@ -276,7 +279,7 @@ async def _strangers(fleet: Fleet, strike: Strike) -> str:
     return ""
 
 
-def garbage(number: int, chance: random.Random, secret: str) -> bytes:
+def garbage(number: int, chance: random.Random, secret: Secret | None) -> bytes:
     """Return what is no session: noise, or a request for one with noise behind it.
 
     Of three connections one makes no request, one shows no secret, and one shows the run's.
@@ -285,12 +288,12 @@ def garbage(number: int, chance: random.Random, secret: str) -> bytes:
     if number % 3 == 0:
         return noise
     if number % 3 == 1:
-        return upgrade("") + noise
+        return upgrade(None) + noise
     masked = bytes((BINARY_FRAME, MASKED | LONG)) + len(noise).to_bytes(2) + bytes(4) + noise
     return upgrade(secret) + (masked if number % 2 else noise)
 
 
-def upgrade(secret: str) -> bytes:
+def upgrade(secret: Secret | None) -> bytes:
     """Return the request with which a session begins."""
     lines = (
         f"GET /{SUPERVISOR} HTTP/1.1",
@@ -301,14 +304,9 @@ def upgrade(secret: str) -> bytes:
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
         f"{PROTOCOL_HEADER}: {PROTOCOL}",
         f"{NAME_HEADER}: stranger",
-        *([f"Authorization: Bearer {secret}"] if secret else []),
+        *([] if secret is None else [f"Authorization: {secret.header()}"]),
     )
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
-
-
-def secret_in(path: Path) -> str:
-    """Return the run's secret; empty where the hub asks for none."""
-    return path.read_text(encoding="ascii").strip() if path.exists() else ""
 
 
 async def _answer(reader: asyncio.StreamReader) -> bytes:

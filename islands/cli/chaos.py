@@ -43,13 +43,15 @@ def run(options: ChaosOptions, common: Common) -> int:
 
 
 def _played(options: ChaosOptions, folder: Path) -> "Played":
-    from islands.chaos import real, simulated
-
     def say(sentence: str) -> None:
         print(sentence, flush=True)
 
     if options.simulate:
+        from islands.chaos import simulated
+
         return simulated.play(options, say)
+    from islands.chaos import real
+
     return asyncio.run(_stoppable(real.play(options, folder, say)))
 
 

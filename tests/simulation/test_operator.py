@@ -94,16 +94,12 @@ def kinds(world: World, actor: str) -> list[str]:
 
 def limits_of(world: World) -> Limits:
     """What the history checker is told of a world."""
-    return Limits(
-        fragment_elements=tuple(fragment.size for fragment in world.layout.fragments),
-        open_rounds_max=world.settings.open_rounds_max(2),
-        staleness_max=world.settings.staleness_max,
-        quorum=world.settings.quorum_least,
-        budget_tokens=world.settings.budget_tokens,
+    return Limits.of(
+        world.settings,
+        world.layout,
         batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=256,
-        moments_wait_s=world.settings.timing.scaled(world.settings.timing.resend_s),
     )
 
 
