@@ -7,12 +7,14 @@ command's file is imported when the command runs, so that help answers at once.
 import argparse
 import difflib
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
+from islands.errors import OF_NO_USE
 from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.settings.chaos import ChaosOptions
 from islands.settings.goodput import GoodputOptions
@@ -43,11 +45,13 @@ class Command:
         module: name of the module that holds its `run(options, common)`.
         options: the dataclass of its options.
         text: what it does, as a sentence without a full stop.
+        wants: what a command line without a word leaves open; empty if it may be empty.
     """
 
     module: str
     options: type
     text: str
+    wants: str = ""
 
 
 COMMANDS: dict[str, Command] = {
@@ -60,11 +64,13 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.run",
         RunOptions,
         "train on this machine what a YAML file says; learners of other hosts may join",
+        "name the YAML file of the run (CONFIG) or a task (--task); islands demo needs neither",
     ),
     "check": Command(
         "islands.cli.check",
         CheckOptions,
         "hold a task of your own against its contract, and tell the line that breaks it",
+        "name the task, as package.module:factory, or the YAML file of a run (CONFIG)",
     ),
     "study": Command(
         "islands.cli.study",
@@ -188,6 +194,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
+    told = any(variable.startswith(f"ISLANDS_{name.upper()}_") for variable in os.environ)
+    if command.wants and not arguments and not told:
+        print(f"usage: islands {name} CONFIG [options]", file=sys.stderr)
+        print(f"islands {name}: {command.wants}; --help lists the options", file=sys.stderr)
+        return OF_NO_USE
 
     def entry(options: Any, common: Common) -> int:  # noqa: ANN401  (what `command.options` makes)
         code: int = importlib.import_module(command.module).run(options, common)

@@ -1,7 +1,6 @@
 """`islands chaos SCENARIO`: injects faults into a run, and judges what came of it."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -62,23 +61,22 @@ async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
         IslandsError: it was asked to end.
     """
     from islands.errors import IslandsError
+    from islands.hosting.ending_signals import on_ending_signals
 
     task = asyncio.create_task(playing)
-    asked: list[bool] = []
+    asked: list[str] = []
 
-    def end() -> None:
-        asked.append(task.cancel())
+    def end(name: str) -> None:
+        asked.append(name)
+        task.cancel()
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, end)
     try:
-        return await task
+        with on_ending_signals(end):
+            return await task
     except asyncio.CancelledError:
         if not asked:
             raise
-        raise IslandsError("SIGTERM ended the scenario, so nothing was judged") from None
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        raise IslandsError(f"{asked[0]} ended the scenario, so nothing was judged") from None
 
 
 def _show(verdict: "Verdict") -> None:

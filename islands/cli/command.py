@@ -55,13 +55,20 @@ def main(
 
 
 def _dry_run(options: object, common: Common) -> int:
-    """Show the findings of a dry run; return 0, or 2 if a start would be refused."""
+    """Show the findings of a dry run; return 0.
+
+    It is 2 if a start would be refused, and 1 if this host is too small: a start on a larger one
+    may succeed.
+    """
     from islands.cli.dry_run import examine
     from islands.cli.plan_screen import show
+    from islands.errors import DONE, FAILED, OF_NO_USE
 
     found = examine(options, common)
     show(found)
-    return 2 if found.refused else 0
+    if found.refused:
+        return OF_NO_USE
+    return FAILED if found.too_small else DONE
 
 
 def search(folder: str, also_known_as: str) -> None:

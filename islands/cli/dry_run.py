@@ -56,6 +56,7 @@ class Findings:
         address: where this process would listen; None if it would not.
         refused: what a start would refuse, as sentences.
         details: further text by sentence, such as the traceback of the user's own code.
+        too_small: whether this host has too little memory for the processes that would run here.
         doubts: notes, as sentences: what was not checked and why, and what may work badly.
         report: the result of the task's check, if there was one.
         accelerated: whether learners here compute on devices with a memory of their own.
@@ -71,6 +72,7 @@ class Findings:
     address: str | None = None
     refused: tuple[str, ...] = ()
     details: dict[str, str] = field(default_factory=dict)
+    too_small: bool = False
     doubts: tuple[str, ...] = ()
     report: "TaskReport | None" = None
     accelerated: bool = False
@@ -122,7 +124,8 @@ class Findings:
         )
         room_bytes = None if self.accelerated else host_memory_bytes()
         needed = self.estimate.processes.total
-        if room_bytes is not None and needed > room_bytes:
+        self.too_small = room_bytes is not None and needed > room_bytes
+        if room_bytes is not None and self.too_small:
             self.doubts += (
                 f"all processes here take {size(needed)}, and this host has {size(room_bytes)}",
             )

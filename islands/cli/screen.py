@@ -1,7 +1,8 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, cast
+from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,6 +14,7 @@ from rich.text import Text
 from islands.cli.run_status import Health, LearnerLine, RunStatus
 from islands.cluster.figures import drawable
 from islands.cluster.formatting import count, duration, metric
+from islands.hosting.lossy_output import LossyOutput
 
 if TYPE_CHECKING:
     from islands.cluster.figures import RunFigures
@@ -46,7 +48,7 @@ class Screen:
 
     def __init__(self) -> None:
         """Find out whether the output goes to a terminal."""
-        self.console = Console()
+        self.console = Console(file=cast("IO[str]", LossyOutput(sys.stdout)))
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""

@@ -10,7 +10,6 @@ the loop, which goes on asking, tells its layout again.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +18,7 @@ import msgspec
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.errors import TaskError, UserError
+from islands.hosting.ending_signals import on_ending_signals
 from islands.hosting.process_runtime import network_of, token_of
 from islands.identities import SUPERVISOR
 from islands.layout.layout_file import decode_layout
@@ -151,21 +151,18 @@ async def first_layout(
     network = network_of(connecting, listening, token=token_of(connecting), limits=limits)
     loop = asyncio.get_running_loop()
     found: asyncio.Future[FirstLayout | None] = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _settle, found, None)
-    try:
-        await network.open(listening.host, listening.port, advertise=listening.advertise)
-        desk = _Desk(network, check, found)
-        waits(network.url(SUPERVISOR))
+    with on_ending_signals(lambda _: _settle(found, None)):
         try:
-            return await found
+            await network.open(listening.host, listening.port, advertise=listening.advertise)
+            desk = _Desk(network, check, found)
+            waits(network.url(SUPERVISOR))
+            try:
+                return await found
+            finally:
+                await network.close()  # the last answer goes out before its link closes
+                await desk.close()
         finally:
-            await network.close()  # the last answer goes out before its link closes
-            await desk.close()
-    finally:
-        await network.close()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            await network.close()
 
 
 class _Desk:

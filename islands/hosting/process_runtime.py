@@ -1,13 +1,12 @@
 """The runtime of a process on a host: secrets, network, signals and shutdown.
 
-The first SIGTERM or Ctrl-C begins an orderly shutdown; the second ends the process at once.
+The first SIGTERM, SIGHUP or Ctrl-C begins an orderly shutdown; the second ends the process at once.
 """
 
 import asyncio
 import contextlib
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ from islands.actors.role_actor import Context, RoleActor
 from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.spool import Spool
+from islands.hosting.ending_signals import on_ending_signals
+from islands.hosting.lossy_output import LossyOutput
 from islands.hosting.watchdog import Watchdog
 from islands.messages.protocol import MESSAGE_TYPES
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
@@ -47,8 +48,7 @@ FAILURES_SAID = 32
 
 def say(text: str) -> None:
     """Print a sentence for the person who started this process."""
-    with contextlib.suppress(OSError):  # the disk under the output is full, or its pipe is closed
-        print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
+    print(text, file=LossyOutput(sys.stderr), flush=True)
 
 
 class SaidOnce:
@@ -348,6 +348,7 @@ class ActorGroup:
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
         self._running = 0
+        self._signals = contextlib.ExitStack()
 
     def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
         """Run an actor; return the task, which is done when the actor has ended."""
@@ -362,9 +363,7 @@ class ActorGroup:
         Raises:
             Exception: the error with which an actor failed.
         """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled, number)
+        self._signals.enter_context(on_ending_signals(self._signalled))
         try:
             await self._ended.wait()
         finally:
@@ -378,9 +377,7 @@ class ActorGroup:
 
     def close(self) -> None:
         """Stop handling signals."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        self._signals.close()
 
     async def _run(self, actor: RoleActor[Any]) -> None:
         try:
@@ -396,7 +393,7 @@ class ActorGroup:
         self._failure = self._failure or error
         self._ended.set()
 
-    def _signalled(self, number: int) -> None:
+    def _signalled(self, name: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if self._asked and now_s - self._asked_s < SAME_SIGNAL_S:
             return
@@ -405,7 +402,6 @@ class ActorGroup:
                 self._at_once()
             os._exit(SIGNALLED)
         self._asked, self._asked_s = True, now_s
-        name = signal.Signals(number).name
         say(f"{name}: leaving in order; once more ends at once")
         asyncio.get_running_loop().call_later(SIGNAL_GRACE_S, self._ended.set)
         self._leave(name)

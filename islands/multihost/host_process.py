@@ -10,7 +10,6 @@ import asyncio
 import errno
 import json
 import os
-import signal
 import socket
 import sys
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from islands.actors.role_actor import dialling
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
 from islands.errors import DONE, FAILED, RefusedError, SettingsError, UnreachableError
+from islands.hosting.ending_signals import ENDING
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
     ConsoleTape,
@@ -251,8 +251,8 @@ class HostProcess:
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
         """Follow rank 0, which tells when the island ends."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, follower.leave, signal.Signals(number).name)
+        for number in ENDING:
+            loop.add_signal_handler(number, follower.leave, number.name)
         waiting = self._scope.spawn(self._tell_obstacles(follower), "waiting")
         coordinator = await follower.form()
         waiting.cancel()

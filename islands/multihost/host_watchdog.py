@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from islands.errors import DONE, FAILED, OF_NO_USE, UnreachableError
+from islands.hosting.ending_signals import on_ending_signals
 from islands.hosting.process_runtime import SIGNALLED, say
 from islands.supervisor.restarts import Restarts
 
@@ -77,9 +78,11 @@ class HostWatchdog:
 
     async def watch(self) -> int:
         """Watch one process after another; returns the exit code for this host."""
+        with on_ending_signals(self._signalled):
+            return await self._watch()
+
+    async def _watch(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled, number)
         while True:  # one turn for each process
             code = await self._one()
             if code == DONE:
@@ -132,7 +135,7 @@ class HostWatchdog:
                 process.kill()
                 return
 
-    def _signalled(self, number: int) -> None:
+    def _signalled(self, name: str) -> None:
         """Have the process leave in order at the first signal, and end it at the second."""
         again = self._asked.is_set()
         self._asked.set()
@@ -141,7 +144,7 @@ class HostWatchdog:
         if again:
             self._kill(self._process)
             os._exit(SIGNALLED)
-        self._ask(self._process, number)
+        self._ask(self._process, signal.Signals[name])
 
     def _ask(self, process: asyncio.subprocess.Process, number: int) -> None:
         """Have a process leave in order, and end it if it does not."""

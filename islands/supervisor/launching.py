@@ -5,7 +5,7 @@ A process that left or was drained is not restarted, and once the run is over no
 
 from itertools import count
 
-from islands.identities import Phase, Role, Status
+from islands.identities import SYNCER, Phase, Role, Status
 from islands.supervisor.actions import GiveUp, StartProcess
 from islands.supervisor.core import Core
 from islands.supervisor.restarts import Restarts
@@ -20,7 +20,12 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
     if core.finished is not None or name not in core.launched or _departed(core, name, reason):
         return
     restarts = core.launched[name]
-    delay_s = restarts.next_delay_s(now_s, core.settings.timing.patience, _words(reason))
+    delay_s = restarts.next_delay_s(
+        now_s,
+        core.settings.timing.patience,
+        _words(reason),
+        trained=name == SYNCER or _has_trained(core, name, restarts),
+    )
     if delay_s is None:
         often = restarts.told.removeprefix("ended ")
         told = f"ended too often, {often}, last: {reason or 'without a word'}"
@@ -33,6 +38,15 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
 def _words(reason: str) -> str:
     """The error message with which a process ended; empty if there is none, as after a signal."""
     return reason.partition(": ")[2]
+
+
+def _has_trained(core: Core, name: str, restarts: Restarts) -> bool:
+    """Whether a learner has taken a step since its last start, as far as heartbeats show."""
+    member = core.members.get(name)
+    if member is None or member.incarnation == restarts.incarnation:
+        return False
+    restarts.incarnation = member.incarnation
+    return member.stepped
 
 
 def _departed(core: Core, name: str, reason: str) -> bool:

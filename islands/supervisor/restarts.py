@@ -15,7 +15,9 @@ a day     100         not at all               what never stays up for long
 The next restart waits for the longest of these delays, at most a minute. When a window is full,
 the supervisor gives up on the process and says why; the run goes on with the others. It also gives
 up once a process has ended with the very same error message `ALIKE_MAX` times in a row: a task that
-fails at the same record each time must be fixed by its author. A process that stayed up for an hour
+fails at the same record each time must be fixed by its author. A learner that never steps between
+such ends is given up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the
+beginning, and each further start would only compile again. A process that stayed up for an hour
 has recovered, and its earlier restarts are forgotten.
 
 Reference: the restart intensity of Erlang/OTP supervisors, which has one window.
@@ -23,11 +25,14 @@ Reference: the restart intensity of Erlang/OTP supervisors, which has one window
 
 from dataclasses import dataclass, field
 
+from islands.identities import Incarnation
+
 FIRST_DELAY_S = 0.2
 DELAY_MAX_S = 60.0
 HEALTHY_S = 3600.0
 RESTARTS_MAX = 5
 ALIKE_MAX = 6
+UNTRAINED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +64,38 @@ class Restarts:
     """The limit that it exceeded, as part of a sentence; empty if none."""
     words: str = ""
     alike: int = 0
+    untrained: int = 0
+    """How many of these ends, the last ones in a row, came before the first step of their start."""
+    incarnation: Incarnation | None = None
+    """The incarnation under which it had been admitted when it ended last."""
 
     @property
     def given_up(self) -> bool:
         """Whether the process ended too often to be restarted; this is final."""
         return bool(self.told)
 
-    def next_delay_s(self, now_s: float, patience: float, words: str = "") -> float | None:
+    def next_delay_s(
+        self, now_s: float, patience: float, words: str = "", *, trained: bool = True
+    ) -> float | None:
         """Seconds to wait before the next restart; None to give up.
 
         Args:
             now_s: the time at which the process ended.
             patience: factor on all durations, as on every timeout of the run.
             words: the error message with which it ended; "" if there was none.
+            trained: whether it did what it was started for: a learner has taken a step.
         """
         if self.given_up:
             return None
         if self.times_s and now_s - self.times_s[-1] >= HEALTHY_S * patience:
-            self.times_s, self.alike = [], 0
-        self.alike = self.alike + 1 if words and words == self.words else 1
+            self.times_s, self.alike, self.untrained = [], 0, 0
+        again = bool(words) and words == self.words
+        self.alike = self.alike + 1 if again else 1
+        self.untrained = 0 if trained else self.untrained + 1 if again else 1
         self.words = words
-        if self.alike >= ALIKE_MAX:
-            self.told = f"ended {self.alike} times in a row with the same words"
+        if self.alike >= ALIKE_MAX or self.untrained >= UNTRAINED_MAX:
+            before = " before its first step" if self.untrained == self.alike else ""
+            self.told = f"ended {self.alike} times in a row with the same words{before}"
             return None
         delay_s = FIRST_DELAY_S
         for window in WINDOWS:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from islands.cli.__main__ import COMMANDS, main
+from islands.cli.command import main as run_command
+from islands.settings.host import SupervisorOptions
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop")
@@ -130,6 +132,38 @@ def test_a_mistake_ends_with_one_sentence(
     assert told.err.startswith(sentence)
     assert told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("run", "the YAML file"), ("check", "the task")])
+def test_a_command_that_is_told_nothing_shows_its_usage(
+    name: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command without a word starts no training that would never end."""
+    assert main([name]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"usage: islands {name} CONFIG [options]"
+    assert told[1].startswith(f"islands {name}: name {wanted}")
+    assert len(told) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_may_say_what_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has its settings in variables, and a command line without a word."""
+    monkeypatch.setenv("ISLANDS_CHECK_TASK", "nowhere")
+    assert main(["check"]) == 2
+
+
+@pytest.mark.parametrize(("megabytes", "code"), [(1, 0), (10_000_000, 1)])
+def test_a_dry_run_ends_with_1_where_the_host_is_too_small(
+    megabytes: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script can tell without reading: the same command may succeed on a larger host."""
+    task = ("--task", "islands.training.toy_workload:Sleeping")
+    settings = ("--task_settings.megabytes", str(megabytes), "--listen", "127.0.0.1:0")
+    words = [*task, *settings, "--folder", str(tmp_path / "run"), "--dry-run"]
+    told = {"program": "python -m islands.supervisor", "description": ""}
+    assert run_command(lambda *_: 3, SupervisorOptions, words, **told) == code
+    assert ("and this host has" in capsys.readouterr().out) is (code == 1)
 
 
 def test_the_package_is_the_command(tmp_path: Path) -> None:

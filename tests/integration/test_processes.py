@@ -1,9 +1,12 @@
 """Runs of real processes over real sockets: what dies comes back, and every token is counted."""
 
 import asyncio
+import contextlib
 import importlib.util
+import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -298,6 +301,46 @@ async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Pat
     starts = logged(folder, "started", actor="syncer")
     assert [start["epoch"] for start in starts] == [1, 2, 3]
     assert [start["resumed"] for start in starts] == [False, True, True]
+
+
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Replaces itself by a Python program whose terminal is its standard input."""
+
+
+async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
+    """SIGHUP leaves no orphan that would train on without a hub, or hold the run's port."""
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=1)
+    command = ("islands.cli", "run", str(config), "--folder", str(folder))
+    async with open_room(tmp_path) as room:
+        terminal, side = os.openpty()
+        os.set_blocking(terminal, False)
+        words = (sys.executable, "-c", ON_TERMINAL, "-m", *command)
+        on_side = {"stdin": side, "stdout": side, "stderr": side}
+        run = await asyncio.create_subprocess_exec(*words, cwd=tmp_path, **on_side)
+        try:
+            os.close(side)
+            await room.wait(lambda: (drained(terminal), merges(folder) > 4)[1])
+            os.close(terminal)
+            await room.wait(lambda: run.returncode is not None)
+        finally:
+            if run.returncode is None:
+                run.kill()
+        assert await run.wait() == 0
+        assert pids(folder) == {}
+    assert [end["error"] for end in logged(folder, "process_ended", actor="hub")] == [""] * 2
+
+
+def drained(terminal: int) -> None:
+    """Read what a process has written to its terminal, which is small."""
+    with contextlib.suppress(BlockingIOError):
+        while os.read(terminal, 65536):
+            pass
 
 
 # --- every role a command of its own --------------------------------------------------------------

@@ -57,6 +57,29 @@ def test_what_says_the_same_each_time_is_for_its_author_to_mend() -> None:
         assert other.next_delay_s(20.0 * number, 1.0, f"record {number // 5} is torn") is not None
 
 
+@pytest.mark.parametrize("steps", [(), (0,), (1,), (0, 1)])
+def test_what_fails_before_its_first_step_is_tried_three_times(steps: tuple[int, ...]) -> None:
+    """A model that does not fit compiles three times in vain; a step between two ends counts."""
+    restarts = Restarts()
+    delays = [
+        restarts.next_delay_s(20.0 * number, 1.0, "a.py:24: no memory", trained=number in steps)
+        for number in range(max(steps, default=-1) + 4)
+    ]
+    assert [delay_s is None for delay_s in delays] == [False] * (len(delays) - 1) + [True]
+    told = restarts.told
+    assert told == f"ended {len(delays)} times in a row with the same words" + (
+        "" if steps else " before its first step"
+    )
+
+
+def test_other_words_before_the_first_step_are_another_fault() -> None:
+    """Only the very same message tells that a further start is in vain."""
+    restarts = Restarts()
+    for number in range(10):
+        told = f"fault {number // 2}"
+        assert restarts.next_delay_s(400.0 * number, 1.0, told, trained=False) is not None
+
+
 def test_the_same_words_once_in_an_hour_are_no_row() -> None:
     """A host that is taken away each day says so each day."""
     restarts = Restarts()

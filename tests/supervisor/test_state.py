@@ -358,6 +358,32 @@ def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
     assert not any(isinstance(action, StartProcess) for action in actions)
 
 
+@pytest.mark.parametrize(("stepped", "starts"), [(False, 2), (True, 5)])
+def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, starts: int) -> None:
+    """The same words before the first step are final after three ends; with steps after six."""
+    desk = Desk(launched=("a",))
+    delays = []
+    for connection in range(1, 20):
+        incarnation = desk.admit("a", connection)
+        for step in range(1 + stepped):
+            desk.hear(beat(incarnation, step=step), connection)
+        desk.now_s += 20.0
+        desk.handle(LinkClosed(connection))
+        actions = desk.handle(ProcessEnded("a", "exit code 1: a.py:24: no memory"))
+        delays += [action.delay_s for action in actions if isinstance(action, StartProcess)]
+        if any(isinstance(action, GiveUp) for action in actions):
+            break
+    assert len(delays) == starts
+
+
+def test_a_syncer_that_cannot_start_yet_is_tried_as_often_as_before() -> None:
+    """It takes no steps, and says the same as long as its disk is full."""
+    desk = Desk(launched=("syncer",))
+    told = ProcessEnded("syncer", "exit code 1: the disk is full")
+    actions = [action for _ in range(RESTARTS_MAX) for action in desk.handle(told)]
+    assert len([action for action in actions if isinstance(action, StartProcess)]) == RESTARTS_MAX
+
+
 def test_only_what_it_launched_is_started_or_killed() -> None:
     """A stalled learner is killed if we started it; a stranger's is left to its host."""
     desk = Desk(launched=("a",))

@@ -1,0 +1,65 @@
+"""The signals that end a process in order, and output whose reader has gone away."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from islands.hosting.ending_signals import ENDING, on_ending_signals
+from islands.hosting.lossy_output import LossyOutput
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """What SIGHUP does to this process is as before after the test."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", ENDING)
+async def test_each_of_them_is_handled_by_its_name(number: signal.Signals) -> None:
+    """SIGTERM, SIGINT and SIGHUP, which a closed terminal sends, are one request."""
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    with on_ending_signals(asked.set_result):
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(10.0):
+            assert await asked == number.name
+
+
+@pytest.mark.usefixtures("hangups")
+async def test_what_nohup_ignores_stays_ignored() -> None:
+    """A run under nohup goes on when its terminal is closed, and still ends by SIGTERM."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    with on_ending_signals(asked.set_result):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10.0):
+            assert await asked == "SIGTERM"
+
+
+def test_a_pipe_without_a_reader_ends_the_output_alone() -> None:
+    """Neither what is written nor the last flush raises, and later output vanishes."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        output = LossyOutput(stream)
+        for _ in range(2):
+            assert output.write("a sentence\n") == 11
+            output.flush()
+        assert Path(f"/proc/self/fd/{writer}").resolve() == Path(os.devnull)
+
+
+def test_a_full_disk_ends_no_output() -> None:
+    """A device that is full now may have room for what is written later."""
+    with Path("/dev/full").open("w") as stream:
+        output = LossyOutput(stream)
+        output.write("a sentence\n")
+        output.flush()
+        where = Path(f"/proc/self/fd/{stream.fileno()}").resolve()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for the last flush
+    assert where == Path("/dev/full")
