@@ -17,6 +17,8 @@ from typing import Self
 
 import msgspec
 
+from messaging.clock import Clock, MonotonicClock
+
 STEP_S = 0.005
 LEAST_S = 0.001
 """Shorter stalls are not written down."""
@@ -43,21 +45,21 @@ class Stall(msgspec.Struct, frozen=True):
 def watch(
     note: Callable[[Stall], object],
     goes_on: Callable[[], bool],
-    now_s: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
+    clock: Clock,
+    sleep: Callable[[float], object],
 ) -> None:
     """Sleep again and again, and note each time the stall that the sleep's end fell into.
 
     What noting takes is no stall.
     """
-    due_s = now_s() + STEP_S
+    due_s = clock.now_s() + STEP_S
     while goes_on():
-        while (left_s := due_s - now_s()) > 0:  # a sleep may end early
+        while (left_s := due_s - clock.now_s()) > 0:  # a sleep may end early
             sleep(left_s)
-        woke_s = now_s()
+        woke_s = clock.now_s()
         if woke_s - due_s >= LEAST_S:
             note(Stall(due_s, woke_s))
-        due_s = now_s() + STEP_S
+        due_s = clock.now_s() + STEP_S
 
 
 class BareLoop:
@@ -105,6 +107,8 @@ def main(path: Path) -> None:
         watch(
             lambda stall: file.write(msgspec.json.encode(stall) + b"\n"),
             lambda: os.getppid() == parent,
+            MonotonicClock(),
+            time.sleep,
         )
 
 

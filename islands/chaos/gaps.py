@@ -114,10 +114,18 @@ def _grown(before: Stepped, after: Stepped) -> list[float]:
     return lengths or [0.0]
 
 
+def _sent(span: Span, gap_s: float, stall: Stall) -> Span:
+    """Return when a gap may have been that ended between two reports, heard at these times.
+
+    It began by its length before it ended, and the stall delayed the first report itself.
+    """
+    return span[0] - stall.length_s - gap_s, span[1]
+
+
 def _gap(lengths_s: Sequence[float], stalls: Sequence[Stall], span: Span) -> Gap:
     """Return the gaps of a span, of each its own stall taken off; lengths are longest first."""
-    early = span[0] - lengths_s[0], span[1]  # a gap that a step ended within it began before it
-    machine_s = sorted((one.length_s for one in stalls if one.overlaps(early)), reverse=True)
+    overlapping = (one.length_s for one in stalls if one.overlaps(_sent(span, lengths_s[0], one)))
+    machine_s = sorted(overlapping, reverse=True)
     pairs = list(zip_longest(lengths_s, machine_s[: len(lengths_s)], fillvalue=0.0))
     longest_s, own_s = pairs[0]
     return Gap(longest_s, min(longest_s, own_s), max(0.0, *(gap - own for gap, own in pairs)))

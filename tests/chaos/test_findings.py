@@ -273,6 +273,14 @@ def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence
     assert sentence in told
 
 
+def test_a_stall_in_the_control_loosens_no_limit() -> None:
+    """Of 50 ms in the control the machine's own are 49, so 30 ms later are 29 too many."""
+    control = replace(CONTROL, gap=Gap(0.05, 0.049, 0.001))
+    found = replace(GOOD, gap=Gap(0.03, 0.0, 0.03))
+    (told,) = verdict_of(ChaosOptions(), [found], control, []).judged[0].broken
+    assert "a gap of 30 ms between steps, the control had 1 ms" in told
+
+
 @pytest.mark.parametrize(
     ("kind", "noticed_s", "sentence"),
     [

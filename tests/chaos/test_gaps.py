@@ -86,6 +86,17 @@ def test_a_gap_while_the_machine_stood_still_is_shown_and_breaks_nothing() -> No
     assert broken(told({12.0: LONG_S}), stall) == ()
 
 
+def test_a_stall_delays_the_report_before_it_as_well() -> None:
+    """The hub stood still, too: what was sent before the gap is heard after it."""
+    stall = Stall(11.79, 11.825)
+
+    def heard_s(at_s: float) -> float:
+        return 11.88 if at_s == pytest.approx(11.8) else at_s
+
+    late = told({11.86: LONG_S}, heard_s)
+    assert of(late, stall).left_s == pytest.approx(0.015)
+
+
 @pytest.mark.parametrize("from_s", [9.2, 11.4, 12.5, 15.0])
 def test_a_stall_at_another_time_excuses_nothing(from_s: float) -> None:
     """Some reports before the gap, or after it."""
@@ -174,7 +185,7 @@ def watched(stands: dict[float, float], slow_s: float = 0.0) -> list[Stall]:
         found.append(stall)
         machine.at_s += slow_s
 
-    watch(note, lambda: machine.at_s < 101.0, machine.now_s, machine.sleep)
+    watch(note, lambda: machine.at_s < 101.0, machine, machine.sleep)
     return found
 
 
