@@ -12,6 +12,8 @@
 `strikes.py`         how each kind of fault is done
 `real.py`            plays a scenario on real processes
 `evidence.py`        one history of the tapes of all processes
+`bare_loop.py`       a loop that only sleeps, beside the run: the machine's own stalls
+`gaps.py`            gaps between steps, and the machine's part in them; pure
 `findings.py`        what each fault came to: gaps, step rates, evictions, times; pure
 `verdict.py`         which promises were broken; pure
 `report.py`          one page that shows all of it

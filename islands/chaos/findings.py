@@ -1,8 +1,9 @@
 """What each fault came to, for its victim and for the others: pure, from what was recorded.
 
 =============  =====================================================================================
-gap            the longest time for which the device of another learner had nothing to do; of the
-               control the same, where nothing happens
+gap            the longest time for which the device of another learner had nothing to do, and how
+               much of it was the machine's own stall; of the control the same, where nothing
+               happens
 step rate      steps per second of the slowest of the others, as a share of its own in the control
 noticed        from the fault to the first entry of the supervisor that the victim is not as it was
 evicted        from the fault to the victim's eviction
@@ -20,12 +21,13 @@ A victim must be evicted if it was silent for longer than `evict_s`, and must no
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from islands.chaos.bare_loop import Stall
+from islands.chaos.gaps import Gap, gap_of, rate_of, worst
 from islands.chaos.schedule import Struck
 from islands.chaos.watched import Stepped
 from islands.errors import UserError
 from islands.history import Violation
 from islands.identities import SUPERVISOR, SYNCER
-from islands.numerics.histogram import PER_DECADE
 from islands.settings.chaos import FaultKind
 from islands.settings.run import REDIAL_LONGEST_S, Timing
 from islands.tape.entry import Line
@@ -36,6 +38,8 @@ from islands.tape.round_entries import KeptOut, Merged, Void
 NEARLY = 0.8
 """Share of `evict_s` that a victim may be silent for without being evicted."""
 
+NO_GAP = Gap(0.0, 0.0, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Control:
@@ -44,13 +48,13 @@ class Control:
     Args:
         from_s: when it began, by the loop.
         to_s: when it ended.
-        gap_s: the longest gap between two steps of any learner.
+        gap: the longest gap between two steps of any learner.
         rates: steps per second, by learner.
     """
 
     from_s: float
     to_s: float
-    gap_s: float
+    gap: Gap
     rates: dict[str, float]
 
 
@@ -60,7 +64,7 @@ class Finding:
 
     Args:
         struck: the strike.
-        gap_s: the longest gap of the others.
+        gap: the longest gap of the others.
         rate_share: the least step rate of the others over that of the control.
         noticed_s: time until the supervisor had noticed.
         evicted_s: time until the victim's eviction.
@@ -75,7 +79,7 @@ class Finding:
     """
 
     struck: Struck
-    gap_s: float | None = None
+    gap: Gap | None = None
     rate_share: float | None = None
     noticed_s: float | None = None
     evicted_s: float | None = None
@@ -109,11 +113,16 @@ class Played:
     untold: tuple[str, ...] = ()
 
 
-def control_of(rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float]) -> Control:
+def control_of(
+    rows: Sequence[Stepped],
+    names: Iterable[str],
+    span: tuple[float, float],
+    stalls: Sequence[Stall] = (),
+) -> Control:
     """Measure the time in which nothing happens."""
-    gaps_s = [gap for name in names if (gap := gap_of(rows, name, span)) is not None]
+    gaps = [gap for name in names if (gap := gap_of(rows, name, span, stalls)) is not None]
     rates = {name: rate for name in names if (rate := rate_of(rows, name, span)) is not None}
-    return Control(*span, max(gaps_s, default=0.0), rates)
+    return Control(*span, worst(gaps) or NO_GAP, rates)
 
 
 def demand_rates(control: Control, names: Iterable[str]) -> None:
@@ -139,6 +148,7 @@ def finding_of(
     lines: Sequence[Line],
     control: Control,
     timing: Timing,
+    stalls: Sequence[Stall] = (),
 ) -> Finding:
     """Measure what a strike came to.
 
@@ -150,6 +160,7 @@ def finding_of(
         lines: all tapes, in order.
         control: with what is compared.
         timing: the run's timeouts.
+        stalls: of the machine itself, in order.
     """
     if struck.missed:
         return Finding(struck)
@@ -157,7 +168,7 @@ def finding_of(
     struck_names = [name for other in meanwhile for name in other.strike.victims]
     others = [name for name in learners if name not in struck_names]
     span = (struck.began_s, struck.until_s)
-    gaps_s = {name: gap for name in others if (gap := gap_of(rows, name, span)) is not None}
+    gaps = {name: gap for name in others if (gap := gap_of(rows, name, span, stalls)) is not None}
     shares = _shares(rows, others, span, control)
     own = struck.strike.victims if struck.strike.kind.of_links else ()
     own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
@@ -166,7 +177,7 @@ def finding_of(
     wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
     return Finding(
         struck,
-        gap_s=max(gaps_s.values(), default=None),
+        gap=worst(gaps.values()),
         rate_share=min(shares.values(), default=None),
         noticed_s=_noticed_s(struck, within),
         evicted_s=_evicted_s(struck, evicted),
@@ -176,7 +187,7 @@ def finding_of(
         spared=spared,
         kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
         hub_away_s=_hub_away_s(struck, meanwhile, timing),
-        unmeasured=tuple(name for name in others if name not in gaps_s or name not in shares),
+        unmeasured=tuple(name for name in others if name not in gaps or name not in shares),
     )
 
 
@@ -189,46 +200,6 @@ def _shares(
         for name in names
         if (rate := rate_of(rows, name, span)) is not None and control.rates.get(name, 0.0) > 0
     }
-
-
-# --- steps ------------------------------------------------------------------------------------
-
-
-def gap_of(rows: Sequence[Stepped], name: str, span: tuple[float, float]) -> float | None:
-    """Return the longest gap between two steps of one process, as it told; None if it told none.
-
-    Gaps are counted in bins when a step ends them, so that it is at most 2.4 % too long. Between
-    reports without a step there is a gap that nothing ended: it is as long as they are apart.
-    """
-    ends = _ends(rows, name, span)
-    if ends is None:
-        return None
-    if ends[1].steps == ends[0].steps:
-        return ends[1].at_s - ends[0].at_s
-    before, after = dict(ends[0].bins), dict(ends[1].bins)
-    grown = [index for index, count in after.items() if count > before.get(index, 0)]
-    upper_s = float(10 ** ((max(grown) + 1) / PER_DECADE)) if grown else 0.0
-    return min(ends[1].gap_largest_s, upper_s)
-
-
-def rate_of(rows: Sequence[Stepped], name: str, span: tuple[float, float]) -> float | None:
-    """Return the steps per second of one process, as it told; None if it told none."""
-    ends = _ends(rows, name, span)
-    if ends is None or ends[1].at_s <= ends[0].at_s:
-        return None
-    return (ends[1].steps - ends[0].steps) / (ends[1].at_s - ends[0].at_s)
-
-
-def _ends(
-    rows: Sequence[Stepped], name: str, span: tuple[float, float]
-) -> tuple[Stepped, Stepped] | None:
-    """Return the last reports before the beginning and the end; None if the process is not one."""
-    own = [row for row in rows if row.name == name]
-    before = [row for row in own if row.at_s <= span[0]]
-    after = [row for row in own if row.at_s <= span[1]]
-    if not before or before[-1].process != after[-1].process or before[-1] is after[-1]:
-        return None
-    return before[-1], after[-1]
 
 
 # --- members ----------------------------------------------------------------------------------

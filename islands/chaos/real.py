@@ -6,12 +6,13 @@ not meant to overlap. What follows is later by as much.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from islands.chaos.bare_loop import BareLoop, Stall
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.chaos.findings import Control, Played, control_of, demand_rates, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
@@ -72,6 +73,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
                 remote_words=tuple(host.inside([])),
             )
         fleet = await stack.enter_async_context(Fleet(folder, hub))
+        bare = stack.enter_context(BareLoop(folder))
         rehearsal = Rehearsal(options, Means(fleet, paths, host), say)
         try:
             await rehearsal.run()
@@ -81,7 +83,8 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
                 f"the run did not go on within {ready_s(options):g} s; {folder} has what its "
                 "processes said"
             ) from error
-    return replace(_concluded(options, folder, spec, rehearsal), untold=tuple(untold))
+    concluded = _concluded(options, folder, spec, rehearsal, bare.stalls())
+    return replace(concluded, untold=tuple(untold))
 
 
 def left_out(options: ChaosOptions) -> list[str]:
@@ -262,7 +265,13 @@ def period_s(options: ChaosOptions, control: Control) -> float:
     )
 
 
-def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Rehearsal) -> Played:
+def _concluded(
+    options: ChaosOptions,
+    folder: Path,
+    spec: RunSpec,
+    rehearsal: Rehearsal,
+    stalls: Sequence[Stall],
+) -> Played:
     """Judge what the processes of a run that has ended recorded."""
     found = read(folder)
     assert found is not None, "the hub wrote it before anything else"
@@ -273,10 +282,12 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
     rows = rehearsal.fleet.watched.rows
-    control = control_of(rows, options.names, rehearsal.span)
+    control = control_of(rows, options.names, rehearsal.span, stalls)
     timing = options.file.run.timing
     names = options.names
-    findings = [finding_of(each, struck, names, rows, lines, control, timing) for each in struck]
+    findings = [
+        finding_of(each, struck, names, rows, lines, control, timing, stalls) for each in struck
+    ]
     violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
 

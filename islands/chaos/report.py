@@ -46,8 +46,16 @@ LEGEND = (
 )
 
 HEADS = (
-    *("", "fault", "victim", "began", "longest gap of others", "their step rate", "its own"),
-    *("noticed", "evicted", "back in a merge", "kept out", "promises"),
+    *("", "fault", "victim", "began", "longest gap of others", "of it the machine's own"),
+    *(
+        "their step rate",
+        "its own",
+        "noticed",
+        "evicted",
+        "back in a merge",
+        "kept out",
+        "promises",
+    ),
 )
 
 
@@ -108,7 +116,8 @@ def _control(control: Control | None) -> str:
         return "Steps cost nothing on a virtual clock, so neither gaps nor rates are measured."
     rates = sorted(control.rates.values())
     rate = f"{rates[0]:.1f} to {rates[-1]:.1f} steps/s" if rates else "no steps told"
-    return f"Control: longest gap {1000 * control.gap_s:.1f} ms, {rate}."
+    gap, machine = (f"{1000 * s:.1f} ms" for s in (control.gap.longest_s, control.gap.machine_s))
+    return f"Control: longest gap {gap}, of it the machine's own {machine}; {rate}."
 
 
 def _table(verdict: Verdict, origin_s: float) -> str:
@@ -144,14 +153,20 @@ def counted(struck: Struck) -> str:
 
 
 def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:
-    """Return the figures of a strike as texts: gap, rates, noticed, evicted, back, kept out."""
+    """Return the figures of a strike as texts, from its gap to contributions that were kept out.
+
+    In brackets is what is judged: by how much the gap exceeds that of the control where the
+    machine's own stalls are taken off both.
+    """
     found = judged.finding
-    gap = ""
-    if found.gap_s is not None and control is not None and control.rates:
-        over_s = found.gap_s - control.gap_s
-        gap = f"{1000 * found.gap_s:.1f} ms ({1000 * over_s:+.1f})"
+    gap, machine = "", ""
+    if found.gap is not None and control is not None and control.rates:
+        over_s = found.gap.left_s - control.gap.left_s
+        gap = f"{1000 * found.gap.longest_s:.1f} ms ({1000 * over_s:+.1f})"
+        machine = f"{1000 * found.gap.machine_s:.1f} ms"
     return (
         gap,
+        machine,
         "" if found.rate_share is None else f"{found.rate_share:.3f}",
         "" if found.own_rate_share is None else f"{found.own_rate_share:.3f}",
         _seconds(found.noticed_s),

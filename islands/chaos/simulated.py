@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
 
-from islands.chaos.findings import Control, Finding, Played, finding_of
+from islands.chaos.findings import NO_GAP, Control, Finding, Played, finding_of
 from islands.chaos.schedule import Strike, Struck, end_s, strikes_of
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.chaos import ChaosOptions, Direction, FaultKind, Peer, PlannedFault
@@ -101,7 +101,7 @@ def play(options: ChaosOptions, say: Callable[[str], object]) -> Played:
         for strike in strikes_of(options)
         if list(_faults(strike, 0.0))
     ]
-    nothing = Control(0.0, options.control_s, 0.0, {})
+    nothing = Control(0.0, options.control_s, NO_GAP, {})
     timing = options.file.run.timing
     findings: list[Finding] = [
         finding_of(each, struck, options.names, [], lines, nothing, timing) for each in struck

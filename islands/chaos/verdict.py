@@ -126,10 +126,13 @@ def _slow(options: ChaosOptions, found: Finding, control: Control | None) -> Ite
     if found.unmeasured and (options.gap_most_s, options.step_rate_least) != (None, None):
         yield f"{', '.join(found.unmeasured)}: gaps and step rate were not measured"
     most_s = options.gap_most_s
-    if most_s is not None and found.gap_s is not None and found.gap_s - control.gap_s > most_s:
+    gap = found.gap
+    if most_s is not None and gap is not None and gap.left_s - control.gap.left_s > most_s:
+        machine = gap.machine_s > 0 or control.gap.machine_s > 0
+        told = " (the machine's own stalls are taken off)" if machine else ""
         yield (
-            f"others had a gap of {1000 * found.gap_s:.0f} ms between steps, the control had "
-            f"{1000 * control.gap_s:.0f} ms; allowed are {1000 * most_s:g} ms more"
+            f"others had a gap of {1000 * gap.left_s:.0f} ms between steps, the control had "
+            f"{1000 * control.gap.left_s:.0f} ms{told}; allowed are {1000 * most_s:g} ms more"
         )
     least = options.step_rate_least
     own = found.own_rate_share if found.struck.strike.kind is FaultKind.LATENCY else None

@@ -86,7 +86,17 @@ def _show(verdict: "Verdict") -> None:
     from islands.chaos.report import counted, figures
 
     table = Table(box=None, pad_edge=False)
-    heads = ("gap of others", "rate", "its own", "noticed", "evicted", "back", "kept out", "")
+    heads = (
+        "gap of others",
+        "machine's",
+        "rate",
+        "its own",
+        "noticed",
+        "evicted",
+        "back",
+        "kept out",
+        "",
+    )
     for title in ("fault", *heads):
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:

@@ -8,6 +8,7 @@ yield are both high.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import inf
 
 from islands.fleets.chips import Chips, Counted
@@ -97,7 +98,7 @@ class Figures:
     Attributes:
         goodput: share of chip-time that was spent on steps.
         uptime: share of time in which at least one learner stepped.
-        stalls_s: by learner, (start, end) of each time in which its chips stood still.
+        stalls_s: by learner, (start, end) of each time in which it took no step.
     """
 
     goodput: float
@@ -116,8 +117,8 @@ class Training:
         participation: contributions per learner that was present, and per merge.
         per_merge: contributions per merge.
         chip_hours: for 10⁹ tokens that reached the published values.
-        link_bytes: of merged contributions and of updates, for each token that reached them; 0
-            where one learner trains alone and needs none.
+        link_bytes: that all links carried, as large as they are for the model, for each token that
+            reached the published values; 0 where one learner trains alone and needs none.
     """
 
     yield_share: float
@@ -151,15 +152,13 @@ def figures_of(cell: Cell, counted: Sequence[Counted], start_s: float = 0.0) -> 
         counted: of each learner's chips.
         start_s: when the learners began, from where times count.
     """
-    still = list(counted[0].stalls)
-    for each in counted[1:]:
-        still = overlaps(still, each.stalls)
+    stalls = [each.still for each in counted]
+    still = reduce(overlaps, stalls)
     return Figures(
         goodput=sum(each.chip_s for each in counted) / (cell.chips * cell.measured_s),
         uptime=1.0 - sum(stop - start for start, stop in still) / cell.measured_s,
         stalls_s=tuple(
-            tuple((start - start_s, stop - start_s) for start, stop in each.stalls)
-            for each in counted
+            tuple((start - start_s, stop - start_s) for start, stop in each) for each in stalls
         ),
     )
 

@@ -22,6 +22,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+TOUCHING_S = 1e-6
+"""Between two steps that follow one another; a virtual clock rounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chips:
@@ -56,26 +59,36 @@ class Counted:
         from_s: what was before is not counted: the fleet has not lost slices yet.
         until_s: nor is what comes later.
         chip_s: chip-seconds of steps.
-        stalls: of what is counted, (start, end) of every time without a step that chips caused.
+        stepped: of what is counted, (start, end) of every time with one step after another.
     """
 
     from_s: float = 0.0
     until_s: float = inf
     chip_s: float = 0.0
-    stalls: list[tuple[float, float]] = field(default_factory=list)
+    stepped: list[tuple[float, float]] = field(default_factory=list)
 
     def step(self, start_s: float, stop_s: float, chips: float) -> None:
-        """Count a part of a step on so many chips."""
-        self.chip_s += chips * max(0.0, self._inside(stop_s) - self._inside(start_s))
-
-    def stall(self, start_s: float, stop_s: float) -> None:
-        """Note that the chips stood still; a stall that goes on where the last ended is one."""
+        """Count a part of a step on so many chips; parts come in the order of time."""
         start_s, stop_s = self._inside(start_s), self._inside(stop_s)
-        if stop_s <= start_s:
+        if stop_s <= start_s or chips <= 0:
             return
-        if self.stalls and self.stalls[-1][1] == start_s:
-            start_s = self.stalls.pop()[0]
-        self.stalls.append((start_s, stop_s))
+        self.chip_s += chips * (stop_s - start_s)
+        if self.stepped and start_s - self.stepped[-1][1] <= TOUCHING_S:
+            start_s = self.stepped.pop()[0]
+        self.stepped.append((start_s, stop_s))
+
+    @property
+    def still(self) -> list[tuple[float, float]]:
+        """Every (start, end) without a step, whether the chips or the learner's wait caused it.
+
+        Of a measurement that has no end, it is until the end of the last step.
+        """
+        last_s = self.stepped[-1][1] if self.stepped else self.from_s
+        end_s = last_s if self.until_s == inf else self.until_s
+        starts_s = [self.from_s, *(stop_s for _, stop_s in self.stepped)]
+        stops_s = [*(start_s for start_s, _ in self.stepped), end_s]
+        gaps = zip(starts_s, stops_s, strict=True)
+        return [(start_s, stop_s) for start_s, stop_s in gaps if stop_s - start_s > TOUCHING_S]
 
     def _inside(self, at_s: float) -> float:
         return min(max(at_s, self.from_s), self.until_s)
@@ -125,9 +138,7 @@ class ElasticChips:
             end_s = self._stalled_until_s if stalled else now_s + left_s
             event_s = self._next_s
             until_s = min(end_s, event_s)
-            if stalled:
-                self.counted.stall(now_s, until_s)
-            else:
+            if not stalled:
                 self.counted.step(now_s, until_s, self._live)
                 left_s = 0.0 if end_s <= event_s else left_s - (until_s - now_s)
             now_s = until_s
@@ -194,5 +205,4 @@ class RigidChips:
         fails_s = begin_s + self._rng.expovariate(self._chips.count / self._chips.mtbi_s)
         if fails_s > end_s:
             return end_s
-        self.counted.stall(end_s, end_s + self._chips.restart_s)
         return end_s + self._chips.restart_s

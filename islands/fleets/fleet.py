@@ -2,7 +2,8 @@
 
 The supervisor, the syncer and the learners are those of a real run, on the simulated network and
 disks of `islands.simulation`; only what a learner steps on is made up (`chips.py`). Its arithmetic
-is that of a toy; on the network, its values count as many times as the model is larger.
+is that of a toy; on the network, its values count as many times as the model is larger. Where
+moments are merged, as many values of the toy travel as these do.
 """
 
 import asyncio
@@ -14,9 +15,7 @@ from islands.errors import InvariantError
 from islands.fleets.cells import HOUR_S, Cell, Figures, Link, Training, figures_of
 from islands.fleets.chips import Device
 from islands.fleets.event_model import devices_of
-from islands.fleets.formulas import load
 from islands.identities import SUPERVISOR, SYNCER, Phase
-from islands.layout.leaves import VALUE_BYTES
 from islands.learner.actor import LearnerActor
 from islands.simulation.world import Costs, LearnerHost, Trainers, World
 from islands.syncer.state import SyncerState
@@ -65,6 +64,7 @@ class Tally:
         merges: merges.
         contributions: contributions that were merged.
         present: learners at each merge, summed over merges.
+        carried_bytes: that all links had carried.
     """
 
     processed: int = 0
@@ -72,12 +72,13 @@ class Tally:
     merges: int = 0
     contributions: int = 0
     present: int = 0
+    carried_bytes: float = 0.0
 
     @classmethod
-    def of(cls, state: SyncerState | None) -> "Tally":
+    def of(cls, state: SyncerState | None, carried_bytes: float = 0.0) -> "Tally":
         """Read the counts of a syncer's state; a syncer that has not begun has counted nothing."""
         if state is None:
-            return cls()
+            return cls(carried_bytes=carried_bytes)
         durable, rows = state.durable, state.ledger_rows()
         applied = sum(row.applied for row in rows) - durable.belated_tokens
         return cls(
@@ -86,6 +87,7 @@ class Tally:
             durable.merges,
             durable.participants_sum,
             durable.present_sum,
+            carried_bytes,
         )
 
 
@@ -151,20 +153,18 @@ def trainers_of(cell: Cell) -> Trainers:
             batches_per_shard=BATCHES,
             momentum=host.momentum,
             noises=NOISES,
+            merges_moments=cell.settings.merge_moments,
         )
 
     return trainer
 
 
 def route_of(cell: Cell, link: Link) -> Route:
-    """Return the network of one link, on which the toy's values count as those of the model.
-
-    Where moments are merged, they count as well; the toy does not have them.
-    """
+    """Return the network of one link, on which the toy's values count as those of the model."""
     return Route(
         latency_s=link.latency_s,
         bandwidth_bytes_per_s=link.gbit_s * 1e9 / 8,
-        payload_scale=load(cell.settings) * cell.parameters / (rows_of(cell) * COLUMNS),
+        payload_scale=cell.parameters / (rows_of(cell) * COLUMNS),
     )
 
 
@@ -218,9 +218,7 @@ def _training(
     contributions = after.contributions - before.contributions
     chip_s = cell.chips * cell.measured_s
     useful = yield_share * figures.goodput * chip_s / cell.step_s * cell.chip_tokens
-    fragment_bytes = VALUE_BYTES * cell.parameters / cell.settings.fragments
-    exchanged = contributions + cell.learners * len(measured)
-    sent = exchanged * fragment_bytes if cell.learners > 1 else 0.0
+    sent = after.carried_bytes - before.carried_bytes if cell.learners > 1 else 0.0
     return Training(
         yield_share=yield_share,
         merges_s=measured,
@@ -244,10 +242,10 @@ async def _live(
         device.counted.from_s = start_s + cell.warmup_s
         device.counted.until_s = start_s + cell.end_s
     await asyncio.sleep(cell.warmup_s)
-    tallies.append(Tally.of(world.syncer_state))
+    tallies.append(Tally.of(world.syncer_state, world.network.carried_bytes))
     await asyncio.sleep(cell.measured_s)
     check(world)
-    tallies.append(Tally.of(world.syncer_state))
+    tallies.append(Tally.of(world.syncer_state, world.network.carried_bytes))
     await world.kill_all()
     return start_s
 

@@ -24,8 +24,6 @@ MESSAGES = 4
 BLOCK = 1 << 20
 BITS = 8
 GIGA, THOUSAND = 1e9, 1e3
-WITH_MOMENTS = 2.0
-"""Times as much travels where AdamW's moments are merged with the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +42,20 @@ class Job:
 
 
 def bits_up(settings: RunSettings) -> float:
-    """Return the bits of a value in a contribution."""
-    return load(settings) * _bits(settings.precision.finest, settings.top_k_share)
+    """Return the bits of a contribution for each value of the model."""
+    return _bits(settings, settings.precision.finest)
 
 
 def bits_down(settings: RunSettings) -> float:
-    """Return the bits of a value in an update."""
-    down = Precision(settings.update_precision.value)
-    return load(settings) * _bits(down, settings.top_k_share)
+    """Return the bits of an update for each value of the model."""
+    return _bits(settings, Precision(settings.update_precision.value))
 
 
-def load(settings: RunSettings) -> float:
-    """Return by how many times more values travel than the model has."""
-    return WITH_MOMENTS if settings.merge_moments else 1.0
-
-
-def _bits(precision: Precision, share: float) -> float:
-    return BITS * size_bytes(BLOCK, precision, share=share) / BLOCK
+def _bits(settings: RunSettings, precision: Precision) -> float:
+    """Return the bits that travel; merged moments go beside, exactly where values are coarse."""
+    moments = [(BLOCK, 2 * BLOCK)] if settings.merge_moments else []
+    values = 2 * BLOCK if moments else BLOCK
+    return BITS * size_bytes(values, precision, moments, settings.top_k_share) / BLOCK
 
 
 def period_s(settings: RunSettings, job: Job, gbit_s: float) -> float:

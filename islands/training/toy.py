@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
-from islands.layout.fragments import Layout, Leaf, default_role, plan
+from islands.layout.fragments import Layout, Leaf, Role, default_role, plan
+from islands.layout.leaves import MOMENTS_PREFIX
 from islands.layout.ranges import Ranges
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
@@ -107,6 +108,8 @@ class ToyTask:
         batch_tokens: Tokens that one step counts.
         shards: Virtual shards per pass.
         batches_per_shard: Batches in each shard.
+        merges_moments: Whether a leaf of running averages lies beside each, as merged moments do. A
+            toy has none: these values are trained like the others, and travel as moments do.
     """
 
     def __init__(
@@ -119,13 +122,20 @@ class ToyTask:
         batch_tokens: int = BATCH_TOKENS,
         shards: int = 64,
         batches_per_shard: int = BATCHES_PER_SHARD,
+        merges_moments: bool = False,
     ) -> None:
         leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
+        moments = {
+            path: Leaf(MOMENTS_PREFIX + path, shape, "float32", Role.STATE)
+            for path, shape in shapes
+            if merges_moments
+        }
         self.layout: Layout = plan(
-            leaves,
+            [*leaves, *moments.values()],
             count=fragments,
             min_piece_bytes=min_piece_bytes,
             labels={"task": "toy", "seed": str(seed)},
+            beside={leaf.path: path for path, leaf in moments.items()},
         )
         self.shards: int = shards
         self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
@@ -176,6 +186,7 @@ class NumpyTrainer(ToyTask):
             are none.
         noises: Number of different targets that batches have.
         moment_piece_bytes: Largest size of a piece of moments; a small limit makes several pieces.
+        merges_moments: See `ToyTask`.
     """
 
     def __init__(
@@ -192,6 +203,7 @@ class NumpyTrainer(ToyTask):
         momentum: float = 0.5,
         noises: int = NOISES,
         moment_piece_bytes: int = MOMENT_PIECE_BYTES,
+        merges_moments: bool = False,
     ) -> None:
         super().__init__(
             fragments,
@@ -201,6 +213,7 @@ class NumpyTrainer(ToyTask):
             batch_tokens=batch_tokens,
             shards=shards,
             batches_per_shard=batches_per_shard,
+            merges_moments=merges_moments,
         )
         self._momentum = np.float32(momentum)
         self._moment_piece_bytes = moment_piece_bytes

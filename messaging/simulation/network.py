@@ -72,6 +72,7 @@ class SimulatedNetwork(MemoryNetwork):
 
     Attributes:
         route: The route between hosts for which `set_route` was not called.
+        carried_bytes: Of all envelopes that were sent, as large as their routes count them.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class SimulatedNetwork(MemoryNetwork):
             bulk_capacity=bulk_capacity,
         )
         self.route = route or Route()
+        self.carried_bytes = 0.0
         self.rng = rng
         self.channels: dict[Channel, None] = {}  # in the order of their opening
         self._channels_to: dict[str, dict[Channel, None]] = {}  # the same, by receiving host
@@ -241,6 +243,7 @@ class _SimulatedConditions:
         queue.free_at_s = max(now_s, queue.free_at_s)
         payload_bytes = envelope.size_bytes - NOMINAL_HEADER_BYTES
         size_bytes = NOMINAL_HEADER_BYTES + route.payload_scale * payload_bytes
+        self._network.carried_bytes += size_bytes
         queue.free_at_s += size_bytes / route.bandwidth_bytes_per_s
         arrival_s = queue.free_at_s + route.latency_s
         if route.jitter_s:

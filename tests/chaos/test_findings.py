@@ -1,6 +1,6 @@
 """What a fault came to is measured from what was recorded, and judged by what was asked for."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -10,9 +10,8 @@ from islands.chaos.findings import (
     control_of,
     demand_rates,
     finding_of,
-    gap_of,
-    rate_of,
 )
+from islands.chaos.gaps import Gap, gap_of, rate_of
 from islands.chaos.schedule import Struck, strikes_of
 from islands.chaos.verdict import verdict_of
 from islands.chaos.watched import Stepped
@@ -28,7 +27,7 @@ from islands.tape.round_entries import KeptOut, Merged
 
 TIMING = Timing(patience=0.2)
 NAMES = ("learner-0", "learner-1", "learner-2")
-CONTROL = Control(0.0, 10.0, 0.001, dict.fromkeys(NAMES, 50.0))
+CONTROL = Control(0.0, 10.0, Gap(0.001, 0.0, 0.001), dict.fromkeys(NAMES, 50.0))
 
 
 def struck(**fault: object) -> Struck:
@@ -68,13 +67,15 @@ def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
         row(0.0, "learner-0", 100, {-100: 1, -300: 99}, 0.1),
         row(10.0, "learner-0", 600, {-100: 1, -300: 598, -250: 1}, 0.1),
     ]
-    assert gap_of(rows, "learner-0", (1.0, 11.0)) == pytest.approx(10**-2.49)
+    gap = gap_of(rows, "learner-0", (1.0, 11.0))
+    assert gap is not None
+    assert astuple(gap) == pytest.approx((10**-2.49, 0.0, 10**-2.49))
     assert rate_of(rows, "learner-0", (1.0, 11.0)) == 50.0
     other = replace_process(rows[1])
     assert gap_of([rows[0], other], "learner-0", (1.0, 11.0)) is None
     assert rate_of(rows, "learner-1", (1.0, 11.0)) is None
     found = control_of(rows, NAMES, (1.0, 11.0))
-    assert (found.rates, found.gap_s) == ({"learner-0": 50.0}, gap_of(rows, "learner-0", (1, 11)))
+    assert (found.rates, found.gap) == ({"learner-0": 50.0}, gap)
 
 
 def replace_process(told: Stepped) -> Stepped:
@@ -92,7 +93,8 @@ def test_the_others_are_those_whom_nothing_struck() -> None:
     rows.append(row(15.0, "learner-2", 0, {0: 1}, 5.0))
     found = find(struck(fault="kill"), rows=tuple(rows))
     assert found.rate_share == pytest.approx(1.0)
-    assert found.gap_s == pytest.approx(10**-2.99)
+    assert found.gap is not None
+    assert found.gap.longest_s == pytest.approx(10**-2.99)
 
 
 def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
@@ -104,7 +106,7 @@ def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
         for name, (_, after) in steps.items()
     ]
     found = find(struck(fault="kill"), rows=tuple(rows))
-    assert found.gap_s == 6.0
+    assert found.gap == Gap(6.0, 0.0, 6.0)
     assert found.unmeasured == ()
 
 
@@ -240,7 +242,9 @@ def broken(found: Finding, **options: object) -> tuple[str, ...]:
     return verdict_of(told, [found], CONTROL, []).judged[0].broken
 
 
-GOOD = Finding(struck(fault="freeze", for_s=3.0), gap_s=0.002, rate_share=1.0, back_s=1.0)
+GOOD = Finding(
+    struck(fault="freeze", for_s=3.0), gap=Gap(0.002, 0.0, 0.002), rate_share=1.0, back_s=1.0
+)
 
 
 def test_a_finding_within_all_limits_breaks_nothing() -> None:
@@ -253,7 +257,8 @@ def test_a_finding_within_all_limits_breaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"gap_s": 0.03}, "others had a gap of 30 ms between steps, the control had 1 ms"),
+        ({"gap": Gap(0.03, 0.0, 0.03)}, "had a gap of 30 ms between steps, the control had 1 ms;"),
+        ({"gap": Gap(0.07, 0.04, 0.03)}, "the control had 1 ms (the machine's own stalls are tak"),
         ({"rate_share": 0.9}, "others stepped at 0.900 of their rate; it must be 0.98"),
         ({"back_s": 11.0}, "in a merge after 11.00 s; it must within 10 s"),
         ({"back_s": None}, "did not take part in a merge again"),
@@ -266,6 +271,14 @@ def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence
     """With the figure and what is allowed."""
     (told,) = broken(replace(GOOD, **change))  # type: ignore[arg-type]
     assert sentence in told
+
+
+def test_a_stall_in_the_control_loosens_no_limit() -> None:
+    """Of 50 ms in the control the machine's own are 49, so 30 ms later are 29 too many."""
+    control = replace(CONTROL, gap=Gap(0.05, 0.049, 0.001))
+    found = replace(GOOD, gap=Gap(0.03, 0.0, 0.03))
+    (told,) = verdict_of(ChaosOptions(), [found], control, []).judged[0].broken
+    assert "a gap of 30 ms between steps, the control had 1 ms" in told
 
 
 @pytest.mark.parametrize(
@@ -295,7 +308,7 @@ def test_a_second_learner_of_a_name_is_noticed_when_it_is_refused() -> None:
 
 def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> None:
     """A limit of null judges nothing."""
-    found = replace(GOOD, gap_s=1.0, rate_share=0.1, back_s=60.0)
+    found = replace(GOOD, gap=Gap(1.0, 0.0, 1.0), rate_share=0.1, back_s=60.0)
     assert broken(found, gap_most_s=None, step_rate_least=None, back_most_s=None) == ()
 
 

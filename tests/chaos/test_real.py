@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.chaos.findings import Control
+from islands.chaos.findings import NO_GAP, Control
 from islands.chaos.fleet import Fleet, HubSettings
 from islands.chaos.real import period_s, ready_s
 from islands.chaos.strikes import hangs_most_s
@@ -41,7 +41,7 @@ def test_learners_have_the_time_that_their_steps_take() -> None:
 def test_learners_keep_up_by_the_pace_that_the_control_shows() -> None:
     """A step of five minutes makes a round of 40; without a measured one the file tells."""
     options = ChaosOptions(file=replace(sleeping(), run=RunSettings(interval_steps=8)))
-    control = Control(0.0, 600.0, 0.0, {"learner-0": 1.0, "learner-1": 1 / 300})
+    control = Control(0.0, 600.0, NO_GAP, {"learner-0": 1.0, "learner-1": 1 / 300})
     rest_s = 2 * 2.0 + 5.0
     assert period_s(options, control) == pytest.approx(8 * 300 + rest_s)
     assert period_s(options, replace(control, rates={})) == pytest.approx(8 * 0.02 + rest_s)

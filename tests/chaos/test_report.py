@@ -3,6 +3,7 @@
 import re
 
 from islands.chaos.findings import Control, Finding, Played
+from islands.chaos.gaps import Gap
 from islands.chaos.report import page
 from islands.chaos.schedule import Struck, strikes_of
 from islands.chaos.timeline import Picture, timeline
@@ -25,15 +26,27 @@ def report(at_s: float, tokens: int, incarnation: str = "1.1") -> Line:
 
 def test_all_that_was_found_is_on_the_page() -> None:
     """With the difference from the control, and with each broken promise in words."""
-    found = Finding(STRUCK, 0.03, 0.5, 0.6, 5.1, 1.25, kept_out=3)
-    control = Control(100.0, 105.0, 0.01, {"learner-0": 50.0, "learner-2": 49.0})
+    found = Finding(STRUCK, Gap(0.03, 0.012, 0.018), 0.5, 0.6, 5.1, 1.25, kept_out=3)
+    control = Control(100.0, 105.0, Gap(0.01, 0.002, 0.008), {"learner-0": 50.0, "learner-2": 49.0})
     played = Played((found,), control, (Violation("fence", "<late>"),), (), (), ("left out",))
     verdict = verdict_of(OPTIONS, played.findings, control, played.violations, played.untold)
     shown = page(OPTIONS, played, verdict, "islands chaos x.yaml", "seed: 0")
     for told in (
-        *("30.0 ms (+20.0)", "0.500", "0.60 s", "5.10 s", "1.25 s", "a &amp; b: freeze, 3 s"),
+        *(
+            "30.0 ms (+10.0)",
+            ">12.0 ms<",
+            "0.500",
+            "0.60 s",
+            "5.10 s",
+            "1.25 s",
+            "a &amp; b: freeze, 3 s",
+        ),
         *("others stepped at 0.500 of their rate; it must be 0.98", "fence: &lt;late&gt;"),
-        *("longest gap 10.0 ms, 49.0 to 50.0 steps/s", "left out", "islands chaos x.yaml"),
+        *(
+            "longest gap 10.0 ms, of it the machine's own 2.0 ms; 49.0 to 50.0 steps/s",
+            "left out",
+            "islands chaos x.yaml",
+        ),
         "1 of 1 faults broke a promise, and the history shows 1 broken promises.",
     ):
         assert told in shown, told

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from math import exp, inf
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.fleets.cells import overlaps
+from islands.fleets.cells import figures_of, overlaps, steady
 from islands.fleets.chips import Chips, Counted, Device, ElasticChips, RigidChips
 
 LEARNER = Chips(1024.0)
@@ -46,7 +47,7 @@ def test_a_failure_stalls_its_step_and_takes_a_slice_away() -> None:
     """The step takes 18 s longer, and its rest has a quarter of the chips less."""
     device, counted = elastic(4.0)
     assert device.step(0.0, 10.0) == 28.0
-    assert counted.stalls == [(4.0, 22.0)]
+    assert counted.still == [(4.0, 22.0)]
     assert counted.chip_s == 4 * 1024 + 6 * 768
 
 
@@ -54,7 +55,7 @@ def test_a_slice_that_is_ready_comes_back_and_stalls_the_others() -> None:
     """It is ready 600 s after it failed."""
     device, counted = elastic(4.0)
     steps(device, 700.0)
-    assert counted.stalls == [(4.0, 22.0), (604.0, 620.0)]
+    assert counted.still == [(4.0, 22.0), (604.0, 620.0)]
     before = counted.chip_s
     device.step(1000.0, 10.0)
     assert counted.chip_s - before == 10 * 1024
@@ -64,7 +65,7 @@ def test_failures_within_a_stall_do_not_lengthen_it() -> None:
     """Each takes its slice all the same."""
     device, counted = elastic(4.0, 5.0, 5.0)
     assert device.step(0.0, 10.0) == 28.0
-    assert counted.stalls == [(4.0, 22.0)]
+    assert counted.still == [(4.0, 22.0)]
     assert counted.chip_s == 4 * 1024 + 6 * 256
 
 
@@ -72,15 +73,36 @@ def test_slices_come_back_together_and_not_too_often() -> None:
     """The second and third are ready within 300 s of the first, and wait for each other."""
     device, counted = elastic(10.0, 100.0, 50.0)
     steps(device, 1100.0)
-    assert counted.stalls[3:] == [(610.0, 626.0), (910.0, 926.0)]
+    assert counted.still[3:] == [(610.0, 626.0), (910.0, 926.0)]
 
 
 def test_what_happens_while_no_step_is_taken_counts_all_the_same() -> None:
     """A learner that waits loses its chips as well; its stall is over when it steps."""
     device, counted = elastic(4.0)
     assert device.step(100.0, 10.0) == 110.0
-    assert counted.stalls == []
+    assert counted.still == [(0.0, 100.0)]
     assert counted.chip_s == 10 * 768
+
+
+def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
+    """Of a minute, two learners wait for 30 and for 35 s: goodput and uptime show all of it."""
+    cell = replace(steady(2), warmup_s=0.0, measured_s=60.0)
+    fleet = [Counted(until_s=60.0), Counted(until_s=60.0)]
+    for counted, begins_s in zip(fleet, [(0.0, 10.0, 50.0), (0.0, 30.0, 55.0)], strict=True):
+        device = ElasticChips(Chips(1.0), Told([]), counted)
+        for begin_s in begins_s:
+            device.step(begin_s, 10.0)
+    assert [each.still for each in fleet] == [[(20.0, 50.0)], [(10.0, 30.0), (40.0, 55.0)]]
+    figures = figures_of(cell, fleet)
+    assert figures.goodput == pytest.approx((30 + 25) / 120)
+    assert figures.uptime == pytest.approx(1 - (10 + 10) / 60)
+
+
+def test_whoever_never_steps_is_still_from_beginning_to_end() -> None:
+    """A fleet of none that steps has neither goodput nor uptime."""
+    cell = replace(steady(1), warmup_s=5.0, measured_s=10.0)
+    figures = figures_of(cell, [Counted(from_s=5.0, until_s=15.0)])
+    assert (figures.goodput, figures.uptime, figures.stalls_s) == (0.0, 0.0, (((5.0, 15.0),),))
 
 
 def test_chips_that_are_not_elastic_end_their_step_and_start_again() -> None:
@@ -90,8 +112,9 @@ def test_chips_that_are_not_elastic_end_their_step_and_start_again() -> None:
     assert device.step(0.0, 10.0) == 96.0
     assert device.step(96.0, 10.0) == 106.0
     assert device.step(106.0, 10.0) == 202.0
-    assert counted.stalls == [(10.0, 96.0), (116.0, 202.0)]
-    assert counted.chip_s == 30 * 1024
+    assert device.step(202.0, 10.0) == 212.0
+    assert counted.still == [(10.0, 96.0), (116.0, 202.0)]
+    assert counted.chip_s == 40 * 1024
 
 
 def test_only_the_measured_time_counts() -> None:
@@ -99,16 +122,14 @@ def test_only_the_measured_time_counts() -> None:
     counted = Counted(from_s=10.0, until_s=20.0)
     counted.step(5.0, 12.0, 8.0)
     counted.step(18.0, 30.0, 8.0)
-    counted.stall(12.0, 15.0)
-    counted.stall(15.0, 18.0)
-    counted.stall(30.0, 40.0)
+    counted.step(40.0, 50.0, 8.0)
     assert counted.chip_s == 8 * 4
-    assert counted.stalls == [(12.0, 18.0)]
+    assert counted.still == [(12.0, 18.0)]
 
 
 @given(
     seed=st.integers(0, 2**32),
-    count=st.floats(256.0, 3e6),
+    count=st.floats(1e5, 3e6),
     step_s=st.floats(0.001, 300.0),
     rigid=st.booleans(),
 )
@@ -123,10 +144,11 @@ def test_steps_and_stalls_are_all_of_the_time(
         after_s = device.step(now_s, step_s)
         assert after_s >= now_s + step_s * (1 - 1e-9)
         now_s, taken = after_s, taken + 1
-    stalled_s = sum(stop - start for start, stop in counted.stalls)
-    assert stalled_s == pytest.approx(now_s - taken * step_s, rel=1e-6, abs=1e-6)
+    stalled_s = sum(stop - start for start, stop in counted.still)
+    stalled_s += now_s - counted.stepped[-1][1]  # of chips that start again after the last step
+    assert stalled_s == pytest.approx(now_s - taken * step_s, rel=1e-6, abs=1e-4)
     assert 0 < counted.chip_s <= count * taken * step_s * (1 + 1e-9)
-    assert all(one[1] < other[0] for one, other in pairwise(counted.stalls))
+    assert all(one[1] < other[0] for one, other in pairwise(counted.still))
 
 
 def test_goodput_is_what_the_rates_say() -> None:

@@ -6,11 +6,19 @@ import pytest
 
 from islands.errors import SettingsError
 from islands.fleets import event_model, fleet
-from islands.fleets.cells import HOUR_S, Cell, Played
+from islands.fleets.cells import HOUR_S, Cell, Link, Played, steady
+from islands.fleets.lock_step import lock_step
 from islands.fleets.paper import CHIPS, GOODPUT, Row
 from islands.fleets.runner import cells_of
 from islands.fleets.table import Fleets, differences, json_of, rms, table
+from islands.identities import Phase
+from islands.numerics.quantize import size_bytes
 from islands.settings.goodput import GoodputOptions, Published
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import Precision, RunSettings, Timing
+from islands.settings.update_precision import UpdatePrecision
+from islands.syncer.events import StopRequested
+from tests.syncer.bench import opened, seeded
 
 QUICK = GoodputOptions(hours=0.3, warmup_h=0.2)
 
@@ -34,6 +42,101 @@ def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
     assert training.yield_share > 0.75, "the last steps are still to be merged"
     assert training.participation > 0.9
     assert (training.link_bytes > 0) == (row.learners > 1)
+
+
+@pytest.mark.parametrize("preset", [Preset.DECOUPLED, Preset.DECOUPLED_DILOCO])
+def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
+    """Any wait of an actor would show: goodput and uptime are 1 to a millionth."""
+    cell = replace(
+        steady(3),
+        step_s=1.0,
+        noise=0.1,
+        settings=PRESETS[preset],
+        warmup_s=30.0,
+        measured_s=120.0,
+    )
+    figures, _ = fleet.play(cell)
+    assert figures.goodput == pytest.approx(1.0, abs=1e-6)
+    assert figures.uptime == pytest.approx(1.0, abs=1e-6)
+    assert all(not stalls for stalls in figures.stalls_s)
+
+
+def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
+    """In lock-step over a slow link nobody steps during an exchange, and uptime says so."""
+    cell = replace(
+        steady(2),
+        link=Link(latency_s=0.25, gbit_s=1e6),
+        step_s=1.0,
+        work_s=(0.0, 0.0),
+        settings=lock_step(Timing()),
+        warmup_s=20.0,
+        measured_s=40.0,
+    )
+    figures, _ = fleet.play(cell)
+    assert figures.goodput == pytest.approx(0.5, abs=0.02), "four messages of a quarter of a second"
+    assert figures.uptime == pytest.approx(figures.goodput, abs=0.01)
+
+
+@pytest.mark.parametrize("moments", [False, True], ids=["values", "with moments"])
+@pytest.mark.parametrize(
+    ("up", "down"),
+    [
+        (Precision.FLOAT32, UpdatePrecision.FLOAT32),
+        (Precision.BFLOAT16, UpdatePrecision.FLOAT32),
+        (Precision.FLOAT32, UpdatePrecision.INT8),
+        (Precision.FP4, UpdatePrecision.FP4),
+    ],
+)
+def test_the_bytes_of_links_are_those_that_the_run_sends(
+    up: Precision, down: UpdatePrecision, *, moments: bool
+) -> None:
+    """By the sizes that the product gives a model of that size: codes, scales, exact moments."""
+    settings = replace(
+        PRESETS[Preset.DECOUPLED_DILOCO],
+        precision=up,
+        update_precision=down,
+        merge_moments=moments,
+    )
+    cell = replace(
+        steady(2),
+        parameters=1.5e6 * settings.fragments,
+        step_s=1.0,
+        link=Link(0.01, 1e6),
+        settings=settings,
+        warmup_s=30.0,
+        measured_s=120.0,
+    )
+    figures, training = fleet.play(cell)
+    exact = [(1_500_000, 3_000_000)] if moments else []
+    size = 3_000_000 if moments else 1_500_000
+    merges = len(training.merges_s)
+    contributions = merges * training.per_merge * size_bytes(size, up, exact)
+    updates = merges * cell.learners * size_bytes(size, Precision(down.value), exact)
+    tokens = training.yield_share * figures.goodput * cell.chips * cell.measured_s
+    assert merges > 100
+    assert training.link_bytes == pytest.approx(
+        (contributions + updates) / (tokens * cell.chip_tokens), rel=0.01
+    )
+
+
+def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
+    """Of 400 tokens of each fragment, 80 could have been merged before the closing rounds."""
+    settings = RunSettings(interval_steps=4, fragments=2, quorum=2)
+    bench = seeded("ana", settings=settings)
+    (first,) = opened(bench)
+    bench.step("ana", 40 - bench.learners["ana"].steps)
+    bench.do(StopRequested("enough"))
+    bench.learners["ana"].phase = Phase.FINISHED
+    bench.report("ana")
+    bench.answer(first)
+    bench.merge()
+    bench.journal()
+    (second,) = bench.pulls()
+    bench.answer(second)
+    bench.merge()
+    tally = fleet.Tally.of(bench.state, 7.0)
+    assert (tally.processed, tally.applied, tally.carried_bytes) == (400, 80.0, 7.0)
+    assert (tally.merges, tally.contributions) == (2, 2)
 
 
 def test_a_fleet_is_the_same_when_it_is_played_again() -> None:

@@ -56,6 +56,9 @@ def test_formulas_by_hand() -> None:
     assert needed_gbit_s(decoupled, replace(job, latency_s=1.0), 0.9) == inf
     merged = replace(decoupled, merge_moments=True)
     assert syncer_gbit_s(merged, job, 3, 4) == pytest.approx((4.0, 4.0))
+    coarse = replace(merged, precision=Precision.INT8)
+    bits = 8 + 16 / 256 + 32  # codes, a scale of a block, and moments as they are
+    assert syncer_gbit_s(coarse, job, 3, 4) == pytest.approx((bits / 16, 4.0))
 
 
 def test_the_least_bandwidth_is_found() -> None:

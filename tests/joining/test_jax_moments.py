@@ -135,6 +135,7 @@ def test_keys_are_given_and_what_is_no_array_passes_through() -> None:
         jax.random.key_data(found["key"]).tolist()
         == jax.random.key_data(jax.random.key(1)).tolist()
     )
+    assert found["key"].dtype == jax.random.key(2).dtype, "steps draw from it as before"
 
 
 def test_a_state_that_is_not_the_one_that_joined_is_refused() -> None:

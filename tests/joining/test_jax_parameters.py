@@ -126,6 +126,14 @@ def test_what_is_no_loss_is_refused_at_once(loss: object) -> None:
         joined().dispatched(loss)
 
 
+def test_a_divergence_is_told_once() -> None:
+    """The user has reset the optimizer then, and goes on."""
+    parameters = joined()
+    assert not parameters.diverged
+    parameters.model.reset_moments()
+    assert [parameters.diverged for _ in range(2)] == [True, False]
+
+
 def test_a_step_that_made_no_numbers_is_told_as_diverged() -> None:
     """Also where the user tells no loss."""
     parameters = joined()

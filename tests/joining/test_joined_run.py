@@ -152,6 +152,26 @@ def test_the_last_step_is_booked_by_done() -> None:
     assert len(loop.background.reasons) == 1
 
 
+def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
+    """It may have consumed them, so nothing that came meanwhile is adopted into them."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def come() -> None:
+        loop.adopt(7)
+        loop.model.adopting = note
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    loop.background.leaving = come
+    params = loop.run.boundary(loop.run.params)
+    loop.run.leave("enough")
+    assert adopted == []
+    assert loop.run.params == params
+
+
 def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
     """The learner stops its compute first, and its thread tells why when it has ended."""
     loop = Loop()
@@ -194,6 +214,28 @@ def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
     assert loop.run.over
 
 
+def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
+    """What comes while it leaves is adopted, as no step has the arrays."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    def interrupted() -> None:
+        loop.model.adopting = note
+        loop.run.leave("SIGTERM")
+
+    loop.background.leaving = lambda: loop.adopt(7)
+    loop.model.adopting = lambda: setattr(loop.model, "adopting", interrupted)
+    loop.adopt(2)
+    loop.run.boundary(loop.run.params)
+    assert adopted == [True, True]
+    assert loop.run.params == loop.parameters.given, "the user has what it ended with"
+    assert loop.booked == 0
+
+
 def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
     """The arrays are in no known state then, so nothing more is carried out on them."""
     loop = Loop()
@@ -208,6 +250,27 @@ def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
         run.boundary(run.params)
     assert loop.run.over
     assert loop.background.reasons == ["its loop ended by TaskFailedError"]
+
+
+def test_after_an_error_in_a_boundary_nothing_is_adopted() -> None:
+    """What comes while the loop ends would be adopted into arrays in no known state."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    def deleted() -> None:
+        loop.model.adopting = note
+        raise TaskFailedError("a was deleted")
+
+    loop.background.leaving = lambda: loop.adopt(7)
+    loop.adopt(2)
+    loop.model.adopting = deleted
+    with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
+        run.boundary(run.params)
+    assert adopted == []
 
 
 def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
@@ -318,6 +381,19 @@ def test_batches_are_taken_after_a_boundary() -> None:
         next(batches)
     with pytest.raises(TaskError, match="called once, before the first step"):
         loop.run.batches(lambda indices: indices, 1)
+
+
+def test_batches_are_not_asked_for_after_a_step() -> None:
+    """That step had no batch of the leases, whose positions would count from another place."""
+    loop = Loop()
+    loop.run = run = JoinedRun(
+        *("ana", loop.parameters, loop.compute, loop.background), records=ShardPlan(40, 2, seed=1)
+    )
+    params = run.boundary(run.params)
+    loop.step()
+    run.boundary(params)
+    with pytest.raises(TaskError, match="called once, before the first step"):
+        run.batches(lambda indices: indices, 4)
 
 
 def test_batches_may_be_asked_for_after_the_first_boundary() -> None:

@@ -122,6 +122,17 @@ def test_what_was_not_booked_is_read_again() -> None:
     np.testing.assert_array_equal(again.take(), first)
 
 
+def test_a_step_without_a_batch_moves_no_position_back() -> None:
+    """Its loop took none: what was leased since the last one stays leased."""
+    data = followed(Lease(0, 0, 0), Lease(0, 1, 0))
+    assert data.ready()
+    data.take()
+    data.booked()
+    leases = data.follow((Lease(0, 0, 0), Lease(0, 1, 0), Lease(0, 2, 0)))
+    assert leases == (Lease(0, 0, 10), Lease(0, 1, 0), Lease(0, 2, 0))
+    assert data.booked() == leases
+
+
 def test_a_shard_that_was_begun_is_read_first() -> None:
     """What is left of it may be less than a batch; the last shard held is then still whole."""
     data = followed(Lease(0, 3, 0), Lease(1, 2, 12), Lease(1, 4, 13))

@@ -120,6 +120,18 @@ def test_doubt_ends_without_a_merge() -> None:
     assert figures(account, 90) == (0, 90)
 
 
+def test_doubt_lasts_until_the_last_of_its_tickets_is_decided() -> None:
+    """A round between two of them decides the first; the later one may still be merged."""
+    account = adopted()
+    account.answered(1, 5, 30)
+    account.answered(1, 8, 50)
+    account.adopt(update(1, 3), steps=7, tokens=70)
+    account.adopt(update(2, 6), steps=9, tokens=90)
+    assert figures(account, 90) == (50, 20 + 20)
+    account.adopt(update(3, 8, Merged(1, 8, 5, 50)), steps=10, tokens=100)
+    assert figures(account, 100) == (0, 20 + 20 + 10)
+
+
 def test_a_new_epoch_decides_all_older_tickets() -> None:
     """A restarted syncer has forgotten them, if they were not merged."""
     account = adopted()

@@ -138,6 +138,25 @@ def test_without_a_value_a_slow_learner_counts_its_own_steps() -> None:
     )
 
 
+@pytest.mark.parametrize(("fleet_steps", "ratio"), [(100.0, 1.0), (3.0, 3.0 / 4.0)])
+def test_the_first_ratio_counts_as_one_at_most(fleet_steps: float, ratio: float) -> None:
+    """It may be that of a compilation; one below 1 is believed, as whoever is fast has it."""
+    clock = following(24, (0, 0.0), (4, fleet_steps))
+    assert clock.at(5) == pytest.approx(fleet_steps + ratio)
+    assert clock.at(14) == pytest.approx(fleet_steps + 10 * ratio)
+
+
+def test_whoever_stands_still_twice_at_first_counts_its_own_steps() -> None:
+    """While it stood still the fleet took a thousand steps, which is no ratio of its own."""
+    clock = following(10, (0, 0.0))
+    clock.stood_still()
+    clock.carried(1_000.0, epoch=1, steps=1)
+    clock.carried(1_010.0, epoch=1, steps=11)
+    clock.stood_still()
+    clock.carried(2_010.0, epoch=1, steps=12)
+    assert clock.at(13) == pytest.approx(2_011.0)
+
+
 def test_who_stood_still_twice_goes_on_as_before() -> None:
     """Evicted for 3,600 steps of the fleet and let in again: a step of its own is one as before."""
     clock = following(500, *((500 * k, 500.0 * k) for k in range(5)))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from islands.errors import SettingsError
-from islands.identities import Fate, FragmentIndex, Incarnation, Lease, Phase, Ticket
+from islands.identities import Fate, FragmentIndex, Incarnation, Lease, Phase, Ticket, Version
 from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.learner.events import FromSyncer
+from islands.learner.events import FromSyncer, UpdateArrived
 from islands.learner.synchrony import Synchrony
-from islands.messages.training import ContributionFate
+from islands.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.settings.run import Automatic, LearnerWaits, RunSettings
 from tests.learner import test_state as states
 from tests.learner.stepping import stand_still, stepping
@@ -70,6 +70,18 @@ def test_a_round_that_was_merged_without_it_delays_the_next() -> None:
     assert schedule.due(1) == 10
     schedule.settle(0, 9)  # told once more
     assert schedule.due(1) == 10
+
+
+def test_a_later_round_does_not_settle_one_that_is_under_way() -> None:
+    """Its own value is still to come, and it waits for that; rounds passed by are settled."""
+    schedule = Synchrony(10, 2, overlap_steps=7)
+    schedule.begin(0)
+    schedule.settle(2, 17, under_way={0})
+    assert (schedule.settled, schedule.beyond) == (-1, {2})
+    assert schedule.until_steps == schedule.due(0) + 7
+    schedule.settle(0, 17)
+    assert (schedule.settled, schedule.beyond) == (2, set())
+    assert schedule.until_steps == schedule.due(3) + 7
 
 
 def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
@@ -185,6 +197,25 @@ def test_a_value_without_its_contribution_is_adopted_on_arrival() -> None:
     bench.step()
     bench.update(0, 1)
     assert [action.at_steps for action in bench.of(AdoptValue)] == [0]
+
+
+def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
+    """No further step leads to the one at which the value of its round was due."""
+    settings = RunSettings(
+        interval_steps=4, fragments=states.P, overlap_steps=3, learner_waits=LearnerWaits.AT_TAU
+    )
+    for closing, at_steps in ((False, 2 + 3), (True, 0)):
+        bench = stepping(settings)
+        bench.step()
+        bench.step()
+        bench.pull(0, 0)
+        bench.snapshot(0)
+        if closing:
+            bench.do(FromSyncer(FinalRound(1, "tokens")))
+        version, merged = Version(1, 1), Merged(1, 0, 2, 2 * states.BATCH)
+        message = FragmentUpdate(1, FIRST, version, 0, "", 4.0, merged)
+        bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
+        assert [action.at_steps for action in bench.of(AdoptValue)] == [at_steps]
 
 
 def test_a_new_incarnation_counts_anew() -> None:

@@ -1,0 +1,229 @@
+"""A learner that gossips: a newcomer's first round, a group's sums, and the work of the end."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Status, Version
+from islands.learner.events import FromSupervisor, FromSyncer, SnapshotTaken, Ticked
+from islands.learner.gossip import Gossip
+from islands.learner.gossip_actions import (
+    AdoptMixed,
+    Gather,
+    GiveValue,
+    Mix,
+    SendShare,
+    TakeOver,
+    TakeShare,
+    ToNeighbour,
+)
+from islands.learner.gossip_events import (
+    Checked,
+    Mixed,
+    NeighbourSaid,
+    ShareArrived,
+    ShareTaken,
+    ValueArrived,
+    WorkGathered,
+)
+from islands.learner.gossip_values import GossipValues
+from islands.messages.gossip import Share, ValueGiven, ValueWanted
+from islands.messages.membership import Member, MembershipChanged
+from islands.messages.training import FinalRound
+from islands.settings.gossip import GossipRule, GossipSettings, Neighbours
+from islands.tape.gossip_entries import TookOver
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer
+from tests.learner.exchange_bench import PAIRS, settings_of
+from tests.learner.stepping import stepping
+from tests.learner.test_state import ANA, BATCH, Bench, P, phase_of
+
+ANA_S, BEN = Incarnation(1, 1), Incarnation(1, 2)
+NO_BYTES = memoryview(b"")
+NOTHING = (NO_BYTES, NO_BYTES)
+H = 4
+"""Steps of an interval, of which each of the two fragments has a round in every second one."""
+
+
+def gossiping(*, alone: bool) -> Bench:
+    """A learner of two fragments on version 0; ben trains already, unless it is alone."""
+    bench = stepping(settings_of(PAIRS, H, P))
+    tell_roster(bench, ben=not alone)
+    return bench
+
+
+def tell_roster(bench: Bench, *, ben: bool, number: int = 1) -> None:
+    """The supervisor's view comes: this learner, and ben, who trains, or who is not there."""
+    own = Member(ANA, Incarnation(1, 1), Status.LIVE, "ana:1")
+    other = Member(LearnerName("ben"), BEN, Status.LIVE if ben else Status.LEFT, "ben:1", ben)
+    page = MembershipChanged(1, (own, other), number=number, latest=number, after=number - 1)
+    bench.do(FromSupervisor(page))
+
+
+def gossip_of(bench: Bench) -> Gossip:
+    """What the learner knows of gossip."""
+    gossip = bench.state.core.gossip
+    assert gossip is not None
+    return gossip
+
+
+def give(bench: Bench, fragment: int, round_: int) -> None:
+    """Ben gives its slow value of a fragment; the newest round that it knows is told."""
+    given = ValueGiven(FragmentIndex(fragment), BEN, round_, "digest")
+    bench.do(ValueArrived("ben", given, intact=True, payload=NO_BYTES))
+
+
+def settled() -> Bench:
+    """Alone at first, so that it began with version 0; then ben is there."""
+    bench = gossiping(alone=True)
+    tell_roster(bench, ben=True, number=2)
+    return bench
+
+
+# --- a newcomer -----------------------------------------------------------------------------------
+
+
+def test_a_newcomer_goes_on_after_the_newest_round_that_its_donor_knows() -> None:
+    """Its learning rate is that after so many rounds, and the round that follows is its first."""
+    bench = gossiping(alone=False)
+    assert [one.message for one in bench.of(ToNeighbour)] == [ValueWanted(FragmentIndex(0), ANA_S)]
+    give(bench, 0, 6)
+    assert [one.clock for one in bench.of(TakeOver)] == [7 * H / P]
+    assert [one.message for one in bench.of(ToNeighbour)] == [ValueWanted(FragmentIndex(1), ANA_S)]
+    give(bench, 1, 7)
+    assert [one.clock for one in bench.of(TakeOver)] == [8 * H / P]
+    assert [entry.round for entry in takeovers(bench)] == [7]
+    bench.do(Ticked())
+    assert gossip_of(bench).exchanges.clock == 7
+    bench.step()
+    bench.step()
+    (take,) = bench.of(TakeShare)
+    assert (take.round, take.fragment, take.clock) == (8, 0, 9 * H / P)
+
+
+def takeovers(bench: Bench) -> list[TookOver]:
+    """What the last event put on the tape of a takeover."""
+    entries = [getattr(action, "entry", None) for action in bench.actions]
+    return [entry for entry in entries if isinstance(entry, TookOver)]
+
+
+def test_a_newcomer_takes_no_step_before_it_has_all_values() -> None:
+    """It would mix version 0 into a trained model; a value that comes again is not taken again."""
+    bench = gossiping(alone=False)
+    assert phase_of(bench) is Phase.HEALING
+    give(bench, 0, 6)
+    give(bench, 0, 9)
+    assert bench.of(TakeOver) == []
+    assert phase_of(bench) is Phase.HEALING
+    give(bench, 1, 6)
+    assert phase_of(bench) is Phase.STEPPING
+    assert gossip_of(bench).round == 6, "a value that was not taken tells no round"
+
+
+def test_a_donor_tells_the_newest_round_that_it_came_to() -> None:
+    """So that whoever takes its values over is in the same round."""
+    bench = settled()
+    for _ in range(3 * H // P):
+        bench.step()
+    assert gossip_of(bench).exchanges.clock == 2
+    bench.do(NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
+    (given,) = bench.of(GiveValue)
+    assert (given.peer, given.message.fragment, given.message.round) == ("ben", 1, 2)
+
+
+def test_nobody_is_given_values_who_is_not_in_the_roster() -> None:
+    """An ended incarnation, or a fragment that there is not, has no answer."""
+    bench = settled()
+    for fragment, incarnation in ((0, Incarnation(1, 9)), (P, BEN)):
+        asked = ValueWanted(FragmentIndex(fragment), incarnation)
+        bench.do(NeighbourSaid("ben", asked))
+        assert bench.of(GiveValue) == []
+
+
+# --- the sums of a group --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", list(GossipRule))
+def test_shares_are_summed_by_name_whatever_the_order_of_their_arrival(rule: GossipRule) -> None:
+    """Values whose sum depends on it: 10³⁰ − 10³⁰ + 1 is 1, and 1 + 10³⁰ − 10³⁰ is 0."""
+    trainer = NumpyTrainer(1, shapes=[("x", (3,))])
+    settings = GossipSettings(Neighbours.RING, rule=rule)
+    slow = {"ana": 1e30, "ben": -1e30, "eve": 1.0, "zoe": 1.0}
+    given = {name: payload_of(value) for name, value in slow.items()}
+    results: dict[str, dict[float, None]] = {name: {} for name in slow}
+    for own in slow:
+        for order in permutations(name for name in slow if name != own):
+            values = GossipValues(settings, trainer.layout, own)
+            values.begin(0, as_buffer(np.zeros(3, np.float32)))
+            value, _ = values.mixing(0, given[own], {name: given[name] for name in order})()
+            results[own][float(value[0])] = None
+    averaged = rule is GossipRule.AVERAGE
+    mean = np.float32(0.5)
+    pulled = np.float32(1) + np.float32(settings.pull) * (mean - np.float32(1))
+    for name in slow if averaged else ("eve", "zoe"):
+        assert list(results[name]) == [mean if averaged else pulled]
+
+
+def payload_of(slow: float) -> tuple[memoryview, memoryview]:
+    """A share of a learner whose local value is its slow one."""
+    return as_buffer(np.full(3, slow, np.float32)), as_buffer(np.zeros(3, np.float32))
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def mixing() -> Bench:
+    """A gossip step of fragment 0 is being computed with ben's share."""
+    bench = settled()
+    bench.step()
+    bench.step()
+    (take,) = bench.of(TakeShare)
+    bench.do(ShareTaken(take.fragment, take.round, bench.steps, "digest", NOTHING))
+    assert len(bench.of(SendShare)) == 1
+    share = Share(take.round, take.fragment, BEN, 2, wanted=False, digest="digest")
+    bench.do(ShareArrived("ben", share, Checked(None, 1.0, 1.0), NOTHING))
+    assert len(bench.of(Mix)) == 1
+    return bench
+
+
+def gathered(bench: Bench) -> list[int]:
+    """The fragments whose work the last event had measured from version 0."""
+    return [action.fragment for action in bench.of(Gather)]
+
+
+def test_the_work_of_a_fragment_is_gathered_once() -> None:
+    """What is being mixed is gathered after its result is adopted, all else as the run closes."""
+    bench = mixing()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    assert gathered(bench) == [1]
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(Ticked(), after_s=1.0)
+    assert gathered(bench) == []
+    bench.do(Mixed(FragmentIndex(0), 2, NO_BYTES, NO_BYTES))
+    adopted = [type(action) for action in bench.actions if isinstance(action, AdoptMixed | Gather)]
+    assert adopted == [AdoptMixed, Gather]
+    assert gathered(bench) == [0]
+    for fragment in range(P):
+        bench.do(WorkGathered(FragmentIndex(fragment)))
+    bench.step()
+    assert gathered(bench) == []
+
+
+def test_a_pull_of_the_end_is_answered_with_gathered_work_alone() -> None:
+    """A snapshot of before is measured from another base, and would be some of the work again."""
+    bench = mixing()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(SnapshotTaken(FragmentIndex(1), Version(1, 0), 2, 2 * BATCH, NO_BYTES))
+    bench.do(WorkGathered(FragmentIndex(1)))
+    assert 1 not in bench.state.core.pulls.snapshots
+
+
+def test_gathering_measures_from_version_0_and_adds_nothing_a_second_time() -> None:
+    """What was moved since version 0, once; and then there is nothing left."""
+    trainer = NumpyTrainer(1, shapes=[("x", (3,))])
+    values = GossipValues(PAIRS, trainer.layout, "ana")
+    values.begin(0, as_buffer(np.array([1, 2, 3], np.float32)))
+    values.take_over(0, as_buffer(np.array([2, 4, 8], np.float32)))
+    told = [[np.frombuffer(part, np.float32).tolist() for part in values.gather(0)] for _ in "ab"]
+    assert told == [[[1, 2, 3], [1, 2, 5]], [[1, 2, 3], [0, 0, 0]]]
