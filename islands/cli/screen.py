@@ -141,6 +141,11 @@ class Screen:
         self.say("What became of every token, mean over fragments")
         self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
         self.console.print(_totals(cast("dict[str, dict[str, int]]", summary["learners"])))
+        if summary["unbooked_tokens"]:
+            self.say(
+                f"Not in the total: {summary['unbooked_tokens']:,} tokens of processes that ended "
+                "before they had reported them to the syncer."
+            )
 
 
 def _line(status: RunStatus) -> str:
@@ -243,6 +248,8 @@ def _totals(learners: dict[str, dict[str, int]]) -> Table:
         table.add_column(title, justify="right")
     for name, row in learners.items():
         table.add_row(Text(name), *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
+    counted = [sum(row[key] for row in learners.values()) for key in ("steps", "tokens")]
+    table.add_row("total", *(f"{number:,}" for number in counted), "", style="bold")
     return table
 
 

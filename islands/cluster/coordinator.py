@@ -60,7 +60,7 @@ from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tape.member_entries import ProcessEnded
-from islands.training.evaluation import attempt
+from islands.training.evaluation import Judged, attempt
 from islands.training.export import FINAL_FILE
 from islands.training.factory import data_folders
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
@@ -389,9 +389,9 @@ class Coordinator:
             self.cluster.launcher.kill(name)
 
     def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
-        def report(clock: float, found: dict[str, float]) -> None:
+        def report(judged: Judged, found: dict[str, float]) -> None:
             if self.share is None:  # else the final evaluation was made, or is about to be
-                self.folder.evaluation(self.elapsed_s, clock, found)
+                self.folder.evaluation(self.elapsed_s, judged, found)
 
         return make_observer(
             OBSERVER,
@@ -449,6 +449,7 @@ class Coordinator:
     async def _conclude(self, share: SyncerShare) -> Summary:
         """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
+        self.folder.settle(share)
         if self._final.exists():
             last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, IslandsError):

@@ -8,30 +8,23 @@ start of the run.
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from islands.cluster.figures import (
-    FIGURES_FILE,
-    STEP_ROW_INTERVAL_S,
-    Curve,
-    DepartedLearners,
-    LearnerFigures,
-    RunFigures,
-)
+from islands.cluster.figures import FIGURES_FILE, STEP_ROW_INTERVAL_S, LearnerFigures
+from islands.cluster.kept_figures import content_of, restored
 from islands.cluster.notes import NoteBudget
-from islands.cluster.summary import SUMMARY_FILE
+from islands.cluster.summary import SUMMARY_FILE, SyncerShare
 from islands.cluster.tape_sentences import sends, sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
-from islands.files.seals import read_sealed, sealed
 from islands.files.spool import Spool, nobody
 from islands.identities import Role, Status
 from islands.messages.control import TOTAL_MAX, Note, StepFigures
@@ -45,6 +38,7 @@ from islands.tape import round_entries as rounds
 from islands.tape.entry import Entry, Logged
 from islands.tape.kinds import decode_fields
 from islands.tape.writing import FileTape
+from islands.training.evaluation import Judged
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
@@ -70,22 +64,6 @@ STATES = {
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 """What decoding a faulty note raises: a field is missing, of another type, too deep, too large."""
-
-
-@dataclass(slots=True)
-class KeptFigures:
-    """The figures of earlier starts that a restarted hub goes on from."""
-
-    wall_s: float = 0.0
-    work_s: float = 0.0
-    merges: int = 0
-    merged_tokens: int = 0
-    evictions: int = 0
-    clock: float = 0.0
-    losses: Curve = field(default_factory=Curve)
-    learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    gone: DepartedLearners = field(default_factory=DepartedLearners)
-    evaluations: list[dict[str, float]] = field(default_factory=list)
 
 
 class RunFolder:
@@ -120,13 +98,13 @@ class RunFolder:
         self.path = path
         self._settings = settings
         self._fragments = fragments
-        self.earlier_s, self.figures, lost = _restored(path)
+        self.earlier_s, self.figures, lost = restored(path)
         self._warnings: dict[str, str] = {}
         self._told = ""
         self._point_s = -STEP_ROW_INTERVAL_S
         self._notes = NoteBudget()
         self._keep_s = 0.0
-        self._tokens = self.figures.tokens  # a running sum: no row has to visit all learners
+        self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
         """Callbacks for whenever the figures may have changed; they must be quick."""
         if (path / SUMMARY_FILE).exists() and not extend:
@@ -258,8 +236,11 @@ class RunFolder:
 
     def _merge(self, at_s: float, merged: rounds.Merged) -> None:
         figures = self.figures
-        figures.merges, figures.clock = figures.merges + 1, merged.clock
-        figures.merged_tokens = min(TOTAL_MAX, figures.merged_tokens + merged.merged_tokens)
+        figures.clock = merged.clock
+        figures.merges = merged.run_merges or figures.merges + 1
+        applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
+        figures.merged_tokens = min(TOTAL_MAX, applied)
+        figures.booked = min(TOTAL_MAX, merged.run_processed or figures.booked)
         curves: dict[str, float] = {
             "contributions": merged.contributions,
             "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
@@ -268,11 +249,16 @@ class RunFolder:
         row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
         self._row({**row, "fragment": merged.fragment, **curves})
         rate = learning_rate(self._settings, figures.clock)
-        share = figures.yield_of(self._fragments, self._tokens)
+        share = figures.yield_of(self._fragments, self.tokens)
         told = {f"merge/{name}": value for name, value in curves.items()}
-        self._board.run(self._tokens, {**told, "learning_rate": rate, "yield": share})
+        self._board.run(self.tokens, {**told, "learning_rate": rate, "yield": share})
 
     # --- learners and evaluations -------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """`RunFigures.tokens`, without a visit to all learners."""
+        return max(self._heard, self.figures.booked)
 
     def _learner(self, name: str) -> LearnerFigures:
         return self.figures.learners.setdefault(name, LearnerFigures())
@@ -309,32 +295,12 @@ class RunFolder:
             self.keep(at_s)
 
     def _count(self, tokens: int) -> None:
-        """Add to the number of tokens that the run has processed."""
-        self._tokens = min(TOTAL_MAX, max(0, self._tokens + tokens))
+        """Add to the number of tokens that learners have told of."""
+        self._heard = min(TOTAL_MAX, max(0, self._heard + tokens))
 
     def keep(self, at_s: float) -> None:
         """Save what was counted until now, for a later start of this hub."""
-        figures = self.figures
-        learners = {
-            name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
-            for name, learner in figures.learners.items()
-        }
-        kept = KeptFigures(
-            wall_s=self.earlier_s + at_s,
-            work_s=figures.work.total_s(at_s),
-            merges=figures.merges,
-            merged_tokens=figures.merged_tokens,
-            evictions=figures.evictions,
-            clock=figures.clock,
-            losses=figures.losses,
-            learners=learners,
-            gone=figures.gone,
-            evaluations=[
-                {name: value for name, value in row.items() if isfinite(value)}
-                for row in figures.evaluations
-            ],
-        )
-        content = sealed(msgspec.json.encode(kept))
+        content = content_of(self.figures, self.earlier_s, at_s)
         self._spool.replace(self.path / FIGURES_FILE, content)
         self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 
@@ -343,7 +309,7 @@ class RunFolder:
         from islands.cluster.picture import picture_of
 
         end_s = self.earlier_s + at_s
-        share = self.figures.yield_of(self._fragments, self._tokens)
+        share = self.figures.yield_of(self._fragments, self.tokens)
         picture = picture_of(self.figures, self._settings, end_s, share)
         self._spool.replace(self.path / PICTURE_FILE, picture)
 
@@ -376,7 +342,7 @@ class RunFolder:
             figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
-        self.figures.speed.add(at_s, self._tokens)
+        self.figures.speed.add(at_s, self._heard)
         if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
             self._point_s = at_s
             self._run_point(at_s)
@@ -388,7 +354,7 @@ class RunFolder:
                 "learner": name,
                 "steps": figures.steps,
                 "tokens": figures.tokens,
-                "run_tokens": self._tokens,
+                "run_tokens": self.tokens,
                 "loss": loss,
                 "loss_smoothed": figures.loss,
                 "step_time_s": figures.step_time_s,
@@ -398,7 +364,7 @@ class RunFolder:
             self._row(row)
             curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
             curves |= {} if loss is None else {"loss": loss}
-            self._board.learner(name, self._tokens, curves)
+            self._board.learner(name, self.tokens, curves)
         self._tell()
 
     def _run_point(self, at_s: float) -> None:
@@ -406,9 +372,9 @@ class RunFolder:
         mean = self.figures.loss
         if mean is None:
             return
-        self.figures.losses.add(self._tokens, mean)
+        self.figures.losses.add(self.tokens, mean)
         speed = self.figures.speed.per_s(at_s)
-        self._board.run(self._tokens, {"loss": mean, "tokens_per_s": speed})
+        self._board.run(self.tokens, {"loss": mean, "tokens_per_s": speed})
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """Add the traffic of a learner's process that has ended."""
@@ -416,14 +382,22 @@ class RunFolder:
         figures.bytes_up += bytes_up
         figures.bytes_down += bytes_down
 
-    def evaluation(self, at_s: float, clock: float, found: dict[str, float]) -> None:
-        """Record an evaluation of the published values."""
-        tokens = self.figures.tokens
-        row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
+    def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
+        """Record an evaluation of published values, which has ended now."""
+        row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})
         curves = {f"evaluation/{name}": value for name, value in found.items()}
-        self._board.run(tokens, curves)
+        self._board.run(judged.tokens, curves)
+
+    def settle(self, share: SyncerShare) -> None:
+        """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
+        figures, rows = self.figures, share["ledger"]["fragments"]
+        if "learners" in share:
+            figures.settle(share["tokens"], share["learners"])
+            figures.merges, figures.settled_yield = share["merges"], share["yield"]
+            figures.merged_tokens = min(TOTAL_MAX, sum(row["applied"] for row in rows))
+            self._heard = figures.heard
 
     def last_evaluation(
         self, at_s: float, actor: str, found: dict[str, float] | IslandsError
@@ -433,7 +407,7 @@ class RunFolder:
             self.write(at_s, actor, processes.EvaluationFailed(str(found), found.detail))
             return {}
         if found:
-            self.evaluation(at_s, 0.0, found)
+            self.evaluation(at_s, Judged(0.0, self.figures.tokens), found)
         return found
 
     def _row(self, row: Mapping[str, object]) -> None:
@@ -447,32 +421,6 @@ class RunFolder:
     def close(self) -> None:
         """Flush what is buffered; give up on a disk that does not answer."""
         self._spool.close()
-
-
-def _restored(path: Path) -> tuple[float, RunFigures, bool]:
-    """Return the seconds and figures of earlier starts, and whether their record is lost."""
-    kept, tape = KeptFigures(), path / "tape.jsonl"
-    try:
-        content = read_sealed(path / FIGURES_FILE)
-        lost = content is None and tape.exists() and tape.stat().st_size > 0
-        kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
-    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
-        lost = True
-    for learner in kept.learners.values():
-        learner.count([learner])  # clamps the totals to the bounds of this version
-    figures = RunFigures(
-        learners=kept.learners,
-        gone=kept.gone,
-        away={name: None for name, one in kept.learners.items() if one.gone},
-        merges=kept.merges,
-        merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
-        evictions=kept.evictions,
-        clock=kept.clock,
-        losses=kept.losses,
-    )
-    figures.work.counted_s = kept.work_s
-    figures.evaluations.extend(kept.evaluations)
-    return kept.wall_s, figures, lost
 
 
 def versions() -> dict[str, str]:

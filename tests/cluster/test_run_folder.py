@@ -21,6 +21,7 @@ from islands.numerics.histogram import DurationHistogram
 from islands.settings.run import RunSettings
 from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged, StoodStill
 from islands.tape.round_entries import Closing, Swinging
+from islands.training.evaluation import Judged
 from tests.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
 
@@ -133,7 +134,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     folder.write(0.4, "v", evicted())
     folder.write(0.5, "v", admitted("a", "1.3"))
     folder.write(0.6, "s", MERGED)
-    folder.evaluation(0.7, 3.0, {"loss": 1.5})
+    folder.evaluation(0.7, Judged(3.0, 30), {"loss": 1.5})
     folder.close()
     assert folder.figures.learners["a"].incarnations == 2
     assert folder.figures.learners["a"].status == "live"
@@ -425,7 +426,7 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
     folder.figures_told("a", 1.0, told("gone", 5))
     folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
-    folder.evaluation(3.0, 1.0, {"loss": 0.5})
+    folder.evaluation(3.0, Judged(1.0, 40), {"loss": 0.5})
     folder.write(3.0, "s", MERGED)
     folder.write(3.0, "v", evicted())
     curve = folder.figures.losses.all()
@@ -475,7 +476,7 @@ def test_a_figure_that_is_no_number_costs_no_other(
 ) -> None:
     """A hub that is started again after a learner diverged had forgotten everything."""
     folder.figures_told("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
-    folder.evaluation(1.5, 1.0, {"bits": bad, "share": 0.5})
+    folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
     folder.keep(2.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))

@@ -118,7 +118,7 @@ def test_it_evaluates_when_it_holds_everything() -> None:
     assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
     keep, evaluate = seat.take(1, 0, clock=4.0)
     assert isinstance(keep, Keep)
-    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0)
+    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0, 0)
 
 
 def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
@@ -130,7 +130,7 @@ def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "one runs"
     (begun,) = seat.handle(EvaluationFinished())
-    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0)
+    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0, 0)
     seat.handle(EvaluationFinished())
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
