@@ -1,6 +1,8 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group
@@ -11,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.run_status import Health, LearnerLine, RunStatus
-from islands.cluster.figures import drawable
+from islands.cluster.figures import BOARD_FOLDER, drawable
 from islands.cluster.formatting import count, duration, metric
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Screen:
     def __init__(self) -> None:
         """Find out whether the output goes to a terminal."""
         self.console = Console()
+        self.has_tensorboard = which("tensorboard") is not None
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
@@ -100,9 +103,15 @@ class Screen:
             _line_of(_results(status)),
             self._learners(status, wide=width >= WIDE),
             *below,
-            _line_of(f"curves: tensorboard --logdir {status.board}", "dim"),
+            _line_of(f"curves: {self._viewer(status.folder)}", "dim"),
         )
         return Panel(shown, title=Text(f"islands: {status.settings.run}"), width=width)
+
+    def _viewer(self, folder: Path) -> str:
+        """Return the command that shows the run's curves here."""
+        if self.has_tensorboard:
+            return f"tensorboard --logdir {folder / BOARD_FOLDER}"
+        return f"islands plot {folder}"
 
     def _learners(self, status: RunStatus, *, wide: bool) -> Table:
         most = LEARNERS_SHOWN

@@ -23,13 +23,14 @@ from islands.actors.role_actor import Context
 from islands.cluster.delayed_starts import DelayedStarts
 from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer
 from islands.files.disk import Disk
-from islands.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Phase
 from islands.messages.membership import SyncerAddress
 from islands.settings.run import RunSettings
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.core import Core
 from islands.supervisor.hooks import Hooks
 
+COMPILING = (Phase.JOINING, Phase.COMPILING)
 KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""
 
@@ -150,6 +151,13 @@ class Cluster:
     def learners(self) -> list[str]:
         """Return the learners that run."""
         return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a learner that runs here still imports or compiles: the host is busy with it."""
+        known = {} if self.core is None else self.core.members
+        members = [known.get(name) for name in self.learners()]
+        return any(one is None or one.phase in COMPILING for one in members)
 
     def fail(self, part: str, error: BaseException) -> None:
         """Fail the run, because a part that it cannot do without has ended."""

@@ -46,6 +46,7 @@ from islands.hosting.process_runtime import (
     make_secret,
     network_of,
     say,
+    tell_stalls_unless,
     token_of,
 )
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Role
@@ -168,6 +169,7 @@ class Coordinator:
             limit_bytes=settings.keeping.file_bytes,
             say=say,
         )
+        self.folder.compiling = lambda: self.cluster.compiling
         self._living = ActorGroup("hub", self._signalled, self._kill_processes)
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
@@ -195,6 +197,7 @@ class Coordinator:
             IslandsError: the run cannot go on; the sentence tells the user why.
         """
         self._ready = ready
+        tell_stalls_unless(lambda: self.folder.starting)
         try:
             self.start_actors()
             await self._living.wait()

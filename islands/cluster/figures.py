@@ -22,6 +22,11 @@ from islands.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
 from islands.numerics.histogram import DurationHistogram
 
 FIGURES_FILE = "figures.json"
+BOARD_FOLDER = "tensorboard"
+UNHEARD = "unheard"
+"""The status of a learner that an earlier start of the hub knew, and this one has not heard."""
+AWAY = "away"
+"""The state in the picture of a learner that is not heard."""
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 """Weight of one step's loss in the smoothed loss."""
@@ -246,6 +251,11 @@ class WorkTime:
     counted_s: float = 0.0
     since_s: float | None = None
     paused: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether a learner has stepped, in this start of the hub or in an earlier one."""
+        return self.since_s is not None or self.counted_s > 0
 
     def begin(self, at_s: float) -> None:
         """Begin to count, because a learner steps; further calls change nothing."""

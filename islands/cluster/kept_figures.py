@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 
 from islands.cluster.figures import (
+    AWAY,
     FIGURES_FILE,
     STEP_ROW_INTERVAL_S,
+    UNHEARD,
     Curve,
     DepartedLearners,
     LearnerFigures,
@@ -70,7 +72,10 @@ def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
 
 
 def restored(path: Path) -> tuple[float, RunFigures, bool]:
-    """Return the seconds and figures of earlier starts, and whether their record is lost."""
+    """Return the seconds and figures of earlier starts, and whether their record is lost.
+
+    This start has heard nobody yet: whoever was present then counts as unheard.
+    """
     kept, tape = KeptFigures(), path / "tape.jsonl"
     try:
         content = read_sealed(path / FIGURES_FILE)
@@ -80,6 +85,9 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
         lost = True
     for learner in kept.learners.values():
         learner.count([learner])  # clamps the totals to the bounds of this version
+        if not learner.gone:
+            learner.status = UNHEARD
+            learner.enter(kept.wall_s, AWAY)
     figures = RunFigures(
         learners=kept.learners,
         gone=kept.gone,

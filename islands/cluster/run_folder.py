@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from islands.cluster.figures import FIGURES_FILE, STEP_ROW_INTERVAL_S, LearnerFigures
+from islands.cluster.figures import (
+    AWAY,
+    BOARD_FOLDER,
+    FIGURES_FILE,
+    STEP_ROW_INTERVAL_S,
+    UNHEARD,
+    LearnerFigures,
+)
 from islands.cluster.kept_figures import content_of, restored
 from islands.cluster.notes import NoteBudget
 from islands.cluster.summary import SUMMARY_FILE, SyncerShare
@@ -52,7 +59,7 @@ which a hub does nothing else."""
 PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
-STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
+STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
 STATES = {
     Status.SUSPECT: AWAY,
     Status.EVICTED: AWAY,
@@ -61,6 +68,11 @@ STATES = {
     Status.LIVE: STEPPING,
 }
 """The state that the picture shows for each status that the supervisor gives a learner."""
+
+DATA_ENDED = (
+    "the data has ended: none of the {} shards of a pass has a batch, so nobody steps; stop the run "
+    "(its values are kept), or have the task's batches begin anew in each pass (shard.pass_index)"
+)
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 """What decoding a faulty note raises: a field is missing, of another type, too deep, too large."""
@@ -107,6 +119,8 @@ class RunFolder:
         self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
         """Callbacks for whenever the figures may have changed; they must be quick."""
+        self.compiling: Callable[[], bool] = lambda: False
+        """Whether processes beside this one import or compile now."""
         if (path / SUMMARY_FILE).exists() and not extend:
             raise UserError(
                 f"{path} holds a run that has ended; choose another folder, or go on with a "
@@ -125,7 +139,7 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = TensorBoard(path / "tensorboard", self._spool, settings, limit_bytes)
+        self._board = TensorBoard(path / BOARD_FOLDER, self._spool, settings, limit_bytes)
         self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
@@ -142,6 +156,8 @@ class RunFolder:
         match entry:
             case members.Admitted(name, Role.LEARNER):
                 self._admitted(name, at_s)
+            case members.Recognised(name):
+                self._heard_again(name, at_s)
             case members.StatusChanged(name, status):
                 self._changed(name, at_s, status)
             case members.Evicted():
@@ -165,16 +181,25 @@ class RunFolder:
                 self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
             case rounds.Swinging():
                 self._warn("swinging", entry.told if entry.fragments else "")
+            case rounds.DataEnded(passes, shards):
+                self._warn("data", DATA_ENDED.format(shards) if passes else "")
             case members.Overloaded():
                 self._warn("overloaded", entry.told if entry.worker else "")
             case _:
                 pass
         self._tell()
 
+    @property
+    def starting(self) -> bool:
+        """Whether processes here import or compile: that one stands still is no news then."""
+        return not self.figures.work.begun or self.compiling()
+
     def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
         """Add an entry's sentence to the shown events, unless it repeats the last one."""
         if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
             return  # its entry `Diverged` has said that it begins again
+        if isinstance(entry, members.StoodStill) and self.starting:
+            return
         known = None
         if isinstance(entry, members.Admitted):
             known = self.figures.learners.get(entry.name)
@@ -197,6 +222,13 @@ class RunFolder:
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         self.figures.take_loss(name)
+
+    def _heard_again(self, name: str, at_s: float) -> None:
+        """Note that a member of an earlier start is heard; its next steps tell what it does."""
+        figures = self.figures.learners.get(name)
+        if figures is not None and figures.status == UNHEARD:
+            figures.status = Status.LIVE.value
+            figures.enter(self.earlier_s + at_s, STARTING)
 
     def _diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)

@@ -201,6 +201,16 @@ class NothingMerged(Logged, frozen=True):
     because: dict[str, str]
 
 
+class DataEnded(Logged, frozen=True):
+    """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
+
+    It is recorded each time that the number of passes has doubled.
+    """
+
+    passes: int
+    shards: int
+
+
 class CursorNotKept(Logged, frozen=True):
     """How far a loop has read its own data is not kept, as the cursors of others take all the room.
 

@@ -16,7 +16,7 @@ from islands.settings.run import RunSettings
 from islands.supervisor.eviction import MemberRecord
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
-BOARD = Path("runs/r/tensorboard")
+FOLDER = Path("runs/r")
 
 
 def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
@@ -29,7 +29,7 @@ def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
 def run_status(figures: RunFigures, settings: RunSettings = SETTINGS) -> RunStatus:
     """A run in which everybody steps."""
     members = dict.fromkeys(figures.learners, member(Phase.STEPPING))
-    return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, board=BOARD)
+    return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, folder=FOLDER)
 
 
 def screen_of(columns: int, height: int | None = None) -> Screen:
