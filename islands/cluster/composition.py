@@ -21,16 +21,15 @@ from islands.actors.credentials import Credentials
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.delayed_starts import DelayedStarts
-from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer
+from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
 from islands.files.disk import Disk
-from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Phase
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.messages.membership import SyncerAddress
 from islands.settings.run import RunSettings
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.core import Core
 from islands.supervisor.hooks import Hooks
 
-COMPILING = (Phase.JOINING, Phase.COMPILING)
 KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""
 
@@ -155,9 +154,7 @@ class Cluster:
     @property
     def compiling(self) -> bool:
         """Whether a learner that runs here still imports or compiles: the host is busy with it."""
-        known = {} if self.core is None else self.core.members
-        members = [known.get(name) for name in self.learners()]
-        return any(one is None or one.phase in COMPILING for one in members)
+        return still_compiles(self.core, self.learners())
 
     def fail(self, part: str, error: BaseException) -> None:
         """Fail the run, because a part that it cannot do without has ended."""

@@ -70,8 +70,8 @@ STATES = {
 """The state that the picture shows for each status that the supervisor gives a learner."""
 
 DATA_ENDED = (
-    "the data has ended: none of the {} shards of a pass has a batch, so nobody steps; stop the run "
-    "(its values are kept), or have the task's batches begin anew in each pass (shard.pass_index)"
+    "the data has ended: none of the {} shards of a pass has a batch, so nobody steps; stop the "
+    "run, which keeps its values, or have batches begin anew in each pass (shard.pass_index)"
 )
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)

@@ -122,34 +122,6 @@ def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
     extended.close()
 
 
-def test_departed_learners_share_what_is_left_of_the_total() -> None:
-    """Names that are counted together get the tokens of the ledger that no row has."""
-    bench = seeded("ana", "ben", settings=SETTINGS)
-    merge_all(bench, None)
-    share = share_of(bench.state)
-    assert share["learners"] == {
-        name: BATCH * bench.learners[name].steps for name in ("ana", "ben")
-    }
-    assert sum(share["learners"].values()) == share["tokens"]
-
-
-def test_the_ledger_remembers_names_within_bounds() -> None:
-    """Machines that come under a new name each time are forgotten by name, not by their tokens."""
-    from islands.syncer.ledger import DEPARTED_KEPT, Ledger
-    from tests.syncer.bench import Learner
-
-    ledger = Ledger.of(1)
-    for index in range(2 * DEPARTED_KEPT):
-        learner = Learner(f"n{index}", 1, index)
-        learner.steps = 1
-        ledger.open(learner.name, learner.incarnation)
-        ledger.report(learner.progress())
-        ledger.close(learner.name)
-    assert len(ledger.closed) == DEPARTED_KEPT
-    assert [*ledger.by_name] == sorted(f"n{DEPARTED_KEPT + index}" for index in range(512))
-    assert ledger.processed == 2 * DEPARTED_KEPT * BATCH
-
-
 def test_after_a_learners_death_all_of_a_folder_agrees(tmp_path: Path) -> None:
     """It is killed with steps that it had not reported: no total has them, and they are named."""
     timing = Timing(patience=0.3)
