@@ -36,3 +36,15 @@ def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_pat
 def test_no_block_of_python_is_left_out() -> None:
     """Every block of Python in the README is one of those that run."""
     assert len(BLOCKS) == len(EXPECTED)
+
+
+def test_no_package_is_told_to_be_installed_that_is_not_published() -> None:
+    """Islands is installed from its source: a registry has nothing, or another's, of its name."""
+    places = [
+        *(path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"),
+        *(path for top in ("docs", "examples") for path in (ROOT / top).rglob("*.*")),
+        *(path for top in ("islands", "messaging") for path in (ROOT / top).rglob("*.py")),
+    ]
+    texts = {path: path.read_text(errors="replace") for path in places if path.suffix != ".png"}
+    told = re.compile(r"pip install [^\n;]*?\bislands(?![\w/.-])")
+    assert not [str(path) for path, text in texts.items() if told.search(text)]

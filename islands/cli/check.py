@@ -42,5 +42,7 @@ def show(task: str, report: "TaskReport") -> None:
         print(f"  {part:10} {remark}")
     for part, reason in report.skipped:
         print(f"  {part:10} {reason}")
+    if report.ends:
+        print(f"  {'data':10} {report.ends}")
     count = len(report.faults)
     print(f"{task}: " + (f"{count} to mend" if count else "nothing to mend"))

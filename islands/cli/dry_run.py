@@ -102,6 +102,7 @@ class Findings:
             for fault in report.faults:
                 self.refuse(fault)
             self.doubts += tuple(f"the task's {part}: {reason}" for part, reason in report.skipped)
+            self.doubts += (report.ends,) if report.ends else ()
             self.report = report
 
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:

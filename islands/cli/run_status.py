@@ -36,7 +36,7 @@ class RunStatus:
         fragments: P of the plan.
         elapsed_s: seconds since this hub began.
         now_s: the time on the clock of `members`.
-        board: folder of TensorBoard's events.
+        folder: the run's folder.
     """
 
     figures: RunFigures
@@ -45,7 +45,7 @@ class RunStatus:
     fragments: int
     elapsed_s: float
     now_s: float
-    board: Path
+    folder: Path
 
     @property
     def tokens(self) -> int:
@@ -161,5 +161,5 @@ def run_status_of(hub: "Coordinator") -> RunStatus:
         fragments=len(hub.plan.layout.fragments),
         elapsed_s=hub.elapsed_s,
         now_s=hub.now_s,
-        board=hub.settings.folder / "tensorboard",
+        folder=hub.settings.folder,
     )

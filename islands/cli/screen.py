@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
 from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.run_status import Health, LearnerLine, RunStatus
-from islands.cluster.figures import drawable
+from islands.cluster.figures import BOARD_FOLDER, drawable
 from islands.cluster.formatting import count, duration, metric
 from islands.hosting.lossy_output import LossyOutput
 
@@ -49,6 +51,7 @@ class Screen:
     def __init__(self) -> None:
         """Find out whether the output goes to a terminal."""
         self.console = Console(file=cast("IO[str]", LossyOutput(sys.stdout)))
+        self.has_tensorboard = which("tensorboard") is not None
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
@@ -102,9 +105,15 @@ class Screen:
             _line_of(_results(status)),
             self._learners(status, wide=width >= WIDE),
             *below,
-            _line_of(f"curves: tensorboard --logdir {status.board}", "dim"),
+            _line_of(f"curves: {self._viewer(status.folder)}", "dim"),
         )
         return Panel(shown, title=Text(f"islands: {status.settings.run}"), width=width)
+
+    def _viewer(self, folder: Path) -> str:
+        """Return the command that shows the run's curves here."""
+        if self.has_tensorboard:
+            return f"tensorboard --logdir {folder / BOARD_FOLDER}"
+        return f"islands plot {folder}"
 
     def _learners(self, status: RunStatus, *, wide: bool) -> Table:
         most = LEARNERS_SHOWN
@@ -143,6 +152,11 @@ class Screen:
         self.say("What became of every token, mean over fragments")
         self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
         self.console.print(_totals(cast("dict[str, dict[str, int]]", summary["learners"])))
+        if summary["unbooked_tokens"]:
+            self.say(
+                f"Not in the total: {summary['unbooked_tokens']:,} tokens of processes that ended "
+                "before they had reported them to the syncer."
+            )
 
 
 def _line(status: RunStatus) -> str:
@@ -245,6 +259,8 @@ def _totals(learners: dict[str, dict[str, int]]) -> Table:
         table.add_column(title, justify="right")
     for name, row in learners.items():
         table.add_row(Text(name), *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
+    counted = [sum(row[key] for row in learners.values()) for key in ("steps", "tokens")]
+    table.add_row("total", *(f"{number:,}" for number in counted), "", style="bold")
     return table
 
 

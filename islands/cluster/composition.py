@@ -21,7 +21,7 @@ from islands.actors.credentials import Credentials
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.delayed_starts import DelayedStarts
-from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer
+from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
 from islands.files.disk import Disk
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.messages.membership import SyncerAddress
@@ -150,6 +150,11 @@ class Cluster:
     def learners(self) -> list[str]:
         """Return the learners that run."""
         return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a learner that runs here still imports or compiles: the host is busy with it."""
+        return still_compiles(self.core, self.learners())
 
     def fail(self, part: str, error: BaseException) -> None:
         """Fail the run, because a part that it cannot do without has ended."""

@@ -46,6 +46,7 @@ from islands.hosting.process_runtime import (
     make_secret,
     network_of,
     say,
+    tell_stalls_unless,
     token_of,
 )
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Role
@@ -60,7 +61,7 @@ from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tape.member_entries import ProcessEnded
-from islands.training.evaluation import attempt
+from islands.training.evaluation import Judged, attempt
 from islands.training.export import FINAL_FILE
 from islands.training.factory import data_folders
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
@@ -168,6 +169,7 @@ class Coordinator:
             limit_bytes=settings.keeping.file_bytes,
             say=say,
         )
+        self.folder.compiling = lambda: self.cluster.compiling
         self._living = ActorGroup("hub", self._signalled, self._kill_processes)
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
@@ -195,6 +197,7 @@ class Coordinator:
             IslandsError: the run cannot go on; the sentence tells the user why.
         """
         self._ready = ready
+        tell_stalls_unless(lambda: self.folder.starting)
         try:
             self.start_actors()
             await self._living.wait()
@@ -389,9 +392,9 @@ class Coordinator:
             self.cluster.launcher.kill(name)
 
     def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
-        def report(clock: float, found: dict[str, float]) -> None:
+        def report(judged: Judged, found: dict[str, float]) -> None:
             if self.share is None:  # else the final evaluation was made, or is about to be
-                self.folder.evaluation(self.elapsed_s, clock, found)
+                self.folder.evaluation(self.elapsed_s, judged, found)
 
         return make_observer(
             OBSERVER,
@@ -449,6 +452,7 @@ class Coordinator:
     async def _conclude(self, share: SyncerShare) -> Summary:
         """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
+        self.folder.settle(share)
         if self._final.exists():
             last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, IslandsError):

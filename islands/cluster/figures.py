@@ -3,11 +3,17 @@
 They are shown to people, on a screen and in a summary; no decision depends on them. Losses are
 smoothed per step, however many steps a report covers, and the run's loss is the mean over its
 learners: so neither their number nor the speed of their steps changes how a curve looks.
+
+A run has one total of tokens: those processed, as the syncer's ledger has booked them. While the
+run goes on, learners may have told of some that are not booked yet, and a hub that was away has
+not heard of all that are; so the total is the larger of the two. At the end the ledger decides
+(`RunFigures.settle`): rows of learners then sum to its total, and tokens that learners told of and
+no book has are counted apart, as unbooked.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
@@ -16,6 +22,11 @@ from islands.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
 from islands.numerics.histogram import DurationHistogram
 
 FIGURES_FILE = "figures.json"
+BOARD_FOLDER = "tensorboard"
+UNHEARD = "unheard"
+"""The status of a learner that an earlier start of the hub knew, and this one has not heard."""
+AWAY = "away"
+"""The state in the picture of a learner that is not heard."""
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 """Weight of one step's loss in the smoothed loss."""
@@ -119,6 +130,16 @@ class LearnerFigures:
             else:
                 gaps.merge(part.gaps.bins, part.gaps.largest_s)
         self.gaps = gaps
+
+    def settle(self, tokens: int) -> int:
+        """Set the tokens to those that are booked, for good; return how many more it had told.
+
+        Later reports of its processes are ignored: the run is over.
+        """
+        self.folded = [*self.folded, *self.processes][-FOLDED_KEPT:]
+        self.processes, self.earlier = {}, None
+        unbooked, self.tokens = max(0, self.tokens - tokens), tokens
+        return unbooked
 
     def smooth(self, loss: float | None) -> bool:
         """Smooth in the mean loss of steps since the last call; return whether there were any.
@@ -231,6 +252,11 @@ class WorkTime:
     since_s: float | None = None
     paused: bool = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether a learner has stepped, in this start of the hub or in an earlier one."""
+        return self.since_s is not None or self.counted_s > 0
+
     def begin(self, at_s: float) -> None:
         """Begin to count, because a learner steps; further calls change nothing."""
         if self.since_s is None and not self.paused:
@@ -256,8 +282,10 @@ class RunFigures:
     `away` holds the absent learners, the one that left last at the end; `most_present` is the
     largest number that was present at once. `evictions` counts the supervisor's evictions of
     members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
-    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `warning`
-    says what is wrong with the run now, `ending` why it ends; each is "" if there is nothing.
+    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `booked`
+    are the tokens processed as the ledger had them then or at the end, `unbooked` those that
+    learners told of and no book has, and `settled_yield` is the ledger's at the end. `warning` says
+    what is wrong with the run now, `ending` why it ends; each is "" if there is nothing.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -266,6 +294,9 @@ class RunFigures:
     most_present: int = 0
     merges: int = 0
     merged_tokens: int = 0
+    booked: int = 0
+    unbooked: int = 0
+    settled_yield: float | None = None
     evictions: int = 0
     clock: float = 0.0
     evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
@@ -278,9 +309,26 @@ class RunFigures:
     last_losses: dict[str, float] = field(default_factory=dict)
 
     @property
-    def tokens(self) -> int:
-        """Tokens that all learners have processed, as far as they have reported."""
+    def heard(self) -> int:
+        """Tokens that the rows of all learners sum to."""
         return min(TOTAL_MAX, sum(learner.tokens for learner in self.everybody()))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the run has processed: its one total."""
+        return max(self.booked, self.heard)
+
+    def settle(self, total: int, booked: Mapping[str, int]) -> None:
+        """Take over the ledger's tokens at the run's end, in all and by name.
+
+        Tokens of names that have no row are counted with those of the departed.
+        """
+        rest = total
+        for name, learner in self.learners.items():
+            self.unbooked += learner.settle(booked.get(name, 0))
+            rest -= learner.tokens
+        self.unbooked += self.gone.counted.settle(max(0, rest))
+        self.booked = total
 
     def everybody(self) -> Iterator[LearnerFigures]:
         """Yield the figures of each learner, then those of all departed learners together."""
@@ -329,8 +377,11 @@ class RunFigures:
     def yield_of(self, fragments: int, tokens: int) -> float:
         """Return the share of tokens that has reached the published parameters by now.
 
-        Merges are known at once, but a learner's tokens only with its next heartbeat.
+        Merges are known at once, but a learner's tokens only with its next heartbeat. At the end it
+        is the ledger's.
         """
+        if self.settled_yield is not None:
+            return self.settled_yield
         return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
 
 

@@ -7,7 +7,7 @@ import msgspec
 from islands.cluster.figures import RunFigures
 
 LONG_S = 100.0
-ABOUT = ("at_s", "clock", "tokens")
+ABOUT = ("at_s", "clock", "tokens", "took_s")
 """Keys of an evaluation's row that are not figures of the task."""
 
 

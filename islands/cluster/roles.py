@@ -43,7 +43,7 @@ from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks, Recorder
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from islands.tape import process_entries
-from islands.training.evaluation import EvaluateValues
+from islands.training.evaluation import EvaluateValues, Judged
 from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.warm_start import read_values
 
@@ -97,7 +97,7 @@ def make_observer(
     context: Context,
     *,
     evaluate: EvaluateValues,
-    report: Callable[[float, dict[str, float]], object],
+    report: Callable[[Judged, dict[str, float]], object],
     failed: Callable[[IslandsError], object],
     interval_s: float,
     rng: random.Random | None = None,
@@ -108,7 +108,7 @@ def make_observer(
         name: its name in the run.
         context: the settings, layout, network and tape that it runs with.
         evaluate: computes the figures of a model, given one flat value per fragment.
-        report: called with the learning-rate clock and the figures of every evaluation.
+        report: called with every evaluation: which values were judged, and their figures.
         failed: called with the error that the user has to correct, when an evaluation fails.
         interval_s: least time between two evaluations.
         rng: draws the jitter of its dialling.

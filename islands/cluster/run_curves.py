@@ -87,10 +87,11 @@ def _take(found: RunCurves, losses: dict[str, float], row: Row, at_s: float) -> 
                 losses[str(row["learner"])] = _number(row, "loss_smoothed")
                 found.loss.add(_number(row, "run_tokens"), at_s, fmean(losses.values()))
         case "evaluation":
+            took_s = _number(row, "took_s") if "took_s" in row else 0.0  # its values are older
             for name in row:
                 if name not in (*ABOUT, "kind") and row[name] is not None:
                     series = found.evaluations.setdefault(name, Series())
-                    series.add(_number(row, "tokens"), at_s, _number(row, name))
+                    series.add(_number(row, "tokens"), max(0.0, at_s - took_s), _number(row, name))
 
 
 def _number(row: Row, name: str) -> float:

@@ -30,7 +30,7 @@ from enum import Enum, auto
 from islands.actors.ports import ProcessEnd
 from islands.cluster.tape_sentences import why_ended
 from islands.errors import OF_NO_USE, REPLACED, IslandsError, UserError, exit_code_of
-from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Role, Status
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Phase, Role, Status
 from islands.supervisor.core import Core
 from islands.syncer.divergence import DIVERGED
 
@@ -157,6 +157,18 @@ def _mendable(name: str, end: ProcessEnd) -> IslandsError:
 def has_live_syncer(core: Core) -> bool:
     """Return whether the supervisor sees a live syncer, on whatever host it runs."""
     return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
+
+
+def still_compiles(core: Core | None, learners: Collection[str]) -> bool:
+    """Return whether one of these learners, which run, still imports or compiles.
+
+    Args:
+        core: the supervisor's memory; None if it has not begun.
+        learners: their names.
+    """
+    known = {} if core is None else core.members
+    members = [known.get(name) for name in learners]
+    return any(one is None or one.phase in (Phase.JOINING, Phase.COMPILING) for one in members)
 
 
 def can_still_train(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:

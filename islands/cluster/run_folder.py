@@ -8,30 +8,30 @@ start of the run.
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from islands.cluster.figures import (
+    AWAY,
+    BOARD_FOLDER,
     FIGURES_FILE,
     STEP_ROW_INTERVAL_S,
-    Curve,
-    DepartedLearners,
+    UNHEARD,
     LearnerFigures,
-    RunFigures,
 )
+from islands.cluster.kept_figures import content_of, restored
 from islands.cluster.notes import NoteBudget
-from islands.cluster.summary import SUMMARY_FILE
+from islands.cluster.summary import SUMMARY_FILE, SyncerShare
 from islands.cluster.tape_sentences import sends, sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
-from islands.files.seals import read_sealed, sealed
 from islands.files.spool import Spool, nobody
 from islands.identities import Role, Status
 from islands.messages.control import TOTAL_MAX, Note, StepFigures
@@ -45,6 +45,7 @@ from islands.tape import round_entries as rounds
 from islands.tape.entry import Entry, Logged
 from islands.tape.kinds import decode_fields
 from islands.tape.writing import FileTape
+from islands.training.evaluation import Judged
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ which a hub does nothing else."""
 PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
-STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
+STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
 STATES = {
     Status.SUSPECT: AWAY,
     Status.EVICTED: AWAY,
@@ -68,24 +69,13 @@ STATES = {
 }
 """The state that the picture shows for each status that the supervisor gives a learner."""
 
+DATA_ENDED = (
+    "the data has ended: none of the {} shards of a pass has a batch, so nobody steps; stop the "
+    "run, which keeps its values, or have batches begin anew in each pass (shard.pass_index)"
+)
+
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 """What decoding a faulty note raises: a field is missing, of another type, too deep, too large."""
-
-
-@dataclass(slots=True)
-class KeptFigures:
-    """The figures of earlier starts that a restarted hub goes on from."""
-
-    wall_s: float = 0.0
-    work_s: float = 0.0
-    merges: int = 0
-    merged_tokens: int = 0
-    evictions: int = 0
-    clock: float = 0.0
-    losses: Curve = field(default_factory=Curve)
-    learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    gone: DepartedLearners = field(default_factory=DepartedLearners)
-    evaluations: list[dict[str, float]] = field(default_factory=list)
 
 
 class RunFolder:
@@ -120,15 +110,17 @@ class RunFolder:
         self.path = path
         self._settings = settings
         self._fragments = fragments
-        self.earlier_s, self.figures, lost = _restored(path)
+        self.earlier_s, self.figures, lost = restored(path)
         self._warnings: dict[str, str] = {}
         self._told = ""
         self._point_s = -STEP_ROW_INTERVAL_S
         self._notes = NoteBudget()
         self._keep_s = 0.0
-        self._tokens = self.figures.tokens  # a running sum: no row has to visit all learners
+        self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
         """Callbacks for whenever the figures may have changed; they must be quick."""
+        self.compiling: Callable[[], bool] = lambda: False
+        """Whether processes beside this one import or compile now."""
         if (path / SUMMARY_FILE).exists() and not extend:
             raise UserError(
                 f"{path} holds a run that has ended; choose another folder, or go on with a "
@@ -147,7 +139,7 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = TensorBoard(path / "tensorboard", self._spool, settings, limit_bytes)
+        self._board = TensorBoard(path / BOARD_FOLDER, self._spool, settings, limit_bytes)
         self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
@@ -164,6 +156,8 @@ class RunFolder:
         match entry:
             case members.Admitted(name, Role.LEARNER):
                 self._admitted(name, at_s)
+            case members.Recognised(name):
+                self._heard_again(name, at_s)
             case members.StatusChanged(name, status):
                 self._changed(name, at_s, status)
             case members.Evicted():
@@ -187,16 +181,25 @@ class RunFolder:
                 self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
             case rounds.Swinging():
                 self._warn("swinging", entry.told if entry.fragments else "")
+            case rounds.DataEnded(passes, shards):
+                self._warn("data", DATA_ENDED.format(shards) if passes else "")
             case members.Overloaded():
                 self._warn("overloaded", entry.told if entry.worker else "")
             case _:
                 pass
         self._tell()
 
+    @property
+    def starting(self) -> bool:
+        """Whether processes here import or compile: that one stands still is no news then."""
+        return not self.figures.work.begun or self.compiling()
+
     def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
         """Add an entry's sentence to the shown events, unless it repeats the last one."""
         if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
             return  # its entry `Diverged` has said that it begins again
+        if isinstance(entry, members.StoodStill) and self.starting:
+            return
         known = None
         if isinstance(entry, members.Admitted):
             known = self.figures.learners.get(entry.name)
@@ -219,6 +222,13 @@ class RunFolder:
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         self.figures.take_loss(name)
+
+    def _heard_again(self, name: str, at_s: float) -> None:
+        """Note that a member of an earlier start is heard; its next steps tell what it does."""
+        figures = self.figures.learners.get(name)
+        if figures is not None and figures.status == UNHEARD:
+            figures.status = Status.LIVE.value
+            figures.enter(self.earlier_s + at_s, STARTING)
 
     def _diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)
@@ -258,8 +268,11 @@ class RunFolder:
 
     def _merge(self, at_s: float, merged: rounds.Merged) -> None:
         figures = self.figures
-        figures.merges, figures.clock = figures.merges + 1, merged.clock
-        figures.merged_tokens = min(TOTAL_MAX, figures.merged_tokens + merged.merged_tokens)
+        figures.clock = merged.clock
+        figures.merges = merged.run_merges or figures.merges + 1
+        applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
+        figures.merged_tokens = min(TOTAL_MAX, applied)
+        figures.booked = min(TOTAL_MAX, merged.run_processed or figures.booked)
         curves: dict[str, float] = {
             "contributions": merged.contributions,
             "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
@@ -268,11 +281,16 @@ class RunFolder:
         row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
         self._row({**row, "fragment": merged.fragment, **curves})
         rate = learning_rate(self._settings, figures.clock)
-        share = figures.yield_of(self._fragments, self._tokens)
+        share = figures.yield_of(self._fragments, self.tokens)
         told = {f"merge/{name}": value for name, value in curves.items()}
-        self._board.run(self._tokens, {**told, "learning_rate": rate, "yield": share})
+        self._board.run(self.tokens, {**told, "learning_rate": rate, "yield": share})
 
     # --- learners and evaluations -------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """`RunFigures.tokens`, without a visit to all learners."""
+        return max(self._heard, self.figures.booked)
 
     def _learner(self, name: str) -> LearnerFigures:
         return self.figures.learners.setdefault(name, LearnerFigures())
@@ -309,32 +327,12 @@ class RunFolder:
             self.keep(at_s)
 
     def _count(self, tokens: int) -> None:
-        """Add to the number of tokens that the run has processed."""
-        self._tokens = min(TOTAL_MAX, max(0, self._tokens + tokens))
+        """Add to the number of tokens that learners have told of."""
+        self._heard = min(TOTAL_MAX, max(0, self._heard + tokens))
 
     def keep(self, at_s: float) -> None:
         """Save what was counted until now, for a later start of this hub."""
-        figures = self.figures
-        learners = {
-            name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
-            for name, learner in figures.learners.items()
-        }
-        kept = KeptFigures(
-            wall_s=self.earlier_s + at_s,
-            work_s=figures.work.total_s(at_s),
-            merges=figures.merges,
-            merged_tokens=figures.merged_tokens,
-            evictions=figures.evictions,
-            clock=figures.clock,
-            losses=figures.losses,
-            learners=learners,
-            gone=figures.gone,
-            evaluations=[
-                {name: value for name, value in row.items() if isfinite(value)}
-                for row in figures.evaluations
-            ],
-        )
-        content = sealed(msgspec.json.encode(kept))
+        content = content_of(self.figures, self.earlier_s, at_s)
         self._spool.replace(self.path / FIGURES_FILE, content)
         self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 
@@ -343,7 +341,7 @@ class RunFolder:
         from islands.cluster.picture import picture_of
 
         end_s = self.earlier_s + at_s
-        share = self.figures.yield_of(self._fragments, self._tokens)
+        share = self.figures.yield_of(self._fragments, self.tokens)
         picture = picture_of(self.figures, self._settings, end_s, share)
         self._spool.replace(self.path / PICTURE_FILE, picture)
 
@@ -376,7 +374,7 @@ class RunFolder:
             figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
-        self.figures.speed.add(at_s, self._tokens)
+        self.figures.speed.add(at_s, self._heard)
         if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
             self._point_s = at_s
             self._run_point(at_s)
@@ -388,7 +386,7 @@ class RunFolder:
                 "learner": name,
                 "steps": figures.steps,
                 "tokens": figures.tokens,
-                "run_tokens": self._tokens,
+                "run_tokens": self.tokens,
                 "loss": loss,
                 "loss_smoothed": figures.loss,
                 "step_time_s": figures.step_time_s,
@@ -398,7 +396,7 @@ class RunFolder:
             self._row(row)
             curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
             curves |= {} if loss is None else {"loss": loss}
-            self._board.learner(name, self._tokens, curves)
+            self._board.learner(name, self.tokens, curves)
         self._tell()
 
     def _run_point(self, at_s: float) -> None:
@@ -406,9 +404,9 @@ class RunFolder:
         mean = self.figures.loss
         if mean is None:
             return
-        self.figures.losses.add(self._tokens, mean)
+        self.figures.losses.add(self.tokens, mean)
         speed = self.figures.speed.per_s(at_s)
-        self._board.run(self._tokens, {"loss": mean, "tokens_per_s": speed})
+        self._board.run(self.tokens, {"loss": mean, "tokens_per_s": speed})
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """Add the traffic of a learner's process that has ended."""
@@ -416,14 +414,22 @@ class RunFolder:
         figures.bytes_up += bytes_up
         figures.bytes_down += bytes_down
 
-    def evaluation(self, at_s: float, clock: float, found: dict[str, float]) -> None:
-        """Record an evaluation of the published values."""
-        tokens = self.figures.tokens
-        row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
+    def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
+        """Record an evaluation of published values, which has ended now."""
+        row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})
         curves = {f"evaluation/{name}": value for name, value in found.items()}
-        self._board.run(tokens, curves)
+        self._board.run(judged.tokens, curves)
+
+    def settle(self, share: SyncerShare) -> None:
+        """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
+        figures, rows = self.figures, share["ledger"]["fragments"]
+        if "learners" in share:
+            figures.settle(share["tokens"], share["learners"])
+            figures.merges, figures.settled_yield = share["merges"], share["yield"]
+            figures.merged_tokens = min(TOTAL_MAX, sum(row["applied"] for row in rows))
+            self._heard = figures.heard
 
     def last_evaluation(
         self, at_s: float, actor: str, found: dict[str, float] | IslandsError
@@ -433,7 +439,7 @@ class RunFolder:
             self.write(at_s, actor, processes.EvaluationFailed(str(found), found.detail))
             return {}
         if found:
-            self.evaluation(at_s, 0.0, found)
+            self.evaluation(at_s, Judged(0.0, self.figures.tokens), found)
         return found
 
     def _row(self, row: Mapping[str, object]) -> None:
@@ -447,32 +453,6 @@ class RunFolder:
     def close(self) -> None:
         """Flush what is buffered; give up on a disk that does not answer."""
         self._spool.close()
-
-
-def _restored(path: Path) -> tuple[float, RunFigures, bool]:
-    """Return the seconds and figures of earlier starts, and whether their record is lost."""
-    kept, tape = KeptFigures(), path / "tape.jsonl"
-    try:
-        content = read_sealed(path / FIGURES_FILE)
-        lost = content is None and tape.exists() and tape.stat().st_size > 0
-        kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
-    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
-        lost = True
-    for learner in kept.learners.values():
-        learner.count([learner])  # clamps the totals to the bounds of this version
-    figures = RunFigures(
-        learners=kept.learners,
-        gone=kept.gone,
-        away={name: None for name, one in kept.learners.items() if one.gone},
-        merges=kept.merges,
-        merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
-        evictions=kept.evictions,
-        clock=kept.clock,
-        losses=kept.losses,
-    )
-    figures.work.counted_s = kept.work_s
-    figures.evaluations.extend(kept.evaluations)
-    return kept.wall_s, figures, lost
 
 
 def versions() -> dict[str, str]:

@@ -49,7 +49,7 @@ from islands.settings.wire_limits import limits_of
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.tape.member_entries import ProcessEnded, ProcessStarted
-from islands.training.evaluation import attempt
+from islands.training.evaluation import Judged, attempt
 from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
@@ -265,9 +265,9 @@ class LocalSystem:
         compute = ComputeThread(make_trainer, self.settings, name)
         return make_learner(name, self._context, compute, rng=rng, observe=observe)
 
-    def _evaluated(self, clock: float, found: dict[str, float]) -> None:
+    def _evaluated(self, judged: Judged, found: dict[str, float]) -> None:
         if not self.finished:
-            self.folder.evaluation(self.elapsed_s, clock, found)
+            self.folder.evaluation(self.elapsed_s, judged, found)
 
     def _ended(self, name: str, end: ProcessEnd) -> None:
         self.folder.write(self.elapsed_s, "system", ProcessEnded(name, error=end.told))
@@ -309,13 +309,15 @@ class LocalSystem:
 
     def _conclude(self) -> Summary:
         """Evaluate and export the final published values, and write the summary."""
+        assert self._syncer is not None, "a syncer made the cut"
+        share = share_of(self._syncer.state)
+        self.folder.settle(share)
         last = attempt(self.model.evaluate, self.values)
         found = self.folder.last_evaluation(self.elapsed_s, "system", last)
         self._export(self.cluster.end.reason or "")
-        assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
             self.folder.figures,
-            share_of(self._syncer.state),
+            share,
             settings=self.settings,
             wall_s=self._wall_s,
             figures=found,

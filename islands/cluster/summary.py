@@ -16,6 +16,8 @@ from islands.syncer.state import SyncerState
 
 Summary = dict[str, object]
 SUMMARY_FILE = "summary.json"
+OTHERS = "(others)"
+"""The row of learners that have none of their own; no learner has such a name."""
 SyncerShare = dict[str, Any]
 """The syncer's part of the summary, JSON-able; see `share_of`."""
 
@@ -27,7 +29,8 @@ def share_of(syncer: SyncerState) -> SyncerShare:
     Tokens that an earlier round should have merged, and only the end of the run did, do not count:
     in a run that merges nothing until it ends, every learner trained alone. Where learners gossip,
     they met all along, and only the end can say whose tokens are in the model.
-    `ledger` holds one row per fragment, in tokens, and the imbalance.
+    `ledger` holds one row per fragment, in tokens, and the imbalance; `learners` has the tokens
+    that it booked for each name.
     """
     durable = syncer.durable
     rows = syncer.ledger_rows()
@@ -46,6 +49,7 @@ def share_of(syncer: SyncerState) -> SyncerShare:
             "imbalance": sum(abs(row.imbalance) for row in rows),
             "fragments": [asdict(row) for row in rows],
         },
+        "learners": durable.ledger.by_name,
     }
 
 
@@ -61,7 +65,9 @@ def summarise(
 
     Goodput is time spent stepping over time allocated (learners × wall time, absences included).
     A run is good only if goodput and yield are both high. `data_wait` is the time in which learners
-    waited for a batch, over that and the time of stepping.
+    waited for a batch, over that and the time of stepping. The tokens of `learners` sum to the
+    ledger's total, by which the figures were settled. `unbooked_tokens` are not in it: processes
+    that ended had told the hub of them, and not the syncer.
 
     Args:
         telemetry: what learners did.
@@ -77,8 +83,10 @@ def summarise(
     allocated_s = max(1, len(telemetry.learners) + telemetry.gone.names) * wall_s
     waited_s = sum(learner.waited_s for learner in telemetry.everybody())
     data_wait = waited_s / max(stepping_s + waited_s, 1e-9)
-    gaps = telemetry.gaps
+    gaps, gone = telemetry.gaps, telemetry.gone
+    rows = sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
     counted = {
+        "unbooked_tokens": telemetry.unbooked,
         "wall_s": wall_s,
         "evictions": telemetry.evictions,
         "goodput": stepping_s / allocated_s,
@@ -97,7 +105,7 @@ def summarise(
             "longest_stall_s": learner.gaps.largest_s,
             **({"sends": learner.sends} if learner.sends else {}),
         }
-        for name, learner in sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
+        for name, learner in [*rows, *([(OTHERS, gone.counted)] if gone.counted.tokens else [])]
     }
     ledger = share["ledger"]
     outcome = Outcome.of(
@@ -109,7 +117,7 @@ def summarise(
     diverged = str(share.get("reason")).startswith(DIVERGED)
     told = "" if diverged else advice(outcome, settings)  # the reason says so already
     told = " ".join(filter(None, (told, data_advice(data_wait))))
-    rest = {key: value for key, value in share.items() if key != "ledger"}
+    rest = {key: value for key, value in share.items() if key not in ("ledger", "learners")}
     return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}
 
 

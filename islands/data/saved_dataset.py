@@ -1,7 +1,7 @@
 """A dataset of Hugging Face's `datasets` on disk, read like a folder of text: a row is a document.
 
 `Dataset.save_to_disk` makes its folder. A saved `DatasetDict` has such a folder for every split,
-and one of them is read: `FOLDER/train`. The package (`pip install islands[hugging-face]`) maps the
+and one of them is read: `FOLDER/train`. The package (`pip install datasets`) maps the
 rows into memory, so a dataset may be larger than that.
 
 The files of the corpus are the Arrow files that hold the rows, each with the column that is read:
@@ -163,8 +163,7 @@ def _package() -> ModuleType:
         import datasets
     except ImportError as error:
         message = (
-            "a saved dataset needs the package datasets; install it with: "
-            "pip install islands[hugging-face]"
+            "a saved dataset needs the package datasets; install it with: pip install datasets"
         )
         raise DataError(message) from error
     found: ModuleType = datasets

@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ STALLS_TOLD_S = 60.0
 """Least time between two messages that tell a person of stalls of the event loop."""
 FAILURES_SAID = 32
 """At most this many failures are told: more, such as one for each record, would say nothing new."""
+
+
+STALLS: ContextVar["Stalls"] = ContextVar("STALLS")
+"""Tells of the stalls of this process's loop, where it runs under a watchdog."""
 
 
 def say(text: str) -> None:
@@ -112,9 +117,14 @@ class Stalls:
     Args:
         say: shows a sentence to the person.
         clock: tells the time that limits the rate.
+
+    Attributes:
+        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
+            that takes then, and nobody is told.
     """
 
     def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
+        self.starting: Callable[[], bool] = lambda: False
         self._say = say
         self._clock = clock
         self._told_s = -STALLS_TOLD_S
@@ -122,6 +132,8 @@ class Stalls:
 
     def stalled(self, for_s: float) -> None:
         """Report a stall that is over, or save it for the next message."""
+        if self.starting():
+            return
         self._untold_s.append(for_s)
         now_s = self._clock.now_s()
         if now_s - self._told_s < STALLS_TOLD_S:
@@ -137,9 +149,19 @@ class Stalls:
         self._untold_s.clear()
 
 
+def tell_stalls_unless(starting: Callable[[], bool]) -> None:
+    """Tell of stalls of this process's loop from now on, except while it is `starting`."""
+    stalls = STALLS.get(None)
+    if stalls is not None:
+        stalls.starting = starting
+
+
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
     """Run `main` under a watchdog, which sends heartbeats to systemd and tells people of stalls."""
-    watchdog = Watchdog(Stalls(say, LoopClock()).stalled)
+    stalls = Stalls(say, LoopClock())
+    stalls.starting = lambda: True
+    STALLS.set(stalls)
+    watchdog = Watchdog(stalls.stalled)
     watchdog.begin("starting")
     try:
         return await main(watchdog)
@@ -411,12 +433,20 @@ async def live(
     actors: Sequence[RoleActor[Any]],
     leave: Callable[[str], object],
     tape: FileTape | None = None,
+    starting: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run the actors of a process until all have ended, then close their tape.
+
+    Args:
+        actors: those of this process.
+        leave: asks them to end in order.
+        tape: what they record on.
+        starting: whether they still import or compile, so that stalls are not told.
 
     Raises:
         Exception: the error with which an actor failed.
     """
+    tell_stalls_unless(starting)
     living = ActorGroup(actors[0].name, leave)
     for actor in actors:
         living.start(actor)

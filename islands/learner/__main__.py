@@ -88,7 +88,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             kept=kept,
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
-        await live([learner], learner.leave, tape)
+        await live([learner], learner.leave, tape, lambda: learner.state.starting)
         keep_s = ADAM_MOMENTS * slow_write_s(layout)
         if not compute.join(COMPUTE_END_S + keep_s):  # a hanging device must not keep it alive
             os._exit(0)

@@ -112,6 +112,9 @@ from islands.messages.training import (
 )
 from islands.settings.run import LearnerWaits, RunSettings, Trigger
 
+STEPS_COMPILING = 2
+"""The first steps of a process may compile."""
+
 
 class LearnerState:
     """The state of one learner process.
@@ -171,6 +174,11 @@ class LearnerState:
     def accounts(self) -> list[Account]:
         """The token accounts of this incarnation, one for each fragment."""
         return self._core.accounts
+
+    @property
+    def starting(self) -> bool:
+        """Whether it still compiles, as the first of its steps may do as well."""
+        return not self.core.ready or self.core.steps < STEPS_COMPILING
 
     @property
     def phase(self) -> Phase:

@@ -204,7 +204,8 @@ class FragmentUpdate:
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
-    `clock` is the learning-rate clock in steps. `interval_steps` is the receiver's H from this
+    `clock` is the learning-rate clock in steps. `tokens` are those that the version accounts for:
+    merged into it, or discarded before it was made. `interval_steps` is the receiver's H from this
     value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
     that of the whole value either way. If `ranges` are given, the payload has these elements alone,
     one buffer for each range, and `share_digest` is that of these: the receiver's other hosts are
@@ -222,6 +223,7 @@ class FragmentUpdate:
     since: IncrementsSince | None = None
     ranges: tuple[tuple[int, int], ...] = ()
     share_digest: str = ""
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ class HostProcess:
             self._name, context, leader, tell=self._say, sharing=leader.shares
         )
         self._say(f"joining run {spec.settings.run!r} at {addresses[0]}")
-        await live([learner], self._leave)
+        await live([learner], self._leave, starting=lambda: learner.state.starting)
         await asyncio.to_thread(compute.join, END_S)
         reason = "" if learner.exit is None else why_ended(learner.exit.reason)
         leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))

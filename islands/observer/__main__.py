@@ -12,6 +12,7 @@ from islands.settings.host import ObserverOptions
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from islands.layout.leaves import Layout
     from islands.settings.run_spec import RunSpec
+    from islands.training.evaluation import Judged
     from islands.training.workload import Workload
 
 
@@ -53,10 +54,11 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
         context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
 
-        def report(clock: float, found: dict[str, float]) -> None:
-            tape.write(context.elapsed_s, name, Evaluation(clock, found))
+        def report(judged: "Judged", found: dict[str, float]) -> None:
+            entry = Evaluation(judged.clock, judged.tokens, judged.took_s, found)
+            tape.write(context.elapsed_s, name, entry)
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
-            say(f"step {clock:.0f}: {told}")
+            say(f"step {judged.clock:.0f}, {judged.tokens:,} tokens: {told}")
 
         observer = make_observer(
             name,

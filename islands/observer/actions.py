@@ -38,10 +38,14 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Evaluate the values held; `clock` is the highest learning-rate clock seen, in steps."""
+    """Evaluate the values held; `clock` is the highest learning-rate clock seen, in steps.
+
+    `tokens` are those that these values account for, mean over fragments.
+    """
 
     versions: tuple[Version, ...]
     clock: float
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from islands.observer.events import (
 )
 from islands.observer.state import ObserverState
 from islands.tape.process_entries import EvaluationFailed
-from islands.training.evaluation import EvaluateValues, Figures, attempt
+from islands.training.evaluation import EvaluateValues, Figures, Judged, attempt
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link
@@ -49,7 +49,7 @@ class ObserverActor(RoleActor[Event]):
         evaluator: runs evaluations. It is another worker, since an evaluation may take minutes in
             which values arrive: each is checked at once, and replaces the one before it.
         evaluate: computes a model's figures from one flat value per fragment.
-        report: called with the learning-rate clock and the figures of every evaluation.
+        report: called with every evaluation: which values were judged, and their figures.
         failed: called with the error that the user has to mend, if an evaluation failed.
         interval_s: least time between the beginnings of two evaluations.
         rng: source of the jitter between attempts to dial.
@@ -63,7 +63,7 @@ class ObserverActor(RoleActor[Event]):
         worker: Worker,
         evaluator: Worker,
         evaluate: EvaluateValues,
-        report: Callable[[float, Figures], object],
+        report: Callable[[Judged, Figures], object],
         failed: Callable[[IslandsError], object],
         interval_s: float,
         rng: random.Random,
@@ -147,11 +147,14 @@ class ObserverActor(RoleActor[Event]):
                     )
             case Keep(message, payload):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
-            case Evaluate(_, clock):
+            case Evaluate(_, clock, tokens):
                 values = [self._values[index] for index in sorted(self._values)]
+                began_s = self.now_s()
                 self._evaluator.submit(
                     lambda: attempt(self._evaluate, values),
-                    lambda found: self._evaluated(clock, found),
+                    lambda found: self._evaluated(
+                        Judged(clock, tokens, self.now_s() - began_s), found
+                    ),
                 )
             case Exit(reason):
                 self.exit = action
@@ -159,7 +162,7 @@ class ObserverActor(RoleActor[Event]):
             case _:
                 assert_never(action)
 
-    def _evaluated(self, clock: float, found: Figures | IslandsError) -> None:
+    def _evaluated(self, judged: Judged, found: Figures | IslandsError) -> None:
         if isinstance(found, IslandsError):
             again = str(found) == self._last_failure  # then its detail is on the tape already
             detail = "" if again else found.detail
@@ -167,7 +170,7 @@ class ObserverActor(RoleActor[Event]):
             self.record(EvaluationFailed(str(found), detail))
             self._failed(found)
         else:
-            self._report(clock, found)
+            self._report(judged, found)
         self.post(EvaluationFinished())
 
     @staticmethod

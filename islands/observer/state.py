@@ -1,5 +1,9 @@
 """The observer's decisions: hold the newest version of every fragment, and evaluate at intervals.
 
+An evaluation stands at the tokens of the values that it judges, however long it takes: those that
+were merged into them, or discarded on the way (`Published.tokens`), mean over fragments. So initial
+values stand at 0, and those of the end at all that the run has processed.
+
 An evaluation begins when all fragments are held, the previous evaluation is finished, at least
 `interval_s` have passed since that one began, and something new has arrived. The last versions of a
 run are evaluated by whoever drives the run, without the observer, when it is over.
@@ -58,6 +62,7 @@ class ObserverState:
         )
         self.held: list[Version | None] = [None] * fragments
         self._digests = [""] * fragments
+        self._tokens = [0] * fragments
         self._interval_s = interval_s
         self._clock = 0.0
         self._news = False
@@ -146,6 +151,7 @@ class ObserverState:
             return
         self.held[update.fragment] = update.version
         self._digests[update.fragment] = update.digest
+        self._tokens[update.fragment] = update.tokens
         self._clock = max(self._clock, update.clock)
         self._news = True
         self._actions.append(Keep(update, event.payload))
@@ -176,4 +182,5 @@ class ObserverState:
         if now_s < self._began_s + self._interval_s:
             return
         self._began_s, self._news, self._evaluating = now_s, False, True
-        self._actions.append(Evaluate(tuple(versions), self._clock))
+        tokens = sum(self._tokens) // len(self._tokens)
+        self._actions.append(Evaluate(tuple(versions), self._clock, tokens))

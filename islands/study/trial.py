@@ -58,7 +58,8 @@ class Result:
     Args:
         figures: of the task's evaluation of the final values.
         curve: (mark, tokens, figures) in the course of the trial; the mark counts sixteenths of the
-            budget, and the last point is the end.
+            budget, the tokens are those that the values account for (where learners gossip, all
+            that were processed), and the last point is the end.
         tokens: processed by all learners.
         yield_share: tokens that reached the published values, over those processed.
         merges: committed.
@@ -160,9 +161,10 @@ async def _live(
             for name in to_come.pop(0).hosts:
                 world.start(name)
         reached = tokens * CURVE_POINTS // trial.tokens
-        if mark < reached < CURVE_POINTS and _trains(world):
+        if state is not None and mark < reached < CURVE_POINTS and _trains(world):
             mark = reached
-            curve.append((mark, tokens, workload.evaluate(world.settings, _published(world))))
+            judged = tokens if world.settings.gossip.on else state.published_tokens
+            curve.append((mark, judged, workload.evaluate(world.settings, _published(world))))
     ended_s = loop.time()
     await world.kill_all()
     if world.failures:

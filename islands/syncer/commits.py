@@ -40,7 +40,8 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     for name in sorted(round_.arrived):
         _apply(core, round_, name, version)
     _keep_cursors(core, round_)
-    durable.published[fragment] = Published(version, facts.digest, number)
+    settled = durable.ledger.totals[fragment].settled
+    durable.published[fragment] = Published(version, facts.digest, number, settled)
     made = facts.increment
     if core.increments:
         core.increments[fragment].made(round_.version, version, made)
@@ -69,6 +70,9 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
             closed_s=round_.closed_s,
             increment_bytes=None if made is None else made.size_bytes,
             remainder_norm=None if made is None else made.remainder_norm,
+            run_merges=durable.merges,
+            run_applied=durable.ledger.applied,
+            run_processed=durable.ledger.processed,
         )
     )
     _look_for_swings(core, fragment, facts, now_s)

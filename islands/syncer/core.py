@@ -49,11 +49,16 @@ from islands.tape.member_entries import TurnSet
 
 @dataclass(slots=True)
 class Published:
-    """One fragment's newest version: its digest and the round that made it."""
+    """One fragment's newest version: its digest and the round that made it.
+
+    `tokens` are those of the fragment that had a fate when it was made (`Totals.settled`): the
+    initial value has none of them, and what is pending at its making is in a later one.
+    """
 
     version: Version
     digest: str
     round: int
+    tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -429,6 +434,7 @@ class Core:
             merged=self.merged_into(learner.name, fragment, published.version),
             interval_steps=learner.turn_steps,
             since=increments_since(self.increments, fragment, held, newest, self.settings),
+            tokens=published.tokens,
         )
         self.actions.append(SendValue(learner.connection, message))
 

@@ -25,7 +25,7 @@ from islands.syncer.events import ContributionArrived, SeedArrived
 from islands.syncer.overload import LoadWatch
 from islands.syncer.vault import Vault
 from islands.tape.entry import Entry
-from islands.tape.round_entries import Closed, Opened
+from islands.tape.round_entries import Closed, Merged, Opened
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
@@ -215,6 +215,8 @@ class InspectionQueue:
             uninspected = self._uninspected(entry.fragment, entry.round, entry.arrived)
             self.load.lacks(entry.round, len(uninspected))
             return replace(entry, uninspected=uninspected)
+        elif isinstance(entry, Merged):
+            self.load.merged()
         return entry
 
     def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:

@@ -81,7 +81,8 @@ class LeaseBook:
     """Shards and quotas of the whole run.
 
     `chunk_steps` is the least size of an ordinary grant, in steps of the receiver's batch.
-    `granted_tokens` is the sum of all holders' quotas.
+    `granted_tokens` is the sum of all holders' quotas. `barren` counts the shards in a row that
+    ended without a record, since anybody has processed a token.
     """
 
     shards: int
@@ -92,6 +93,7 @@ class LeaseBook:
     closed_tokens: int = 0
     free: list[Lease] = field(default_factory=list)
     holders: dict[LearnerName, Holder] = field(default_factory=dict)
+    barren: int = 0
     granted_tokens: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -104,6 +106,11 @@ class LeaseBook:
         if self.budget_tokens is None:
             return None
         return self.budget_tokens - self.closed_tokens - self.granted_tokens
+
+    @property
+    def barren_passes(self) -> int:
+        """Whole passes, or as many shards, that had nothing for anybody: the data has ended."""
+        return self.barren // self.shards
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
         """Begin an incarnation, without a quota or leases."""
@@ -135,15 +142,18 @@ class LeaseBook:
     def reported(self, progress: Progress) -> None:
         """Take in the positions and the tokens of a report."""
         holder = self.holders[progress.name]
-        holder.used_tokens = max(holder.used_tokens, progress.tokens)
+        if progress.tokens > holder.used_tokens:
+            holder.used_tokens, self.barren = progress.tokens, 0
         holder.steps = max(holder.steps, progress.steps)
         told = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
         before = sum(lease.done for lease in holder.leases)
+        barren = sum(lease.done and not lease.position for lease in holder.leases)
         holder.leases = [
             _advanced(holder, lease, told.get((lease.pass_index, lease.shard), lease))
             for lease in holder.leases
         ]
         holder.finished += sum(lease.done for lease in holder.leases) - before
+        self.barren += sum(lease.done and not lease.position for lease in holder.leases) - barren
 
     def top_up(
         self,

@@ -32,6 +32,9 @@ from islands.messages.training import Contribution, FragmentProgress, Merged, Pr
 from islands.tape.round_entries import Row
 
 NOTHING_TOLD = FragmentProgress()
+DEPARTED_KEPT = 512
+"""Names without an open book whose tokens are kept one by one; every record of the journal has
+them. Tokens of names that left before them are in the sum over all."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,12 @@ class Totals:
     stale: int = 0
     overwritten: int = 0
     lost: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Tokens that have a fate; the others are pending."""
+        discarded = self.rejected + self.late + self.stale + self.overwritten + self.lost
+        return self.applied + discarded
 
     def charge(self, fate: Fate, tokens: int) -> None:
         """Add discarded tokens to the fate of the contribution that held them."""
@@ -118,10 +127,14 @@ class Book(msgspec.Struct, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class Ledger:
-    """The syncer's ledger. `books` holds live incarnations; `totals` include closed ones too."""
+    """The syncer's ledger. `books` holds live incarnations; `totals` include closed ones too.
+
+    `closed` has the tokens of closed books by name, the name that was closed last at the end.
+    """
 
     totals: list[Totals]
     closed_processed: int = 0
+    closed: dict[LearnerName, int] = field(default_factory=dict)
     books: dict[LearnerName, Book] = field(default_factory=dict)
 
     @classmethod
@@ -140,6 +153,9 @@ class Ledger:
         """End an incarnation: whatever has no fate yet is lost."""
         book = self.books.pop(name)
         self.closed_processed += book.processed
+        self.closed[name] = self.closed.pop(name, 0) + book.processed
+        if len(self.closed) > DEPARTED_KEPT + len(self.books):
+            del self.closed[next(each for each in self.closed if each not in self.books)]
         for totals, account in zip(self.totals, book.accounts, strict=True):
             totals.lost += book.processed - account.applied - account.told.overwritten_tokens
 
@@ -267,6 +283,18 @@ class Ledger:
             lost=totals.lost,
             pending=sum(book.pending(fragment) for book in self.books.values()),
         )
+
+    @property
+    def by_name(self) -> dict[LearnerName, int]:
+        """Tokens that each learner has processed over all its incarnations, as far as reported."""
+        names = {**self.closed, **self.books}
+        held = {name: book.processed for name, book in self.books.items()}
+        return {name: self.closed.get(name, 0) + held.get(name, 0) for name in sorted(names)}
+
+    @property
+    def applied(self) -> int:
+        """Tokens that are merged, summed over fragments."""
+        return sum(totals.applied for totals in self.totals)
 
     @property
     def processed(self) -> int:

@@ -10,7 +10,8 @@ asked, since their earlier answers still wait. So:
 - an entry is recorded when a worker becomes full, again every `TOLD_EVERY_S` while one is, and when
   none is any more.
 
-A piece of work counts when it is complete.
+A piece of work counts when it is complete, and none does before the run's first merge is: kernels
+are compiled and the journal is read before that, and nothing is late because of it.
 """
 
 from collections.abc import Mapping
@@ -79,6 +80,7 @@ class LoadWatch:
 
     full: bool = False
     told_s: float = 0.0
+    _merged: bool = False
     _since_s: float | None = None
     _before_s: dict[str, float] = field(default_factory=dict)
     _lacking: int = 0
@@ -91,16 +93,20 @@ class LoadWatch:
         self._opened += 1
         self.lacks(number, held_up)
 
+    def merged(self) -> None:
+        """Note that a merge is complete: from the first one on, the load is judged."""
+        self._merged = True
+
     def lacks(self, number: int, left_out: int) -> None:
         """Count the contributions that a round lacks since they wait to be measured."""
-        if left_out:
+        if left_out and self._merged:
             self._lacking += number not in self._lately
             self._lately[number] = None
             self._left_out += left_out
 
     def look(self, workers: Mapping[str, Busy], now_s: float) -> Overload | None:
         """Judge the time since the last look, if it was long enough; return what to report."""
-        if self._since_s is not None and now_s - self._since_s < WINDOW_S:
+        if not self._merged or (self._since_s is not None and now_s - self._since_s < WINDOW_S):
             return None
         found = None if self._since_s is None else self._judge(workers, now_s - self._since_s)
         self._since_s = now_s

@@ -31,6 +31,7 @@ from islands.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.syncer.recipients import is_owed
 from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
 from islands.tape.member_entries import WrongReport
+from islands.tape.round_entries import DataEnded
 
 WRONGS_MAX = 3
 """Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
@@ -209,7 +210,11 @@ def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
     core.touch(learner.name)
     if learner.role is Role.LEARNER:
         core.durable.ledger.report(progress)
+        before = core.durable.leases.barren_passes
         core.durable.leases.reported(progress)
+        passes, shards = core.durable.leases.barren_passes, core.durable.leases.shards
+        if passes.bit_length() > before.bit_length() or passes == 0 < before:
+            core.record(DataEnded(passes, shards))
 
 
 def _count_adoptions(

@@ -185,6 +185,12 @@ class SyncerState:
         published = self._core.published[fragment]
         return None if published is None else published.version
 
+    @property
+    def published_tokens(self) -> int:
+        """Tokens that the published values account for, mean over fragments."""
+        published = [each for each in self._core.published if each is not None]
+        return sum(each.tokens for each in published) // len(self._core.published)
+
     def cut(self, reason: str) -> FinalVersions | None:
         """Return the versions that are published now; None before every fragment has one."""
         versions = [each.version for each in self._core.published if each is not None]

@@ -131,9 +131,11 @@ class Undelivered(Entry, frozen=True):
 
 
 class Evaluation(Entry, frozen=True):
-    """An observer evaluated the published values."""
+    """An observer evaluated published values, which account for so many tokens."""
 
     clock: float
+    tokens: int
+    took_s: float
     figures: dict[str, float]
 
 

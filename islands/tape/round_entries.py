@@ -134,7 +134,8 @@ class Merged(Notable, frozen=True):
     """A fragment's next value is computed; numbers that are not finite are null on the tape.
 
     Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
-    the length of what is left for the next.
+    the length of what is left for the next. The `run_…` fields sum the run up as the ledger has it:
+    merges, tokens applied over all fragments, and tokens processed.
     """
 
     round: int
@@ -157,6 +158,9 @@ class Merged(Notable, frozen=True):
     closed_s: float | None
     increment_bytes: int | None = None
     remainder_norm: float | None = None
+    run_merges: int | None = None
+    run_applied: int | None = None
+    run_processed: int | None = None
 
 
 class Committed(Entry, frozen=True):
@@ -195,6 +199,16 @@ class NothingMerged(Logged, frozen=True):
     rounds_abandoned: int
     quorum: int | str | None
     because: dict[str, str]
+
+
+class DataEnded(Logged, frozen=True):
+    """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
+
+    It is recorded each time that the number of passes has doubled.
+    """
+
+    passes: int
+    shards: int
 
 
 class CursorNotKept(Logged, frozen=True):

@@ -5,6 +5,7 @@ A failed evaluation does not end a run, because an evaluation does not change wh
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,19 @@ from islands.training.source_location import location_of_return, task_error, wit
 
 Figures = dict[str, float]
 EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The published values that an evaluation judged, and how long it took.
+
+    `clock` is the learning-rate clock in steps. `tokens` are those that the values account for:
+    merged into them, or discarded on the way.
+    """
+
+    clock: float
+    tokens: int
+    took_s: float = 0.0
 
 
 def attempt(

@@ -5,7 +5,8 @@ checked        by
 =============  =================================================================================
 init           its shapes; whether two calls with one key agree; whether its values are finite
 memory         the memory that a learner of these shapes takes, compared with this host's
-batches        the first of a shard: their leaves, tokens and positions; a resume at each
+batches        the first of a shard: their leaves, tokens and positions; a resume at each; whether
+               the second pass has one
 loss           a trace with the first batch: a scalar, and a next state like the one given
 optimizer      a trace of a whole step
 step           two steps that are taken, if `values`: their losses are finite
@@ -71,6 +72,7 @@ class TaskReport:
         passed: parts without a fault, each with a remark.
         faults: errors that the user has to correct.
         skipped: parts that were not checked, each with the reason.
+        ends: that the data ends after a pass, as a sentence; "" if it does not.
         temporaries: bytes that a step allocates and frees, from XLA's analysis; None if not known.
         evaluation: bytes that an evaluation took at its peak; None if none was made.
     """
@@ -78,6 +80,7 @@ class TaskReport:
     passed: list[tuple[str, str]] = field(default_factory=list)
     faults: list[IslandsError] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    ends: str = ""
     temporaries: int | None = None
     evaluation: int | None = None
 
@@ -213,6 +216,12 @@ class TaskCheck:
         if shard.shard < self._task.shards:
             self._check_resumes(shard, found)
         self._batch = found[0][0]
+        if next(iter(self._task.batches(ShardKey(1, shard.shard), 0)), None) is None:
+            self.report.ends = (
+                f"the data ends after one pass: shard {shard.shard} has a batch in pass 0 and none "
+                "in pass 1; a run with a larger budget waits there for ever, unless batches begins "
+                "anew in each pass (shard.pass_index)"
+            )
         return f"{self._task.tokens(self._batch):,} tokens each, positions resume"
 
     def _first_batches(self) -> tuple[ShardKey, Batches]:

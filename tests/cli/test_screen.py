@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 
 import pytest
 from rich.console import Console
@@ -16,7 +17,7 @@ from islands.settings.run import RunSettings
 from islands.supervisor.eviction import MemberRecord
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
-BOARD = Path("runs/r/tensorboard")
+FOLDER = Path("runs/r")
 
 
 def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
@@ -29,7 +30,7 @@ def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
 def run_status(figures: RunFigures, settings: RunSettings = SETTINGS) -> RunStatus:
     """A run in which everybody steps."""
     members = dict.fromkeys(figures.learners, member(Phase.STEPPING))
-    return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, board=BOARD)
+    return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, folder=FOLDER)
 
 
 def screen_of(columns: int, height: int | None = None) -> Screen:
@@ -48,9 +49,10 @@ def shown(screen: Screen) -> str:
     return screen.console.file.getvalue()
 
 
-def picture(where: RunStatus, columns: int = 80) -> list[str]:
+def picture(where: RunStatus, columns: int = 80, *, has_tensorboard: bool = False) -> list[str]:
     """The lines of a live screen of a terminal so wide."""
     screen = screen_of(columns)
+    screen.has_tensorboard = has_tensorboard
     screen.console.print(screen.picture(where))
     return shown(screen).splitlines()
 
@@ -83,7 +85,7 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
     for told in (
         *("training   10.0 s   500,000 of 1,000,000 tokens   5,000 tokens/s   1:40 left",),
         *("loss 5.000 → 3.020 █", "bits 9.000 → 8.800 █▅▁", "12 merges   yield 0.75"),
-        *("learning rate 0.5", "tensorboard --logdir runs/r/tensorboard", "islands: r"),
+        *("learning rate 0.5", "curves: islands plot runs/r", "islands: r"),
     ):
         assert told in text
 
@@ -229,3 +231,12 @@ def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> Non
     assert "bits" in "\n".join(picture(run_status(figures)))
     assert sparkline([bad, 1.0, 2.0, bad]) == "▁█"
     assert sparkline([bad]) == ""
+
+
+def test_only_a_program_that_is_here_is_named() -> None:
+    """TensorBoard is no part of the installation; what draws the curves without it is."""
+    for installed in (False, True):
+        text = "\n".join(picture(run_status(busy()), 160, has_tensorboard=installed))
+        assert ("tensorboard --logdir runs/r/tensorboard" in text) == installed
+        assert ("islands plot runs/r" in text) != installed
+    assert Screen().has_tensorboard == (which("tensorboard") is not None)

@@ -20,6 +20,7 @@ from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read, write
 from islands.syncer.__main__ import entry
 from islands.tape.process_entries import Started
+from islands.training.evaluation import Judged
 from islands.training.workload import load_workload
 from messaging.errors import LocalFault
 
@@ -60,7 +61,7 @@ def test_what_a_run_wrote_is_not_continued_by_the_next(tmp_path: Path) -> None:
         (tmp_path / "metrics.1.jsonl").write_text("old\n")
         folder = RunFolder(tmp_path, RunSettings(), say=said.append)
         for at_s in (1.0, 2.0):
-            folder.evaluation(at_s, 0.0, {"loss": 1.0})
+            folder.evaluation(at_s, Judged(0.0, 0), {"loss": 1.0})
             folder.write(at_s, "syncer", Started(1))
         folder.close()
         assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2

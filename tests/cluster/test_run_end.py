@@ -3,7 +3,13 @@
 import pytest
 
 from islands.actors.ports import KILLED, ProcessEnd, ended_by
-from islands.cluster.run_end import ExitResponse, RunEnd, can_still_train, has_live_syncer
+from islands.cluster.run_end import (
+    ExitResponse,
+    RunEnd,
+    can_still_train,
+    has_live_syncer,
+    still_compiles,
+)
 from islands.errors import (
     FAILED,
     OF_NO_USE,
@@ -16,12 +22,12 @@ from islands.errors import (
     TaskFailedError,
     UserError,
 )
-from islands.identities import LearnerName, Role
+from islands.identities import LearnerName, Phase, Role
 from islands.messages.membership import Leave
 from islands.supervisor.core import Core
 from islands.supervisor.events import LeaveArrived
 from islands.syncer.divergence import DIVERGED
-from tests.supervisor.desk import Desk
+from tests.supervisor.desk import Desk, beat
 
 LEARNERS = ("learner-0", "learner-1")
 MENDABLE = ProcessEnd(OF_NO_USE, "exit code 2: no such task", "no such task")
@@ -133,6 +139,17 @@ def test_a_syncer_that_died_merges_no_more() -> None:
     assert has_live_syncer(desk.state.core)
     desk.wait(30)
     assert not has_live_syncer(desk.state.core)
+
+
+@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.STEPPING])
+def test_a_learner_compiles_until_it_is_heard_to_do_something_else(phase: Phase) -> None:
+    """One that is not admitted yet imports; those of other hosts are not asked about."""
+    desk = Desk(launched=("syncer", "a"))
+    assert still_compiles(None, ["a"])
+    assert still_compiles(desk.state.core, ["a"])
+    assert not still_compiles(desk.state.core, [])
+    desk.hear(beat(desk.admit("a"), "a", phase=phase))
+    assert still_compiles(desk.state.core, ["a"]) == (phase is not Phase.STEPPING)
 
 
 # -------------------------------------------------------------------------- what is concluded

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from islands.cli.run_status import state_of
+from islands.cli.run_status import Health, state_of
 from islands.cluster.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.cluster.run_folder import RunFolder, versions
 from islands.errors import UserError
@@ -19,8 +19,17 @@ from islands.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
 from islands.numerics.histogram import DurationHistogram
 from islands.settings.run import RunSettings
-from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged, StoodStill
-from islands.tape.round_entries import Closing, Swinging
+from islands.tape.member_entries import (
+    Diverged,
+    Left,
+    Paused,
+    Recognised,
+    Resumed,
+    StatusChanged,
+    StoodStill,
+)
+from islands.tape.round_entries import Closing, DataEnded, Swinging
+from islands.training.evaluation import Judged
 from tests.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
 
@@ -133,7 +142,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     folder.write(0.4, "v", evicted())
     folder.write(0.5, "v", admitted("a", "1.3"))
     folder.write(0.6, "s", MERGED)
-    folder.evaluation(0.7, 3.0, {"loss": 1.5})
+    folder.evaluation(0.7, Judged(3.0, 30), {"loss": 1.5})
     folder.close()
     assert folder.figures.learners["a"].incarnations == 2
     assert folder.figures.learners["a"].status == "live"
@@ -425,7 +434,7 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
     folder.figures_told("a", 1.0, told("gone", 5))
     folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
-    folder.evaluation(3.0, 1.0, {"loss": 0.5})
+    folder.evaluation(3.0, Judged(1.0, 40), {"loss": 0.5})
     folder.write(3.0, "s", MERGED)
     folder.write(3.0, "v", evicted())
     curve = folder.figures.losses.all()
@@ -475,7 +484,7 @@ def test_a_figure_that_is_no_number_costs_no_other(
 ) -> None:
     """A hub that is started again after a learner diverged had forgotten everything."""
     folder.figures_told("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
-    folder.evaluation(1.5, 1.0, {"bits": bad, "share": 0.5})
+    folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
     folder.keep(2.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
@@ -580,3 +589,48 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
         *((8.0, "diverged"), (9.0, "away"), (11.0, "starting")),
     ]
     assert (again.path / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -> None:
+    """It is in the log; people are told once learners step, unless another one compiles here."""
+    compiling = [False]
+    folder.compiling = lambda: compiling[0]
+    folder.write(1.0, "v", StoodStill(1.2))
+    folder.figures_told("a", 2.0, told("p", 1))
+    compiling[0] = True
+    folder.write(3.0, "v", StoodStill(1.3))
+    compiling[0] = False
+    folder.write(4.0, "v", StoodStill(1.4))
+    folder.close()
+    assert [event.split("  ")[-1] for event in folder.figures.events] == ["v stood still for 1.4 s"]
+    log = rows(folder.path / "run.log")
+    assert [entry["gap_s"] for entry in log] == [1.2, 1.3, 1.4]
+
+
+def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: RunFolder) -> None:
+    """Who lives on is seen once it is heard; who left before has left still."""
+    for name in ("a", "b", "c"):
+        folder.write(0.1, "v", admitted(name))
+        folder.figures_told(name, 1.0, told(f"{name}-1", 5))
+    folder.write(1.5, "v", Left("c", "1.1", "it is drained"))
+    folder.keep(2.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    found = again.figures.learners
+    assert [found[name].status for name in "abc"] == ["unheard", "unheard", "left"]
+    assert state_of(found["a"], Phase.STEPPING) == ("unheard", Health.WAITING)
+    assert found["a"].states[-1] == (2.0, "away")
+    again.write(0.5, "v", Recognised("a", "1.1"))
+    again.write(0.6, "v", Recognised("c", "1.1"))
+    assert [found[name].status for name in "abc"] == ["live", "unheard", "left"]
+    again.close()
+
+
+def test_data_that_has_ended_is_told_until_there_is_some(folder: RunFolder) -> None:
+    """On the screen as long as it is so, and in the log."""
+    folder.write(1.0, "syncer", DataEnded(1, 64))
+    assert "the data has ended: none of the 64 shards" in folder.figures.warning
+    folder.write(2.0, "syncer", DataEnded(0, 64))
+    assert folder.figures.warning == ""
+    folder.close()
+    assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["data_ended"] * 2

@@ -10,6 +10,7 @@ from islands.files.spool import Spool
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.settings.run import RunSettings
+from islands.training.evaluation import Judged
 from tests.board_reader import curves_in, events_in
 from tests.tape.samples import MERGED, admitted
 
@@ -28,7 +29,7 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
             folder.step(name, float(second), StepReport(event, loss, 0.0, 0.0))
     merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0)
     folder.write(4.0, "s", merged)
-    folder.evaluation(5.0, 3.0, {"bits": 1.5})
+    folder.evaluation(5.0, Judged(3.0, 40), {"bits": 1.5})
     folder.close()
     board = folder.path / "tensorboard"
     assert sorted(path.name for path in board.iterdir()) == ["a", "b", "run"]
@@ -37,7 +38,7 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
     run = curves_in(board / "run")
     assert run["loss"] == [(10, 2.0), (30, 3.0), (50, 3.0)]
     assert run["learning_rate"] == run["yield"] == [(60, 0.5)]
-    assert run["evaluation/bits"] == [(60, 1.5)]
+    assert run["evaluation/bits"] == [(40, 1.5)]
     assert run["merge/contributions"] == [(60, 2.0)]
     assert [x for x, _ in run["tokens_per_s"]] == [10, 30, 50]
 

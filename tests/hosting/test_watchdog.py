@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from islands.hosting.process_runtime import STALLS_TOLD_S, Stalls, run_service
+from islands.hosting.process_runtime import (
+    STALLS,
+    STALLS_TOLD_S,
+    Stalls,
+    run_service,
+    tell_stalls_unless,
+)
 from islands.hosting.watchdog import EXTENSION_S, Notifier, Watchdog
 from messaging.simulation.virtual_time import run_virtual
 
@@ -280,3 +286,29 @@ def test_stalls_come_with_advice_and_once_a_minute() -> None:
     assert "nothing for 0.6 s: the machine is too busy" in first
     assert "nothing for 3 times, 2.0 s at most: the machine" in second
     assert "run.timing.patience" in second
+
+
+def test_stalls_of_a_process_that_imports_or_compiles_are_not_told() -> None:
+    """That takes a loop's time, and ends; the first stall after it is told as ever."""
+    told = list[str]()
+    stalls = Stalls(told.append, HandClock())
+    for starting in (True, False):
+        stalls.starting = lambda starting=starting: starting  # type: ignore[misc]
+        stalls.stalled(1.2)
+    (only,) = told
+    assert "heard and sent nothing for 1.2 s" in only
+
+
+def test_a_process_tells_of_no_stall_before_its_actors_live() -> None:
+    """It imports until then; its actors know for how long they compile."""
+    seen: list[bool] = []
+
+    async def main(_: Watchdog) -> int:
+        stalls = STALLS.get()
+        seen.append(stalls.starting())
+        tell_stalls_unless(lambda: False)
+        seen.append(stalls.starting())
+        return 0
+
+    assert run_service(main) == 0
+    assert seen == [True, False]

@@ -11,6 +11,7 @@ from islands.cluster.run_folder import RunFolder
 from islands.hosting.process_identity import marked
 from islands.settings.run import RunSettings
 from islands.tape.process_entries import NotesDropped
+from islands.training.evaluation import Judged
 from islands.training.export import load_model
 from tests.integration.programs import logged, merges, open_room, summary_of, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable
@@ -30,7 +31,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def evaluate(folder: RunFolder, first: int, last: int) -> None:
     """Write rows to metrics and TensorBoard, and entries to tape and log."""
     for number in range(first, last):
-        folder.evaluation(float(number), float(number), {"loss": 0.5})
+        folder.evaluation(float(number), Judged(float(number), number), {"loss": 0.5})
         folder.write(float(number), "syncer", NotesDropped("a", number))
 
 

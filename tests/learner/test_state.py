@@ -261,6 +261,20 @@ def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
     assert bench.actions == []
 
 
+def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:
+    """The first of them may compile, after the trainer was made."""
+    assert Bench().state.starting
+    bench = started()
+    assert bench.state.starting
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(10_000)
+    bench.step()
+    assert bench.state.starting
+    bench.step()
+    assert not bench.state.starting
+
+
 def test_it_offers_its_own_value_as_version_zero() -> None:
     """Only once the model is built, and not to a syncer of an older epoch."""
     bench = Bench()

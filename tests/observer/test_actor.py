@@ -1,6 +1,7 @@
 """The observer's actor, in a run."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 
@@ -65,3 +66,29 @@ def held(observer: ObserverActor) -> Version:
     version = observer.state.held[0]
     assert version is not None
     return version
+
+
+def test_an_evaluation_that_takes_long_stands_where_its_values_were(tmp_path: Path) -> None:
+    """The loss of the initial values is at 0 tokens, however many are processed meanwhile."""
+    HeldUp.began.clear()
+    HeldUp.over.clear()
+    settings = RunSettings(interval_steps=4, fragments=1, learning_rate=0.01)
+    system = LocalSystem(HeldUp(), settings, learners=1, evaluate_every_s=0.0)
+
+    async def main() -> dict[str, object]:
+        async with asyncio.timeout(LIMIT_S):
+            running = asyncio.create_task(system.run(tmp_path))
+            await asyncio.to_thread(HeldUp.began.wait, LIMIT_S)
+            await reached(system, lambda: system.folder.figures.merges >= 3)
+            HeldUp.over.set()
+            await reached(system, lambda: len(system.folder.figures.evaluations) >= 2)
+            system.finish("seen enough")
+            return await running
+
+    summary = asyncio.run(main())
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    found = [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
+    assert found[0]["tokens"] == 0
+    assert found[0]["took_s"] > 0
+    assert [row["tokens"] for row in found] == sorted(row["tokens"] for row in found)
+    assert found[-1]["tokens"] == summary["tokens"]

@@ -118,7 +118,7 @@ def test_it_evaluates_when_it_holds_everything() -> None:
     assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
     keep, evaluate = seat.take(1, 0, clock=4.0)
     assert isinstance(keep, Keep)
-    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0)
+    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0, 0)
 
 
 def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
@@ -130,7 +130,7 @@ def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "one runs"
     (begun,) = seat.handle(EvaluationFinished())
-    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0)
+    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0, 0)
     seat.handle(EvaluationFinished())
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
@@ -259,3 +259,19 @@ def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
 def test_its_name_is_that_of_a_peer() -> None:
     """The syncer knows it by the name under which it was admitted."""
     assert Seat().state.membership.name == LearnerName("watcher")
+
+
+def test_an_evaluation_stands_at_the_tokens_of_the_values_it_judges() -> None:
+    """Initial values stand at 0; of others it is the mean over fragments, whatever came since."""
+    seat = Seat().seated()
+    seat.take(0, 0)
+    (_, first) = seat.take(1, 0)
+    assert isinstance(first, Evaluate)
+    assert first.tokens == 0
+    for fragment, tokens in ((0, 400), (1, 600)):
+        message = replace(update(fragment, 1), tokens=tokens)
+        seat.handle(UpdateArrived(message, intact=True, payload=BYTES))
+    seat.now_s += 11
+    (second,) = seat.handle(EvaluationFinished())
+    assert isinstance(second, Evaluate)
+    assert second.tokens == 500

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from islands.identities import FragmentIndex, Incarnation, Version
 from islands.messages.training import FragmentRequest, FragmentSeed
+from islands.settings.run import RunSettings
 from islands.syncer.actions import InstallSeed
-from islands.syncer.events import InitialRead, JournalFinished, SeedArrived
+from islands.syncer.events import ContributionArrived, InitialRead, JournalFinished, SeedArrived
+from islands.syncer.journal import decode, encode
 from islands.tape.round_entries import SeedLate
-from tests.syncer.bench import Bench, opened, seeded
+from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 
 def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
@@ -253,3 +255,31 @@ def test_an_initial_value_is_taken_once() -> None:
     bench = seeded("ana")
     bench.do(InitialRead(("zero", "one")))
     assert not bench.of(InstallSeed)
+
+
+def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
+    """None for initial values; then those merged, or discarded before, also after a restart.
+
+    What learners have done since, and in the overlap, is in no value yet.
+    """
+    settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
+    bench = seeded("ana", "ben", settings=settings, fragments=1)
+    bench.step("ana", 3)
+    bench.hello("late")
+    bench.adopt("late")
+    assert bench.core.published[0] is not None
+    assert bench.core.published[0].tokens == 0
+    pulls = opened(bench)
+    contributions = [bench.contribution(pull) for pull in pulls]
+    merged = sum(contribution.tokens for contribution in contributions)
+    bench.step("ana", 2)
+    for contribution in contributions:
+        connection = bench.connections[contribution.ticket.name]
+        bench.do(ContributionArrived(contribution, GOOD, connection))
+    bench.merge()
+    bench.journal()
+    assert {update.tokens for update in bench.updates()} == {merged}
+    bench.step("ben", 2)
+    again = Bench(settings, fragments=1, durable=decode(encode(bench.core.durable)), epoch=2)
+    again.hello("watcher")
+    assert bench.core.durable.ledger.processed > merged == again.state.published_tokens

@@ -16,6 +16,7 @@ from islands.syncer.leases import (
     LeaseBook,
     grant_steps,
 )
+from islands.tape.round_entries import DataEnded
 from tests.syncer.bench import Bench, Learner
 
 BATCH = 10
@@ -363,3 +364,38 @@ def test_the_first_to_step_leaves_their_share_to_those_who_still_compile() -> No
         bench.hello(name)
     bench.seed()
     assert bench.core.durable.leases.holders[ANA].quota_tokens == 500
+
+
+def test_data_has_ended_once_a_whole_pass_had_nothing() -> None:
+    """Some shards may be empty for ever; a token that anybody processes begins the count anew."""
+    book = book_of(None)
+    book.open(ANA, Incarnation(1, 1))
+    book.reported(report(ANA, BATCH))
+    for number in range(2 * book.shards):
+        assert book.barren_passes == number // book.shards
+        top_up(book, ANA)
+        first, *rest = book.holders[ANA].leases
+        empty = Lease(first.pass_index, first.shard, 0, done=True)
+        book.reported(report(ANA, BATCH, (empty, *rest)))
+    assert book.barren_passes == 2
+    book.reported(report(ANA, 2 * BATCH))
+    assert book.barren_passes == 0
+
+
+def test_that_the_data_has_ended_is_recorded_and_when_it_goes_on() -> None:
+    """Again each time that the passes without data have doubled, so that no log fills with it."""
+    bench = Bench(RunSettings(interval_steps=4, fragments=2))
+    bench.hello("ana")
+    bench.seed()
+    bench.journal()
+    learner, found = bench.learners["ana"], list[tuple[int, int]]()
+    book = bench.core.durable.leases
+    for _ in range(5 * book.shards):
+        held = book.holders[learner.name].unfinished
+        learner.leases = (Lease(held[0].pass_index, held[0].shard, 0, done=True), *held[1:])
+        bench.report("ana")
+        found += [(entry.passes, entry.shards) for entry in bench.entries(DataEnded)]
+        bench.journal()
+    assert found == [(passes, book.shards) for passes in (1, 2, 4)]
+    bench.step("ana")
+    assert [entry.passes for entry in bench.entries(DataEnded)] == [0]

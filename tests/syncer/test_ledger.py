@@ -25,7 +25,8 @@ from islands.messages.training import (
     Merged,
     Progress,
 )
-from islands.syncer.ledger import Ledger
+from islands.syncer.ledger import DEPARTED_KEPT, Ledger
+from tests.syncer.bench import BATCH, Learner
 
 ANA = LearnerName("ana")
 FIRST = Incarnation(1, 1)
@@ -177,6 +178,27 @@ def test_an_incarnation_has_one_book() -> None:
     """The book before it must have been closed."""
     with pytest.raises(InvariantError, match="still open"):
         opened().open(ANA, Incarnation(1, 2))
+
+
+def test_tokens_are_booked_by_name_over_all_incarnations() -> None:
+    """They sum to the total; names that came and went long ago are in the sum alone."""
+    ledger = Ledger.of(1)
+    for index in range(DEPARTED_KEPT + 8):
+        for counter in (2 * index + 1, 2 * index + 2):
+            learner = Learner(f"n{index:04}", 1, counter)
+            learner.steps = counter
+            ledger.open(learner.name, learner.incarnation)
+            ledger.report(learner.progress())
+            ledger.close(learner.name)
+    assert len(ledger.by_name) == DEPARTED_KEPT
+    assert next(iter(ledger.by_name.items())) == ("n0008", (17 + 18) * BATCH)
+    back = Learner("n0008", 1, 2000)
+    back.steps = 3
+    ledger.open(back.name, back.incarnation)
+    ledger.report(back.progress())
+    assert ledger.by_name["n0008"] == (17 + 18 + 3) * BATCH  # type: ignore[index]
+    steps = sum(range(1, 2 * (DEPARTED_KEPT + 8) + 1))
+    assert ledger.processed == (steps + 3) * BATCH
 
 
 class BalanceMachine(RuleBasedStateMachine):

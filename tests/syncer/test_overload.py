@@ -18,6 +18,7 @@ class Bench:
 
     def __init__(self, places: int = 1) -> None:
         self.watch = LoadWatch()
+        self.watch.merged()
         self.places = places
         self.now_s = 0.0
         self.rounds = 0
@@ -94,3 +95,13 @@ def test_a_full_journal_or_merge_is_named() -> None:
         ((_, overload),) = Bench().live(30.0, {INSPECTING: 0.2, name: 1.0})
         assert overload.worker == name
         assert "versions are published late" in overload.told
+
+
+def test_no_worker_is_full_before_the_first_merge_is_complete() -> None:
+    """Until then it compiles its kernels, or reads the journal: nobody waits for it longer."""
+    bench = Bench()
+    bench.watch = LoadWatch()
+    assert bench.live(60.0, {MERGING: 1.0}, left_out=1) == []
+    bench.watch.merged()
+    assert bench.live(2 * WINDOW_S, {MERGING: 0.2}) == [], "and none of it counts afterwards"
+    assert [found.worker for _, found in bench.live(2 * WINDOW_S, {MERGING: 1.0})] == [MERGING]

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from islands.cli.__main__ import main
 from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
+from islands.data.shards import ShardKey
 from islands.settings.host import ListenOptions, RunFile, RunOptions
 from islands.settings.run import RunSettings
 from islands.training.jax_settings import cpu_environment
@@ -175,3 +177,18 @@ def test_commands_tell_it_in_a_process_of_their_own(command: str, tmp_path: Path
     assert found.returncode == 2, found.stderr
     told = " ".join(found.stdout.split())  # a terminal breaks lines
     assert told.index(line_of("EvaluateRaises")) < 120, found.stdout
+
+
+class OnePass(broken_tasks.Sound):
+    """Its data is read once."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[PyTree, int]]:
+        yield from () if shard.pass_index else super().batches(shard, position)
+
+
+def test_data_that_ends_after_one_pass_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run with a larger budget waits for ever; that is no fault of a run with a smaller one."""
+    for task, ends in ((OnePass, True), (broken_tasks.Sound, False)):
+        name = f"{task.__module__}:{task.__name__}"
+        assert main(["check", name]) == 0
+        assert ("the data ends after one pass" in capsys.readouterr().out) == ends

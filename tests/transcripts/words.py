@@ -49,6 +49,7 @@ from islands.tape.entry import Entry, Record
 NOISE = {
     *("clock", "closed_s", "cosine", "digest", "direction_norm", "learners", "ledger"),
     *("merged_tokens", "norms", "opened_s", "processed", "share", "weights"),
+    *("run_applied", "run_merges", "run_processed"),
 }
 """Figures of entries that a reviewer of decisions need not see."""
 

@@ -166,8 +166,8 @@ ROUNDS = (
     Mutation(
         "the round of a version is not journalled",
         "islands/syncer/commits.py",
-        "Published(version, facts.digest, number)",
-        "Published(version, facts.digest, -1)",
+        "Published(version, facts.digest, number, settled)",
+        "Published(version, facts.digest, -1, settled)",
         (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
     ),
     Mutation(
