@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import random
 
 import pytest
@@ -92,6 +93,17 @@ async def test_a_malformed_request_is_not_repeated_in_the_answer(request_line: b
         assert answer.startswith(b"HTTP/1.0 400")
         assert answer.endswith(b"\r\n\r\nthe request is malformed\n")
         assert b"correct-horse" not in answer
+
+
+async def test_a_secret_of_any_bytes_is_a_wrong_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A header that is no UTF-8 is refused as every other wrong secret is, without an error."""
+    async with Hub() as hub:
+        streams = await hub.connect()
+        shown = opening("/far", HEADERS | {"Authorization": "Bearer ?"})
+        streams[1].write(shown.replace(b"?", b"\xff\x8a"))
+        assert (await until_ended(streams)).startswith(b"HTTP/1.1 401")
+        assert "a wrong secret was shown" in hub.told[0]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize(
