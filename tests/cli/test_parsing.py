@@ -414,6 +414,7 @@ def test_another_preset_leaves_what_a_command_needs() -> None:
     [
         ("a: " + "[" * 20_000, "nested deeper than 16"),
         ("- " * 5000, "nested deeper than 16"),
+        ("task_settings: " + "[" * 16 + "]" * 16, "nested deeper than 16"),
         ("a: &a\n  b: *a\n", r"line 2: write out what the alias \*a stands for"),
         ("a: &a [1]\nb: [*a, *a]\n", "write out what the alias"),
         ("# " + "x" * (1 << 18), "more than 262144 bytes"),
@@ -421,7 +422,17 @@ def test_another_preset_leaves_what_a_command_needs() -> None:
         ("a: 2025-99-99", "a value that is not what its tag says"),
         ("a: !!timestamp x", "a value that is not what its tag says"),
     ],
-    ids=["deep", "deep lists", "itself", "alias", "huge", "long number", "no date", "no time"],
+    ids=[
+        "deep",
+        "deep lists",
+        "17 levels",
+        "itself",
+        "alias",
+        "huge",
+        "long number",
+        "no date",
+        "no time",
+    ],
 )
 def test_a_file_that_is_no_settings_ends_in_one_sentence(text: str, says: str) -> None:
     """However deep, long or self-referring it is: it names the file, and shows no traceback."""

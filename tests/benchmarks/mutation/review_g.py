@@ -80,7 +80,7 @@ REVIEW_G: tuple[Mutation, ...] = (
         "settings nest without end",
         "islands/cli/yaml_file.py",
         "        if depth > DEPTH_MAX:",
-        "        if depth > 100 * DEPTH_MAX:",
+        "        if depth > DEPTH_MAX + 1:",
         ("tests/cli/test_parsing.py",),
     ),
     Mutation(
