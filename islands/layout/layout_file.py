@@ -102,9 +102,12 @@ def decode_layout(text: bytes | memoryview) -> LayoutFile:
     Raises:
         MsgspecError: the text is no such file.
         SettingsError: there are shards without a record.
-        TaskError: there are too many leaves, or one cannot be; names it.
+        TaskError: there are too many leaves, one cannot be, or the text is nested too deep.
     """
-    told = msgspec.json.decode(text, type=LayoutFile)
+    try:
+        told = msgspec.json.decode(text, type=LayoutFile)
+    except RecursionError as error:
+        raise TaskError("the text is nested too deep") from error
     leaves = told.leaves
     for leaf in leaves:
         _check(leaf)

@@ -48,6 +48,9 @@ from messaging.links.link import Lane, Link, Listener
 TICK_S = 1.0
 LEADER = "rank-0"
 
+AHEAD_MAX = 4
+"""For each fragment, the most shares of a host that may wait for those of slower hosts."""
+
 
 class IslandLeader:
     """Rank 0's side of an island.
@@ -362,6 +365,9 @@ class IslandLeader:
                 if body.over:
                     self._is_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
+                if self._gathered[kind].ahead(rank) >= AHEAD_MAX * len(self._known().sizes()):
+                    self._drop(connection, "it gave shares of more values than there can be")
+                    return
                 self._gather(kind, rank, envelope.payload[0])
             case ShareLacking(ticket, fragment):
                 self.shares.lacking(rank, ticket, fragment)

@@ -107,6 +107,10 @@ class Gathering:
         """Take in a host's share of the next value that it has not given a share of."""
         self.waiting.setdefault(rank, deque()).append(share)
 
+    def ahead(self, rank: int) -> int:
+        """Return how many shares of a host wait for those of others."""
+        return len(self.waiting.get(rank, ()))
+
     def complete(self) -> list[memoryview] | None:
         """Take out the shares of the oldest value, in the order of ranks; None if one lacks."""
         if len(self.waiting) < self.hosts or not all(self.waiting.values()):

@@ -111,8 +111,8 @@ class Codec:
 
     @property
     def message_bytes(self) -> int:
-        """The size from which on aiohttp must refuse a websocket message."""
-        return self.limits.frame_bytes + 1
+        """The size from which on a control socket refuses a message: it carries heads alone."""
+        return _HEAD.size + self.limits.header_bytes + 1
 
     def size_bytes(self, envelope: Envelope) -> int:
         """Bytes of an envelope on a wire, without the overhead of its frames.

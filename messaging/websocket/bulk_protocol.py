@@ -102,6 +102,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._is_chunk = False
         self._key = b""
         self._failed = False
+        self._marked = 0  # messages that had arrived when a mark came last
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         transport.set_protocol(self)
         transport.pause_reading()
@@ -324,6 +325,9 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     def _take_control(self, opcode: int, data: bytes) -> None:
         if opcode == WSMsgType.PING:
+            if self._marked == self.messages:
+                raise FrameError("a mark that follows no message")
+            self._marked = self.messages
             if self._owner is not None:
                 self._owner.bulk_marked(data)
         elif opcode == WSMsgType.CLOSE:

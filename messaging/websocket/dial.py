@@ -40,6 +40,7 @@ from messaging.websocket.door import (
 )
 from messaging.websocket.security import Secret
 from messaging.websocket.settings import BULK_SOCKETS_MAX, WebsocketSettings
+from messaging.websocket.threshold import of_whole_messages
 from messaging.websocket.wire import Wire, dialled, tune
 
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
@@ -195,11 +196,13 @@ class Connector:
 
     def _client(self) -> ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=0,
-                force_close=True,
-                use_dns_cache=False,  # each dial resolves the name again
-                socket_factory=self._socket,
+            connector = of_whole_messages(
+                aiohttp.TCPConnector(
+                    limit=0,
+                    force_close=True,
+                    use_dns_cache=False,  # each dial resolves the name again
+                    socket_factory=self._socket,
+                )
             )
             tracing = aiohttp.TraceConfig()
             tracing.on_request_redirect.append(_refuse_redirect)

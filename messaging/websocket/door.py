@@ -37,6 +37,7 @@ from messaging.codec.frames import Codec
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.security import RefusalReport, Secret
 from messaging.websocket.settings import WebsocketSettings
+from messaging.websocket.threshold import REQUEST_BYTES_MAX, HubProtocol
 from messaging.websocket.visitors import TrustLevel, Visitors, place_of
 from messaging.websocket.wire import BROKEN, Wire, accepted, tune
 
@@ -142,13 +143,7 @@ class Door(web.Server):
             welcome: Takes complete sessions.
             report: Called with a sentence about each refusal.
         """
-        super().__init__(
-            self._answer,
-            access_log=None,
-            lingering_time=0.0,
-            keepalive_timeout=1.0,
-            logger=Complaints(self._note),
-        )
+        super().__init__(self._answer)
         self._settings = settings
         self._secret = secret
         self._codec = codec
@@ -159,6 +154,7 @@ class Door(web.Server):
         self._visitors = Visitors(
             settings.connections_max, settings.unauthenticated_max, settings.guests_max
         )
+        self._complaints = Complaints(self._note)
         self._came = 0
         self._addresses: dict[int, str] = {}
         self._cuts: dict[int, Callable[[], None]] = {}
@@ -185,7 +181,7 @@ class Door(web.Server):
     async def _serve(self, number: int, connection: socket.socket) -> None:
         """Complete the TLS handshake, if there is TLS, then let aiohttp handle requests."""
         loop, settings = asyncio.get_running_loop(), self._settings
-        handler = self()
+        handler = HubProtocol(self, self._show_out_talker, self._complaints)
         self._numbers[handler] = number
         try:
             tune(connection, settings.user_timeout_s)
@@ -244,6 +240,12 @@ class Door(web.Server):
         cut = self._cuts[number]
         self._leave(number)
         cut()
+
+    def _show_out_talker(self, handler: HubProtocol) -> None:
+        """Close a connection that sent more before its upgrade than any honest request has."""
+        number = self._numbers.get(handler, 0)
+        if number in self._cuts:
+            self._show_out(number, f"a request of more than {REQUEST_BYTES_MAX} bytes")
 
     def _leave(self, number: int) -> None:
         self._visitors.leave(number)

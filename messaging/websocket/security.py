@@ -120,7 +120,8 @@ class Secret:
 
     def matches(self, candidate: str | None) -> bool:
         """Compare in constant time."""
-        return hmac.compare_digest((candidate or "").encode(), self._value.encode())
+        shown = (candidate or "").encode("utf-8", "surrogatepass")  # a header may hold any bytes
+        return hmac.compare_digest(shown, self._value.encode())
 
     def admits(self, header: str | None) -> bool:
         """Whether the value of an `Authorization` header holds the secret."""

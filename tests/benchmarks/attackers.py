@@ -45,6 +45,8 @@ GONE = (OSError, ClientError, LinkClosed, DialFailed, EncodeError, EOFError, Tim
 
 FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, ((1, 1),), 0.0, 1, 1)
 NOBODY = Incarnation(1, 999_999)
+PIECES = b"\x02\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 40_000
+"""A message in empty pieces that does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,39 @@ async def malformed(target: Target, seconds: float) -> int:
     return await until(seconds, *[ask] * 8)
 
 
+async def endless_headers(target: Target, seconds: float) -> int:
+    """Sixty connections at a time that send headers, each of which is allowed, without end."""
+
+    async def send() -> int:
+        _, writer = await asyncio.open_connection(*target.place, ssl=target.tls)
+        try:
+            writer.write(b"GET /supervisor HTTP/1.1\r\n")
+            for number in itertools.count():
+                writer.write(b"H%d: %s\r\n" % (number, b"x" * 8000))
+                await writer.drain()
+        finally:
+            writer.transport.abort()
+        return 1
+
+    return await until(seconds, *[send] * 60)
+
+
 # -------------------------------------------------------------------------------- with the token
+
+
+async def empty_pieces(target: Target, seconds: float) -> int:
+    """Two hundred sessions that send messages in empty pieces, as fast as they are read."""
+    async with peers(target, 200) as crowd:
+
+        async def flood(peer: Peer) -> int:
+            writer = peer.link._control._writer  # noqa: SLF001  it says what no link would
+            assert writer is not None, "the session is open"
+            while not peer.link.closed:
+                writer.transport.write(PIECES)
+                await asyncio.sleep(0)
+            raise EOFError
+
+        return await until(seconds, *[lambda peer=peer: flood(peer) for peer in crowd])
 
 
 async def small_messages(target: Target, seconds: float) -> int:

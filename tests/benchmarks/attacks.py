@@ -269,6 +269,14 @@ def attacks(seconds: float, frames: int, fatal: float) -> dict[str, tuple[Attack
             True,
         ),
         "malformed requests": (partial(attackers.malformed, seconds=seconds), False),
+        "endless headers of 60 strangers": (
+            partial(attackers.endless_headers, seconds=seconds),
+            False,
+        ),
+        "empty pieces of 200 sessions": (
+            partial(attackers.empty_pieces, seconds=seconds),
+            False,
+        ),
         "500 held sessions": (partial(attackers.held_sessions, seconds=seconds), False),
         "small messages of 200 sessions": (
             partial(attackers.small_messages, seconds=seconds),

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -406,3 +407,35 @@ def test_another_preset_leaves_what_a_command_needs() -> None:
     words = ["--preset", "diloco"]
     found, _ = parse(GoodputOptions, words, program="islands simulate goodput", description="")
     assert found.run == replace(PRESETS[Preset.DILOCO], timing=GoodputOptions().run.timing)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: " + "[" * 20_000, "nested deeper than 16"),
+        ("- " * 5000, "nested deeper than 16"),
+        ("task_settings: " + "[" * 16 + "]" * 16, "nested deeper than 16"),
+        ("a: &a\n  b: *a\n", r"line 2: write out what the alias \*a stands for"),
+        ("a: &a [1]\nb: [*a, *a]\n", "write out what the alias"),
+        ("# " + "x" * (1 << 18), "more than 262144 bytes"),
+        ("a: " + "1" * 5000, "a value that is not what its tag says"),
+        ("a: 2025-99-99", "a value that is not what its tag says"),
+        ("a: !!timestamp x", "a value that is not what its tag says"),
+    ],
+    ids=[
+        "deep",
+        "deep lists",
+        "17 levels",
+        "itself",
+        "alias",
+        "huge",
+        "long number",
+        "no date",
+        "no time",
+    ],
+)
+def test_a_file_that_is_no_settings_ends_in_one_sentence(text: str, says: str) -> None:
+    """However deep, long or self-referring it is: it names the file, and shows no traceback."""
+    told = refusal(RunOptions, "--config", write("a.yaml", text))
+    assert re.search(says, told)
+    assert told.startswith("a.yaml")

@@ -93,7 +93,11 @@ def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: st
     assert taken is None
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b'{"leaves": [{"path": 3}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b'{"leaves": [{"path": 3}]}', b"\xff", b'{"x": ' + b"[" * 100_000],
+    ids=["nothing", "list", "other", "no text", "deep"],
+)
 def test_what_is_no_layout_is_refused(text: bytes) -> None:
     """Whatever bytes are sent."""
     refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, LayoutReader(check))

@@ -168,6 +168,17 @@ async def test_what_links_never_send_is_refused(data: bytes, fault: type[RemoteF
     assert [type(found) for found in session.faults] == [fault]
 
 
+async def test_a_mark_follows_a_message() -> None:
+    """Marks alone are no work of a sender: the second one behind a message ends the session."""
+    protocol, session, _ = make(masks=True)
+    mark, message = b"\x89\x030 1", head_frame(CODEC.encode(probe(1)), 0)
+    feed(protocol, b"\x82" + bytes((len(message),)) + message + mark, iter(lambda: 7, 0))
+    assert (session.marks, session.faults) == ([b"0 1"], [])
+    feed(protocol, mark * 100, iter(lambda: 7, 0))
+    assert [type(fault) for fault in session.faults] == [FrameError]
+    assert session.marks == [b"0 1"]
+
+
 async def test_nothing_is_read_before_the_session_begins() -> None:
     """What comes before it has an owner waits in the system; what comes all the same is refused."""
     transport, session = RecordingTransport(), Session()

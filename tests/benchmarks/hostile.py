@@ -1,0 +1,146 @@
+"""Hostile input, drawn from a seed for each kind of peer, measured against the table of bounds.
+
+    python -m tests.benchmarks.hostile [--inputs 1000000] [--kinds admitted gossip] [--seed 0]
+
+A stranger's bytes go to a hub's door; all other kinds are peers of the production actors on a
+virtual clock, beside honest learners, and say messages of every type (`drawn_messages`) over
+sessions of their own, through the codec that real sockets have. It prints the most of each cell of
+`tests/bounds.py`, and ends with 1 if one is above its bound, an actor failed, somebody honest was
+evicted, or a run did not come to its end. Memory is measured in one trial of each kind, because
+that makes it several times slower.
+"""
+
+import argparse
+import gc
+import json
+import random
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from messaging.simulation.virtual_time import VirtualTimeLoop, run_virtual
+from tests.benchmarks.hostile_hosts import Hosts
+from tests.benchmarks.hostile_members import Members
+from tests.benchmarks.hostile_strangers import Strangers
+from tests.benchmarks.hostile_trial import Trial
+from tests.bounds import BOUNDS, PEERS, RESOURCES
+
+INPUTS = {"stranger": 2000, "token": 10_000, "admitted": 10_000, "gossip": 10_000, "island": 5000}
+"""Inputs of one trial."""
+
+SHARES = {"stranger": 0.2, "token": 0.25, "admitted": 0.3, "gossip": 0.15, "island": 0.1}
+"""Parts of all inputs."""
+
+LIMIT_S = 100_000.0
+
+
+@dataclass(slots=True)
+class Most:
+    """The most of each resource over all trials of one kind of peer."""
+
+    inputs: int = 0
+    trials: int = 0
+    of: dict[str, float] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0.0))
+    types: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, trial: Trial) -> None:
+        """Take a trial in."""
+        self.inputs += trial.inputs
+        self.trials += 1
+        self.types += trial.types
+        self.problems += [f"{trial.kind} seed {trial.seed}: {one}" for one in trial.problems]
+        for resource, value in trial.measured().items():
+            self.of[resource] = max(self.of[resource], value)
+
+    def above(self, kind: str, *, timed: bool) -> list[str]:
+        """Return a sentence for each cell that is above its bound."""
+        return [
+            f"{kind}, {resource}: {self.of[resource]:g} is above {BOUNDS[resource, kind].most:g}"
+            for resource in RESOURCES
+            if self.of[resource] > BOUNDS[resource, kind].most and (timed or resource != "loop")
+        ]
+
+
+@contextmanager
+def measured(loop: VirtualTimeLoop, trial: Trial, *, traced: bool) -> Iterator[None]:
+    """Measure each turn of the loop, and what is held and was held at most, if `traced`."""
+    gather, began_s = loop._gather, time.thread_time()  # noqa: SLF001  it only measures
+
+    def turn() -> None:
+        nonlocal began_s
+        trial.turned(time.thread_time() - began_s)
+        gather()
+        began_s = time.thread_time()
+
+    setattr(loop, "_gather", turn)  # noqa: B010  of the loop, which calls it at each turn
+    if traced:
+        tracemalloc.start()
+    try:
+        yield
+    finally:
+        if traced:
+            tracemalloc.stop()
+
+
+def play(kind: str, seed: int, inputs: int, *, traced: bool = False) -> Trial:
+    """Play one trial."""
+    kinds: dict[str, Callable[[Trial], Strangers | Members | Hosts]] = {
+        "stranger": Strangers,
+        "island": Hosts if seed % 2 else Members,
+    }
+    trial = Trial(kind, seed, inputs, random.Random(f"{kind} {seed}"), traced)
+    live = kinds.get(kind, Members)(trial)
+
+    async def main() -> None:
+        loop = live.loop()
+        with measured(loop, trial, traced=traced):
+            await live.run()
+
+    run_virtual(main(), limit_s=LIMIT_S)
+    return trial
+
+
+def tried(kind: str, inputs: int, seed: int) -> Most:
+    """Play so many inputs of one kind; the last two trials measure memory."""
+    most, done = Most(), 0
+    play(kind, seed, 200)  # what is imported and compiled first is no input's, and
+    gc.freeze()  # the collector need not look at it again and again
+    while done < inputs:
+        each = min(INPUTS[kind], inputs - done)
+        most.add(play(kind, seed + most.trials, each))
+        done += each
+    for more in range(2):
+        most.add(play(kind, seed + most.trials, min(INPUTS[kind], inputs) // 2 + more, traced=True))
+    return most
+
+
+def main(arguments: list[str]) -> int:
+    """Draw, and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.hostile")
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--kinds", nargs="*", default=list(PEERS), choices=PEERS)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args(arguments)
+    wrong: list[str] = []
+    for kind in chosen.kinds:
+        began_s = time.thread_time()
+        most = tried(kind, max(1, round(SHARES[kind] * chosen.inputs)), chosen.seed)
+        above = most.above(kind, timed=True)
+        wrong += above + most.problems
+        took_s = time.thread_time() - began_s
+        row = {"kind": kind, "inputs": most.inputs, "trials": most.trials, "cpu_s": round(took_s)}
+        told = row | {name: round(value, 3) for name, value in most.of.items()}
+        sys.stdout.write(json.dumps(told | {"types": len(most.types), "above": above}) + "\n")
+        sys.stdout.flush()
+    for sentence in wrong[:50]:
+        sys.stdout.write(sentence + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
