@@ -96,7 +96,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         RefusedError: the hub refuses this learner, or process 0 refuses this process.
         HostLostError: another process of this loop has ended, or did not come in time.
     """
-    from islands.joining.jax_parameters import JaxParameters
+    from islands.joining.jax_parameters import JaxParameters, check_leaves
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
         like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
@@ -105,6 +105,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     who = membership(address, name, token_file, connecting, folder, say)
     given = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
     background = background_of(who, name, island_address, facts_of(tokens_per_step, **given))
+    check_leaves(params, trainable)
     leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
     return enter(who, tokens_per_step, made, background, leaves, cursor)
 
