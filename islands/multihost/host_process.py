@@ -41,7 +41,7 @@ from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 from islands.multihost.among_hosts import network_among_hosts, own_name
 from islands.multihost.follower import IslandFollower
-from islands.multihost.forming import Ended
+from islands.multihost.forming import NOBODY, Ended, consequence_s
 from islands.multihost.host_watchdog import NO_HUB, beat
 from islands.multihost.jax_program import begin_program, check_environment
 from islands.multihost.leader import LEADER, IslandLeader
@@ -162,7 +162,9 @@ class HostProcess:
             await asyncio.to_thread(self._tape.close)
         await among.close()
         sys.stdout.flush()
-        os._exit(ended.code)  # a device that waits for lost hosts would keep the process alive
+        os._exit(
+            ended.code_at(self._rank)
+        )  # a device that waits for lost hosts would keep the process alive
 
     # --- rank 0 -------------------------------------------------------------------------------
 
@@ -211,7 +213,7 @@ class HostProcess:
         await live([learner], self._leave)
         await asyncio.to_thread(compute.join, END_S)
         reason = "" if learner.exit is None else why_ended(learner.exit.reason)
-        leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))
+        leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE, NOBODY))
 
     def _say(self, told: str) -> None:
         say(f"{self._who}: {told}")
@@ -221,7 +223,7 @@ class HostProcess:
         self._asked = self._asked or reason
         if self._learner is None:
             assert self._side is not None, "only the hosts of an island are asked"
-            self._side.end(Ended(reason, FAILED))
+            self._side.end(Ended(reason, FAILED, NOBODY))
         else:
             self._learner.leave(reason)
 
@@ -230,7 +232,8 @@ class HostProcess:
         if self._side is None:
             self._say(f"it failed: {error}")
             os._exit(FAILED)
-        self._side.fail(error)
+        delay_s = consequence_s(error)
+        asyncio.get_running_loop().call_later(delay_s, self._side.fail, error)
 
     # --- other ranks --------------------------------------------------------------------------
 
