@@ -82,8 +82,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
-        cursor: returns how far the loop has read its data, for `JoinedRun.position`; called in
-            `boundary`. Of 64 KiB at most; bytes, numbers, strings, lists and dictionaries.
+        cursor: returns how far the loop has read its data; called in `boundary` (`cursors.py`).
         say: told what happens, in sentences for people.
 
     Returns:

@@ -70,13 +70,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     Raises:
         IslandsError: see `islands.join`.
     """
-    if moments and optimizer is None:
-        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
-    check_alone()
-    trained = trained_of(module)
-    stepping = None if optimizer is None else unwrapped(optimizer)
-    if stepping is not None:
-        check_steps(stepping, list(trained.values()))
+    stepping = stepping_of(module, optimizer, moments=moments)
     joined: list[TorchParameters] = []
 
     def made(layout: Layout, settings: RunSettings) -> TorchParameters:
@@ -100,6 +94,26 @@ def join(  # noqa: PLR0913  each is a choice of its own
         run.leave("it did not begin")
         raise
     return run
+
+
+def stepping_of(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, moments: bool
+) -> torch.optim.Optimizer | None:
+    """Check what is to join; return the optimizer itself, if there is one.
+
+    Raises:
+        SettingsError: this process is one of several, or an argument is missing.
+        TaskError: a parameter cannot be exchanged, or the optimizer steps others.
+    """
+    if moments and optimizer is None:
+        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
+    check_alone()
+    trained = trained_of(module)
+    if optimizer is None:
+        return None
+    found = unwrapped(optimizer)
+    check_steps(found, list(trained.values()))
+    return found
 
 
 def follow(

@@ -20,7 +20,7 @@ from islands.actors.ports import ThreadWorker
 from islands.actors.role_actor import dialling
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
-from islands.errors import DONE, FAILED, RefusedError, SettingsError, UnreachableError
+from islands.errors import DONE, FAILED, RunOverError, SettingsError, UnreachableError
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
     ConsoleTape,
@@ -36,7 +36,7 @@ from islands.identities import Role
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import ComputeThread
-from islands.messages.membership import RUN_OVER
+from islands.messages.membership import ASKS_AGAIN_S
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 from islands.multihost.among_hosts import network_among_hosts, own_name
@@ -56,9 +56,6 @@ from messaging.actors.scope import Scope
 from messaging.clock import MonotonicClock
 from messaging.errors import LocalFault
 from messaging.websocket.network import WebsocketNetwork
-
-LOOK_S = 15.0
-"""So often a host that waits for others asks the hub whether the run goes on."""
 
 END_S = 10.0
 """How long the process waits at its end for a step that was dispatched, and for its last words."""
@@ -139,16 +136,14 @@ class HostProcess:
         except UnreachableError as error:
             self._say(str(error))
             os._exit(NO_HUB)
-        except RefusedError as error:
-            if RUN_OVER not in str(error):
-                raise
+        except RunOverError as error:
             self._say(str(error))
             os._exit(DONE)
 
     async def _look_for_run(self, network: WebsocketNetwork, plan: RunPlan) -> None:
         """Look now and then whether the run goes on, while the hosts wait for one another."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(ASKS_AGAIN_S)
             _, now = await self._told_by_hub(network)
             if now.begun != plan.begun:
                 raise UnreachableError("the run was begun anew meanwhile")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from islands.actors.ports import InlineWorker
-from islands.errors import DONE, FAILED, OF_NO_USE, TaskError
+from islands.errors import DONE, FAILED, OF_NO_USE, RunOverError, TaskError
 from islands.learner.compute import ComputeFailed
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
@@ -67,7 +67,7 @@ class Island:
 
     async def codes(self) -> list[int]:
         """The exit codes of the hosts' processes, by rank."""
-        sides = [self.leader, *self.followers.values()]
+        sides: list[IslandLeader | IslandFollower] = [self.leader, *self.followers.values()]
         return [(await side.ended).code_at(rank) for rank, side in enumerate(sides)]
 
 
@@ -122,7 +122,7 @@ def test_a_process_that_is_lost_is_no_failure_of_the_others() -> None:
 
 
 def test_an_island_that_is_asked_to_end_has_no_failure() -> None:
-    """The watchdog of the host that was asked knows it by itself; the others wait for its return."""
+    """The watchdog of the host that was asked knows it by itself; the others wait for it."""
 
     async def asked(island: Island) -> None:
         island.followers[1].leave("SIGTERM")
@@ -139,7 +139,8 @@ def test_an_error_that_follows_from_a_loss_is_none_of_its_host() -> None:
     """A collective fails at once where a process is lost, and its link may close after that."""
 
     async def lost(island: Island) -> None:
-        island.followers[1]._told(ComputeFailed(RuntimeError("connection closed by peer")))  # noqa: SLF001
+        broken = ComputeFailed(RuntimeError("connection closed by peer"))
+        island.followers[1]._told(broken)  # noqa: SLF001  as its compute thread tells it
         await asyncio.sleep(CONSEQUENCE_S / 2)
         island.leader.fail(KeyError("rank 0 has failed before"))
 
@@ -148,6 +149,12 @@ def test_an_error_that_follows_from_a_loss_is_none_of_its_host() -> None:
     caused = TaskError("its step has failed")
     caused.__cause__ = RuntimeError("gloo")
     assert consequence_s(caused) == CONSEQUENCE_S
+
+
+def test_a_run_that_is_over_leaves_nothing_to_do() -> None:
+    """A host that hears so while it waits for others ends well, on whichever host it is told."""
+    over = RunOverError("the supervisor refused: the run is over: tokens")
+    assert Ended.of(over, 1).code_at(0) == Ended.of(over, 1).code_at(1) == DONE
 
 
 def test_ends_that_other_hosts_cause_never_exhaust_the_restarts() -> None:
