@@ -13,6 +13,7 @@
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── HostLostError        another process of this island was lost or failed: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on; exit code 2
+    │   └── RunOverError     since the run is over, so there is nothing left to do: exit code 0
     ├── OutdatedError        the syncer's journal is an older copy: a restart goes on, exit code 1
     ├── JournalError         this start cannot continue from the journal; says why; exit code 2
     │   ├── FencedError      a newer start of the syncer owns it: this one ends, exit code 3
@@ -83,6 +84,10 @@ class RefusedError(IslandsError):
     """A supervisor or syncer refused this process for good."""
 
 
+class RunOverError(RefusedError):
+    """The run is over, so nobody is admitted any more, and nothing is left to mend or to do."""
+
+
 class MalformedError(IslandsError):
     """What a peer sent does not decode; the message is one sentence for the tape."""
 
@@ -133,7 +138,7 @@ class InvariantError(IslandsError):
 def exit_code_of(error: BaseException | None) -> int:
     """The exit code of a process that ended with an error, or without one."""
     match error:
-        case None:
+        case None | RunOverError():
             return DONE
         case FencedError():
             return REPLACED

@@ -58,6 +58,7 @@ async def fetch_run_spec(
 
     Raises:
         RefusedError: the supervisor that answered refuses this process.
+        RunOverError: it does so as the run is over.
         UnreachableError: no supervisor answered in time.
     """
     loop = asyncio.get_running_loop()

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from islands.errors import RefusedError, UnreachableError
-from islands.messages.membership import Refused
+from islands.errors import RefusedError, RunOverError, UnreachableError
+from islands.messages.membership import RUN_OVER, Refused
 from messaging.envelope import Envelope
 from messaging.errors import DialDenied, DialFailed, LinkClosed
 from messaging.links.link import Lane, Link, Network
@@ -67,7 +67,9 @@ async def _answer(link: Link, read: Callable[[Envelope], Answer | None]) -> Answ
         while True:  # until the answer is complete, or the timeout
             envelope = await link.receive()
             if isinstance(envelope.body, Refused):
-                raise RefusedError(f"the supervisor refused: {envelope.body.reason}")
+                reason = envelope.body.reason
+                kind = RunOverError if reason.startswith(RUN_OVER) else RefusedError
+                raise kind(f"the supervisor refused: {reason}")
             answer = read(envelope)
             if answer is not None:
                 return answer

@@ -148,6 +148,10 @@ class Background:
         """Have the learner leave, since its user's loop has ended by an error."""
         self.leave(f"its loop ended by {type(error).__name__}")
 
+    def say(self, sentence: str) -> None:
+        """Report something that the user's thread has found."""
+        self._membership.say(f"{self._membership.name}: {sentence}")
+
     def came(self) -> None:
         """Note that the user's thread is about to be told how the learner has ended."""
 

@@ -22,6 +22,8 @@ class CursorReader:
         """Read nothing yet."""
         self._read = read
         self._noted: bytes | None = None
+        self._settled: bytes | None = None  # that of the last step, if some boundaries have none
+        self._accumulates = False
 
     def note(self) -> None:
         """Read the cursor now, for the next boundary: data may be read again before it."""
@@ -33,7 +35,18 @@ class CursorReader:
         Raises:
             TaskError: it cannot be kept.
         """
+        if self._settled is not None:
+            return self._settled
         return self._packed() if self._noted is None else self._noted
+
+    def booked(self, *, stepped: bool) -> None:
+        """Keep the cursor of a step for boundaries without one, before which data is read, too."""
+        if not stepped:
+            self._accumulates = True
+        elif self._noted is not None:
+            self._settled = self._noted
+        elif self._accumulates:
+            self._settled = self._packed()
 
     def _packed(self) -> bytes:
         return b"" if self._read is None else packed(self._read())

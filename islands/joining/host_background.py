@@ -20,7 +20,6 @@ from islands.errors import (
     DONE,
     OF_NO_USE,
     HostLostError,
-    IslandsError,
     RefusedError,
     SettingsError,
     UnreachableError,
@@ -35,7 +34,7 @@ from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 from islands.multihost.among_hosts import network_among_hosts, own_name
 from islands.multihost.follower import IslandFollower
-from islands.multihost.forming import Ended
+from islands.multihost.forming import CONSEQUENCE_S, Ended, consequence_s
 from islands.multihost.leader import LEADER, IslandLeader
 from islands.multihost.shares import HostShares
 from islands.settings.addresses import hub_urls, split_address
@@ -45,9 +44,6 @@ from messaging.websocket.network import WebsocketNetwork
 
 MEETING_S = 120.0
 """How long a process waits for the others, which have been started already."""
-
-CONSEQUENCE_S = 1.0
-"""How long an error of JAX waits for the news that a process was lost, of which it may come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +312,7 @@ class HostBackground(Background):
             if self._task is not None:
                 self._task.cancel()
             return
-        perhaps = isinstance(error, RuntimeError) and not isinstance(error, IslandsError)
-        asyncio.get_running_loop().call_later(CONSEQUENCE_S if perhaps else 0.0, self._fail, error)
+        asyncio.get_running_loop().call_later(consequence_s(error), self._fail, error)
 
     def _fail(self, error: BaseException) -> None:
         """End the island, as this process cannot go on."""

@@ -4,10 +4,12 @@ The tree is the user's: its structure, dtypes and shardings stay as they are. Of
 that the run's layout names are exchanged; the others pass through.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import is_
 from typing import Any
+from weakref import ref
 
 import jax
 import numpy as np
@@ -18,6 +20,7 @@ from islands.errors import TaskError
 from islands.joining.jax_moments import JaxMoments
 from islands.joining.own_moments import OwnMoments, check_finite
 from islands.joining.places import places_of
+from islands.layout.leaf_checks import check_array
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import RunSettings
@@ -91,9 +94,11 @@ class JaxParameters:
         paths = [path_of(keys) for keys, _ in flat]
         self._leaves: list[Array] = [leaf for _, leaf in flat]
         shapes = [tuple(np.shape(leaf)) for leaf in self._leaves]
-        self._places = places_of(layout, paths, shapes, rename or {}, trainable)
+        dtypes = [str(getattr(leaf, "dtype", "")) for leaf in self._leaves]
+        self._places = places_of(layout, paths, shapes, dtypes, rename or {}, trainable)
         functions = CompiledFunctions()
         self.model = JoinedModel.of(layout, self._chosen(), donate=donate, functions=functions)
+        self._given: list[ref[Array]] = []  # the trained leaves of the last boundary
         self._moments: JaxMoments | None = None
         if opt_state is not None:
             to_run = rename or {}
@@ -111,8 +116,12 @@ class JaxParameters:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: PyTree, opt_state: PyTree = None) -> None:
+    def take(self, params: PyTree, opt_state: PyTree = None) -> bool:
         """Hold the tree after a step, and the optimizer's state.
+
+        Returns:
+            Whether a step was taken. None was if all trained leaves are the arrays that the last
+            boundary returned, or those that it was given: what it returned is held on then.
 
         Raises:
             TaskError: one has another structure than the one that joined, or a leaf was deleted, or
@@ -129,7 +138,13 @@ class JaxParameters:
         if self._moments is not None:
             self._moments.take(opt_state)
         self._leaves = leaves
-        self.model.local = self._chosen()
+        held, chosen = self.model.local, self._chosen()
+        self.model.local = chosen
+        before, self._given = self._given, [ref(leaf) for leaf in chosen]
+        if _same(chosen, tuple(each() for each in before)):
+            self.model.local = held
+            return False
+        return not _same(chosen, held)
 
     def give(self) -> PyTree:
         """Return the tree to go on with."""
@@ -152,6 +167,23 @@ class JaxParameters:
 
     def _chosen(self) -> tuple[Array, ...]:
         return tuple(self._leaves[place] for place in self._places)
+
+
+def _same(leaves: Sequence[Array], others: Sequence[Array | None]) -> bool:
+    """Whether these are the same arrays, not only equal ones."""
+    return len(leaves) == len(others) and all(map(is_, leaves, others))
+
+
+def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
+    """Refuse parameters of which a trained leaf is no array, before anybody is told of them.
+
+    Raises:
+        TaskError: names the first.
+    """
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        path = path_of(keys)
+        if trainable(path):
+            check_array(path, leaf)
 
 
 def checked(loss: object) -> Loss:

@@ -82,8 +82,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
-        cursor: returns how far the loop has read its data, for `JoinedRun.position`; called in
-            `boundary`. Of 64 KiB at most; bytes, numbers, strings, lists and dictionaries.
+        cursor: returns how far the loop has read its data; called in `boundary` (`cursors.py`).
         say: told what happens, in sentences for people.
 
     Returns:
@@ -96,7 +95,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         RefusedError: the hub refuses this learner, or process 0 refuses this process.
         HostLostError: another process of this loop has ended, or did not come in time.
     """
-    from islands.joining.jax_parameters import JaxParameters
+    from islands.joining.jax_parameters import JaxParameters, check_leaves
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
         like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
@@ -105,6 +104,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     who = membership(address, name, token_file, connecting, folder, say)
     given = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
     background = background_of(who, name, island_address, facts_of(tokens_per_step, **given))
+    check_leaves(params, trainable)
     leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
     return enter(who, tokens_per_step, made, background, leaves, cursor)
 

@@ -12,7 +12,13 @@ from islands.joining.cursors import Cursor
 from islands.joining.join import enter, membership
 from islands.joining.joined_run import JoinedRun
 from islands.joining.layouts import leaves_of
-from islands.joining.torch_parameters import TorchParameters
+from islands.joining.torch_parameters import TorchParameters, trained_of
+from islands.joining.torch_refusals import (
+    check_alone,
+    check_steps,
+    local_buffers,
+    unwrapped,
+)
 from islands.layout.leaves import Layout
 from islands.settings.groups import ConnectOptions
 from islands.settings.run import RunSettings
@@ -36,12 +42,15 @@ def join(  # noqa: PLR0913  each is a choice of its own
 ) -> JoinedRun[torch.nn.Module]:
     """Join a run with a PyTorch module, whose parameters are changed in place from now on.
 
+    The loop is one process, whose tensors are whole: replicas and shards of `torch.distributed` are
+    refused. Running statistics, as of BatchNorm, are not averaged.
+
     Args:
         address: host:port of the hub, or several that are tried in turn.
         module: the module; its parameters that require a gradient are trained and exchanged.
-        optimizer: the optimizer that steps them. A boundary then follows each `step()` by itself,
-            and the loop has nothing to do but to end when the run is over. None: the loop calls
-            `JoinedRun.boundary` before each step.
+        optimizer: the optimizer that steps them, or Accelerate's wrapper of it. A boundary then
+            follows each `step()` by itself, and the loop has nothing to do but to end when the run
+            is over. None: the loop calls `JoinedRun.boundary` before each step.
         moments: whether the optimizer's state is given to peers, and taken from one where this
             learner is started again or joins late.
         tokens_per_step: see `islands.join`, as are the arguments that follow.
@@ -61,27 +70,65 @@ def join(  # noqa: PLR0913  each is a choice of its own
     Raises:
         IslandsError: see `islands.join`.
     """
+    stepping = stepping_of(module, optimizer, moments=moments)
+    joined: list[TorchParameters] = []
 
     def made(layout: Layout, settings: RunSettings) -> TorchParameters:
         del settings
-        told = optimizer if moments else None
-        return TorchParameters(module, layout, rename=rename, transposed=transposed, optimizer=told)
-
-    if moments and optimizer is None:
-        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
+        told = stepping if moments else None
+        parameters = TorchParameters(
+            module, layout, rename=rename, transposed=transposed, optimizer=told
+        )
+        joined.append(parameters)
+        return parameters
 
     who = membership(address, name, token_file, connecting, folder, say)
     leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
     run = enter(who, tokens_per_step, made, leaves=leaves, cursor=cursor)
-    if optimizer is not None:
-        try:
-            run.boundary(module)
-        except BaseException:  # such as a key that interrupts it
-            run.leave("it did not begin")
-            raise
-
-        def after_step(*_: object) -> None:
-            run.boundary(module)
-
-        optimizer.register_step_post_hook(after_step)
+    buffers = local_buffers(module)
+    if buffers:
+        say(f"{run.name}: {buffers}")
+    try:
+        follow(run, joined[0], stepping)
+    except BaseException:  # such as a key that interrupts it
+        run.leave("it did not begin")
+        raise
     return run
+
+
+def stepping_of(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, moments: bool
+) -> torch.optim.Optimizer | None:
+    """Check what is to join; return the optimizer itself, if there is one.
+
+    Raises:
+        SettingsError: this process is one of several, or an argument is missing.
+        TaskError: a parameter cannot be exchanged, or the optimizer steps others.
+    """
+    if moments and optimizer is None:
+        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
+    check_alone()
+    trained = trained_of(module)
+    if optimizer is None:
+        return None
+    found = unwrapped(optimizer)
+    check_steps(found, list(trained.values()))
+    return found
+
+
+def follow(
+    run: JoinedRun[torch.nn.Module],
+    parameters: TorchParameters,
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Have a boundary follow each step of an optimizer; with none, only hear of all their steps."""
+    if optimizer is None:
+        parameters.watch_optimizers()
+        return
+    run.boundary(run.params)
+
+    def after_step(stepped: torch.optim.Optimizer, *_: object) -> None:
+        parameters.optimizer_stepped(stepped)
+        run.boundary(run.params)
+
+    optimizer.register_step_post_hook(after_step)

@@ -10,8 +10,9 @@
 step with donated arguments does. It waits in these cases alone: until the run's first values are
 here, while the run is paused, without tokens that were granted to it (a grant lasts for a minute or
 two), and for a merge where the run's preset says so. The step after it is booked when the next
-boundary, or `done`, shows that it was taken; a step that was not taken is given back. Once the run
-is over, `boundary` returns what it is given, and further steps are the user's own affair.
+boundary, or `done`, shows that it was taken, by parameters that have changed; a step that was not
+taken is given back. Once the run is over, `boundary` returns what it is given, and further steps
+are the user's own affair.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,6 +36,11 @@ LEAVING_S = 2.0
 ENDING_S = 10.0
 """How long a learner that has ended may take to close its links and its tape."""
 
+NO_STEP = (
+    "a boundary was given the parameters of the one before, unchanged, so it counted no step: call "
+    "it once for each step that changes them, with tokens_per_step for all that this step processes"
+)
+
 
 class Parameters(Protocol[Tree]):
     """The user's parameters, in the form of their framework, and the model that they are."""
@@ -43,8 +49,12 @@ class Parameters(Protocol[Tree]):
     def diverged(self) -> bool:
         """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
 
-    def take(self, params: Tree, opt_state: object = None) -> None:
-        """Hold what a step made, whose buffers belong to the model from now on."""
+    def take(self, params: Tree, opt_state: object = None) -> bool:
+        """Hold what a step made, whose buffers belong to the model from now on.
+
+        Returns:
+            Whether a step was taken; False if nothing has changed since the last boundary.
+        """
 
     def give(self) -> Tree:
         """Return the parameters to go on with."""
@@ -87,6 +97,7 @@ class JoinedRun(Generic[Tree]):
         self._records = records
         self._leased = False  # whether `batches` was called
         self._announced = False
+        self._told_no_step = False
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
         self._ended = False
@@ -185,7 +196,9 @@ class JoinedRun(Generic[Tree]):
         """Read what the syncer leases: each record of the data once in a pass, by whichever loop.
 
         The batch of a step is read in its boundary, and taken by `next` after it. It counts as
-        trained on when the step is booked; otherwise whoever is leased the shard next reads it.
+        trained on when the step is booked; otherwise whoever is leased the shard next reads it. A
+        boundary without a step reads a further batch for the same step, as far as the tokens of one
+        have room for its records; then those of this step are read again.
 
         Call it before the first boundary. After that (as where `islands.torch.join` was given an
         optimizer), it waits for leases itself, as a boundary does: go on with `params`.
@@ -214,7 +227,9 @@ class JoinedRun(Generic[Tree]):
             )
         if self._leased or self._compute.steps:
             raise TaskError("run.batches is called once, before the first step")
-        leased = LeasedBatches(self._records, size, read)
+        leased = LeasedBatches(
+            self._records, size, read, for_step=self._compute.batch_tokens // size
+        )
         self._leased = True
         self._compute.reads(leased)
         if self._announced and not leased.ready():  # after a boundary, such as that in `join`
@@ -386,11 +401,17 @@ class JoinedRun(Generic[Tree]):
         self._params, self._opt_state = self._parameters.give(), self._parameters.opt_state
 
     def _book(self, params: Tree, loss: object, opt_state: object) -> None:
-        """Take what the user's step made, and count it."""
-        self._parameters.take(params, opt_state)
-        if self._announced:
-            self._announced = False
+        """Take what the user's step made, and count it if there was one."""
+        stepped = self._parameters.take(params, opt_state)
+        announced, self._announced = self._announced, False
+        if not announced:
+            return
+        self._cursors.booked(stepped=stepped)
+        if stepped:
             self._compute.stepped(self._parameters.dispatched(loss))
+        elif not self._told_no_step:
+            self._told_no_step = True
+            self._background.say(NO_STEP)
 
     def _raise_failure(self) -> None:
         """Raise the error that ended the learner, once its thread has told it."""

@@ -10,6 +10,7 @@ def places_of(
     layout: Layout,
     paths: Sequence[str],
     shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
     rename: Mapping[str, str],
     trainable: Callable[[str], bool],
 ) -> list[int]:
@@ -19,11 +20,12 @@ def places_of(
         layout: the layout of the run.
         paths: the paths of all leaves.
         shapes: their shapes, in the same order.
+        dtypes: names of their dtypes, in the same order.
         rename: path in the layout by path in the tree, where both differ.
         trainable: whether the leaf at a path is trained.
 
     Raises:
-        TaskError: one is missing, has another shape, or is left over; says what to do.
+        TaskError: one is missing, has another shape or dtype, or is left over; says what to do.
     """
     found = {rename.get(path, path): place for place, path in enumerate(paths) if trainable(path)}
     places = []
@@ -37,6 +39,12 @@ def places_of(
         if shapes[place] != leaf.shape:
             raise TaskError(
                 f"{leaf.path} has shape {shapes[place]} here and {leaf.shape} in the run"
+            )
+        if dtypes[place] != leaf.dtype:
+            raise TaskError(
+                f"{leaf.path} is {dtypes[place]} here and {leaf.dtype} in the run: convert these "
+                f"parameters to {leaf.dtype} before they join, or write the run's layout from ones "
+                f"in {dtypes[place]}"
             )
         places.append(place)
     if found:

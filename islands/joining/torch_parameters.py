@@ -7,15 +7,18 @@ the objects they hold; what is held here is detached from their gradients. JAX i
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from weakref import finalize, ref
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from islands.errors import InvariantError, TaskError
 from islands.joining.own_moments import OwnMoments, check_finite
 from islands.joining.places import places_of
 from islands.joining.torch_moments import TorchMoments
+from islands.joining.torch_refusals import check_alone, check_tensor, holds
 from islands.layout.leaves import Layout, Piece
 from islands.layout.ranges import Ranges
 from islands.learner.stepped_compute import Dispatched
@@ -177,6 +180,9 @@ class TorchModel(OwnMoments):
 class TorchParameters:
     """The parameters of a module, which are changed in place.
 
+    A step was taken if PyTorch counts a change of a tensor (its `_version`), or if an optimizer has
+    stepped one that has a gradient: fused kernels change tensors without being counted.
+
     Args:
         module: the module.
         layout: the layout of the run.
@@ -197,11 +203,7 @@ class TorchParameters:
         transposed: Collection[str] = (),
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        named = {
-            name.replace(".", "/"): tensor
-            for name, tensor in module.named_parameters()
-            if tensor.requires_grad
-        }
+        named = trained_of(module)
         unknown = sorted(set(transposed) - set(named))
         if unknown:
             raise TaskError(f"transposed names {unknown[0]}, which this module does not train")
@@ -216,7 +218,8 @@ class TorchParameters:
                 "lie on one device"
             )
         shapes = [tuple(tensor.shape) for tensor in tensors]
-        places = places_of(layout, paths, shapes, rename or {}, lambda _: True)
+        dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+        places = places_of(layout, paths, shapes, dtypes, rename or {}, lambda _: True)
         self.model = TorchModel(layout, [tensors[place] for place in places])
         if optimizer is not None:
             to_run = rename or {}
@@ -224,33 +227,71 @@ class TorchParameters:
             self.model.moments = TorchMoments(optimizer, known)
         self._module = module
         self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
+        self._optimizer_stepped = False
+        self._versions = self._counted()
         check_finite(self.model)
 
-    @property
-    def opt_state(self) -> None:
-        """Nothing: the optimizer keeps its state, and changes it in place."""
+    def watch_optimizers(self) -> None:
+        """Hear of the steps of all optimizers, for as long as this object is there."""
+        myself = ref(self)
+
+        def after_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            found = myself()
+            if found is not None:
+                found.optimizer_stepped(optimizer)
+
+        finalize(self, register_optimizer_step_post_hook(after_step).remove)
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer has stepped, if it has changed one of the tensors."""
+        graded = [tensor for _, tensor, _ in self._held if tensor.grad is not None]
+        self._optimizer_stepped |= holds(optimizer, graded)
 
     @property
     def diverged(self) -> bool:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: torch.nn.Module, opt_state: object = None) -> None:
+    def take(self, params: torch.nn.Module, opt_state: object = None) -> bool:
         """Check that the tensors are where they were, since they are changed in place.
 
+        Returns:
+            Whether a step was taken.
+
         Raises:
-            TaskError: a parameter was moved or replaced, as by `module.to` or `half`.
+            SettingsError: `torch.distributed` has more than one process meanwhile.
+            TaskError: a parameter was moved or replaced, as by `module.to` or an assignment.
         """
+        check_alone()
+        current = {path_of(name): held for name, held in self._module.named_parameters()}
         for path, parameter, pointer in self._held:
-            if parameter.data_ptr() != pointer:
+            found = current.get(path)
+            if found is None or found is not parameter:
+                raise TaskError(
+                    f"{path} was replaced by another tensor since the run was joined (by an "
+                    "assignment, or load_state_dict with assign=True), and the optimizer still "
+                    "steps the old one: copy values in place, or replace it before the optimizer "
+                    "is made and the run is joined"
+                )
+            if found.data_ptr() != pointer:
                 raise TaskError(
                     f"{path} was moved or replaced since the run was joined: move, convert and "
                     "load the module before"
                 )
+        stepped, self._optimizer_stepped = self._optimizer_stepped, False
+        return stepped or self._versions != self._counted()
 
     def give(self) -> torch.nn.Module:
-        """Return the module."""
+        """Return the module, whose changes from here on are those of a step."""
+        self._versions = self._counted()
         return self._module
+
+    def _counted(self) -> list[int]:
+        return [tensor._version for _, tensor, _ in self._held]  # noqa: SLF001  PyTorch names it so
+
+    @property
+    def opt_state(self) -> None:
+        """Nothing: the optimizer keeps its state, and changes it in place."""
 
     def dispatched(self, loss: object) -> Dispatched:
         """Return what tells that the last step has finished.
@@ -260,6 +301,25 @@ class TorchParameters:
         """
         number = self.model.mark()
         return TorchStep(number, None if loss is None else checked(loss), self.model.queued())
+
+
+def path_of(name: str) -> str:
+    """Return the path of what a module has under a name."""
+    return name.replace(".", "/")
+
+
+def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are trained, by their paths.
+
+    Raises:
+        TaskError: one cannot be read or written; names it.
+    """
+    named = {
+        path_of(name): tensor for name, tensor in module.named_parameters() if tensor.requires_grad
+    }
+    for path, tensor in named.items():
+        check_tensor(path, tensor)
+    return named
 
 
 def checked(loss: object) -> torch.Tensor | float:

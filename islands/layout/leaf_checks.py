@@ -53,10 +53,7 @@ def check_leaf(path: str, leaf: object) -> None:
     Raises:
         TaskError: The sentence names the leaf, what is wrong with it, and how to mend it.
     """
-    if not isinstance(leaf, jax.Array):
-        kind = type(leaf).__name__
-        raise TaskError(f"{path} is a {kind}, which is on no device: call jax.device_put first")
-    check_alive(path, leaf)
+    leaf = check_array(path, leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TaskError(
             f"{path} is {leaf.dtype}: only floating leaves have an average; leave it out of those "
@@ -68,6 +65,24 @@ def check_leaf(path: str, leaf: object) -> None:
             "of a wider type from which it was made"
         )
     check_stored(path, leaf)
+
+
+def check_array(path: str, leaf: object) -> Array:
+    """Return a leaf, if it is an array whose buffers are there.
+
+    Raises:
+        TaskError: It is no array of JAX, is being traced, or was donated.
+    """
+    if isinstance(leaf, jax.core.Tracer):
+        raise TaskError(
+            f"{path} is being traced and has no value: call this between two steps, outside of "
+            "jax.jit and of other transformations"
+        )
+    if not isinstance(leaf, jax.Array):
+        kind = type(leaf).__name__
+        raise TaskError(f"{path} is a {kind}, which is on no device: call jax.device_put first")
+    check_alive(path, leaf)
+    return leaf
 
 
 def check_stored(path: str, leaf: Array) -> None:

@@ -16,6 +16,9 @@ NOT_FINITE = "its loss is not a finite number"
 RUN_OVER = "the run is over"
 """Beginning of the reason of a refusal that needs no action, since the run has ended."""
 
+ASKS_AGAIN_S = 5.0
+"""So often a process that waits to take part asks for the run spec, to hear if the run is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Join:

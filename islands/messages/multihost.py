@@ -154,10 +154,14 @@ class LeaveAsked:
 
 @dataclass(frozen=True, slots=True)
 class IslandEnds:
-    """Leader → followers: the island ends, with this exit code (`islands.errors`) on each host."""
+    """Leader → followers: the island ends, with this exit code (`islands.errors`) on each host.
+
+    `rank` is the host whose process caused it, as `Ended.rank` has it.
+    """
 
     reason: str
     code: int
+    rank: int | None = None
 
 
 MULTIHOST_TYPES: tuple[type, ...] = (

@@ -34,7 +34,7 @@ from islands.multihost.agreed_commands import FollowerCommands
 from islands.multihost.agreement import Arrivals
 from islands.multihost.command_wire import entry_of
 from islands.multihost.follower_shares import FollowerShares
-from islands.multihost.forming import Ended
+from islands.multihost.forming import Ended, consequence_s
 from islands.multihost.health import SILENT_TICKS
 from islands.multihost.leader import LEADER, TICK_S
 from messaging.actors.scope import Scope
@@ -134,7 +134,7 @@ class IslandFollower:
 
     def fail(self, error: BaseException) -> None:
         """Tell rank 0 that this host cannot go on, and end."""
-        ended = Ended.of(error)
+        ended = Ended.of(error, self._hello.rank)
         self._send(HostFailed(ended.reason, mistake=ended.code == OF_NO_USE))
         self.end(ended)
 
@@ -149,7 +149,7 @@ class IslandFollower:
             case ValueAdopted(fragment=fragment):
                 self._shares.adopted(fragment)
             case ComputeFailed(error):
-                self.fail(error)
+                self._loop.call_later(consequence_s(error), self.fail, error)
             case _:
                 pass
 
@@ -172,11 +172,11 @@ class IslandFollower:
                 self._take_commands()
             case Word(boundary, upto):
                 self.commands.told(boundary, upto)
-            case IslandEnds(reason, code):
+            case IslandEnds(reason, code, rank):
                 if code == FAILED and not self._coordinator.done():
                     self._refused = reason  # dialled again: what was there may be lost
                 else:
-                    self.end(Ended(reason, code))
+                    self.end(Ended(reason, code, rank))
             case SyncerTold():
                 self._shares.told(envelope.body)
             case ShareWanted():
@@ -229,11 +229,11 @@ class IslandFollower:
             self._tell_state()
             self._silent_ticks += 1
             if self._silent_ticks >= SILENT_TICKS:
-                self.end(Ended(f"rank 0 has been silent for {self._silent_ticks} s", FAILED))
+                self.end(Ended(f"rank 0 has been silent for {self._silent_ticks} s", FAILED, 0))
 
     def _lost(self, reason: str) -> None:
         if self._coordinator.done():
-            self.end(Ended(f"the link to rank 0 was lost: {reason}", FAILED))
+            self.end(Ended(f"the link to rank 0 was lost: {reason}", FAILED, 0))
 
     def _send(
         self, body: object, payload: tuple[memoryview, ...] = (), topic: str | None = None

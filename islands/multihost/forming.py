@@ -1,4 +1,8 @@
-"""Whether a host that comes belongs to the island, before anything is computed."""
+"""Whether a host that comes belongs to the island, and what the end of an island is to each host.
+
+An island's processes end together. Only the host whose process caused that counts it as a failure
+of its own (`host_watchdog.py`): otherwise each would be given up for the failures of all others.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +12,46 @@ from islands.errors import FAILED, OF_NO_USE, IslandsError, exit_code_of
 from islands.learner.commands import Arrival
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
+from islands.multihost.host_watchdog import BY_ANOTHER
+
+NOBODY = -1
+"""In place of a rank: no process has failed, as where a host was asked to end."""
+
+CONSEQUENCE_S = 1.0
+"""How long an error of JAX waits for the news that a process was lost, of which it may come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why the process of a host ends, and with which exit code (`islands.errors`)."""
+    """Why the process of a host ends, and with which exit code (`islands.errors`).
+
+    `rank` is the host whose process caused it, or `NOBODY`; None if that cannot be told.
+    """
 
     reason: str
     code: int
+    rank: int | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
+    def of(cls, error: BaseException, rank: int | None = None) -> Self:
         """The end by an error; the lines that help to mend it come first."""
         detail = error.detail if isinstance(error, IslandsError) else ""
-        return cls(f"{detail}{str(error) or repr(error)}", exit_code_of(error))
+        return cls(f"{detail}{str(error) or repr(error)}", exit_code_of(error), rank)
+
+    def code_at(self, rank: int) -> int:
+        """Return the exit code of a host's process, which tells if another host caused its end."""
+        own = self.rank is None or self.rank == rank
+        return self.code if own or self.code != FAILED else BY_ANOTHER
+
+
+def consequence_s(error: BaseException) -> float:
+    """Return how long an error waits for news of which it may be a consequence.
+
+    A collective that was broken off by the loss of a process may fail before its link closes.
+    """
+    causes = (error, error.__cause__)
+    perhaps = any(isinstance(each, RuntimeError) for each in causes)
+    return CONSEQUENCE_S if perhaps else 0.0
 
 
 def misfit(

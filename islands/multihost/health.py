@@ -74,11 +74,15 @@ class Health:
         hosts: name for people, by rank.
         stalled_s: least time without a boundary after which a host is stuck.
         compile_s: the same while it compiles, or before one of its steps was measured.
+
+    Attributes:
+        blamed: Rank of the host for which the island must end; None if it cannot be told.
     """
 
     def __init__(self, hosts: Mapping[int, str], *, stalled_s: float, compile_s: float) -> None:
         """Take all hosts for healthy."""
         self.hosts = {rank: HostRecord(host) for rank, host in hosts.items()}
+        self.blamed: int | None = None
         self._stalled_s = stalled_s
         self._compile_s = compile_s
 
@@ -92,6 +96,7 @@ class Health:
             record.tick()
         for rank, record in self.hosts.items():
             if rank != own and record.silent_ticks >= SILENT_TICKS:
+                self.blamed = rank
                 return f"{named(rank, record.host)} has been silent for {record.silent_ticks} s"
         if any(record.doing == ARRIVING for record in self.hosts.values()):
             return None
@@ -120,7 +125,7 @@ class Health:
             reading = all(record.doing == READING for record in self.hosts.values())
             what = "readers" if reading else "devices"
             return f"all hosts have waited for their {what} for {still} s, at boundary {least}"
-        rank = last[0]
+        rank = self.blamed = last[0]
         record = self.hosts[rank]
         return (
             f"{named(rank, record.host)} has come to no boundary for {record.still_ticks} s after "

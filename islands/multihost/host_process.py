@@ -19,7 +19,7 @@ from islands.actors.ports import ThreadWorker
 from islands.actors.role_actor import dialling
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
-from islands.errors import DONE, FAILED, RefusedError, SettingsError, UnreachableError
+from islands.errors import DONE, FAILED, RunOverError, SettingsError, UnreachableError
 from islands.hosting.ending_signals import ENDING
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
@@ -36,12 +36,12 @@ from islands.identities import Role
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import ComputeThread
-from islands.messages.membership import RUN_OVER
+from islands.messages.membership import ASKS_AGAIN_S
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 from islands.multihost.among_hosts import network_among_hosts, own_name
 from islands.multihost.follower import IslandFollower
-from islands.multihost.forming import Ended
+from islands.multihost.forming import NOBODY, Ended, consequence_s
 from islands.multihost.host_watchdog import NO_HUB, beat
 from islands.multihost.jax_program import begin_program, check_environment
 from islands.multihost.leader import LEADER, IslandLeader
@@ -56,9 +56,6 @@ from messaging.actors.scope import Scope
 from messaging.clock import MonotonicClock
 from messaging.errors import LocalFault
 from messaging.websocket.network import WebsocketNetwork
-
-LOOK_S = 15.0
-"""So often a host that waits for others asks the hub whether the run goes on."""
 
 END_S = 10.0
 """How long the process waits at its end for a step that was dispatched, and for its last words."""
@@ -139,16 +136,14 @@ class HostProcess:
         except UnreachableError as error:
             self._say(str(error))
             os._exit(NO_HUB)
-        except RefusedError as error:
-            if RUN_OVER not in str(error):
-                raise
+        except RunOverError as error:
             self._say(str(error))
             os._exit(DONE)
 
     async def _look_for_run(self, network: WebsocketNetwork, plan: RunPlan) -> None:
         """Look now and then whether the run goes on, while the hosts wait for one another."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(ASKS_AGAIN_S)
             _, now = await self._told_by_hub(network)
             if now.begun != plan.begun:
                 raise UnreachableError("the run was begun anew meanwhile")
@@ -162,7 +157,9 @@ class HostProcess:
             await asyncio.to_thread(self._tape.close)
         await among.close()
         sys.stdout.flush()
-        os._exit(ended.code)  # a device that waits for lost hosts would keep the process alive
+        os._exit(
+            ended.code_at(self._rank)
+        )  # a device that waits for lost hosts would keep the process alive
 
     # --- rank 0 -------------------------------------------------------------------------------
 
@@ -211,7 +208,7 @@ class HostProcess:
         await live([learner], self._leave, starting=lambda: learner.state.starting)
         await asyncio.to_thread(compute.join, END_S)
         reason = "" if learner.exit is None else why_ended(learner.exit.reason)
-        leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))
+        leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE, NOBODY))
 
     def _say(self, told: str) -> None:
         say(f"{self._who}: {told}")
@@ -221,7 +218,7 @@ class HostProcess:
         self._asked = self._asked or reason
         if self._learner is None:
             assert self._side is not None, "only the hosts of an island are asked"
-            self._side.end(Ended(reason, FAILED))
+            self._side.end(Ended(reason, FAILED, NOBODY))
         else:
             self._learner.leave(reason)
 
@@ -230,7 +227,8 @@ class HostProcess:
         if self._side is None:
             self._say(f"it failed: {error}")
             os._exit(FAILED)
-        self._side.fail(error)
+        delay_s = consequence_s(error)
+        asyncio.get_running_loop().call_later(delay_s, self._side.fail, error)
 
     # --- other ranks --------------------------------------------------------------------------
 

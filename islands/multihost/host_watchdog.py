@@ -16,10 +16,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from islands.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.hosting.ending_signals import on_ending_signals
 from islands.hosting.process_runtime import SIGNALLED, say
+from islands.settings.run import Timing
 from islands.supervisor.restarts import Restarts
 
 BEAT_S = 1.0
@@ -29,11 +31,20 @@ BEAT_VARIABLE = "ISLANDS_BEAT"
 SILENT_BEATS = 15
 """Missed beats after which a host's process is killed: rank 0 finds and names it before that."""
 
+FIRST_BEATS = int(Timing().compile_s / BEAT_S)
+"""The same before its first beat, as it may import from a slow disk: nobody else finds it then."""
+
 LEAVING_S = 30.0
 """How long the process may take to leave in order after the first signal."""
 
 NO_HUB = 69
 """Exit code of a host's process that was answered by no hub in the time that it was given."""
+
+BY_ANOTHER = 75
+"""Exit code of a host's process that ended since another host's did, or was asked to end."""
+
+AFTER_ANOTHER_S = 1.0
+"""How long this host waits then before it starts its process again, for as often as it takes."""
 
 ASKED_TO_END = 128 + signal.SIGTERM
 """Exit code of the command where the run goes on, so that whoever started it starts it again."""
@@ -58,6 +69,31 @@ async def beat() -> None:
         except BrokenPipeError as error:
             raise UnreachableError("the process that watches this one is gone") from error
         await asyncio.sleep(BEAT_S)
+
+
+@dataclass(slots=True)
+class Pulse:
+    """The beats of a process, by counted seconds of its watchdog since the process was started.
+
+    `missed` counts those since its last beat, or since its start.
+    """
+
+    missed: int = 0
+    begun: bool = False
+
+    def second(self, *, beaten: bool) -> bool:
+        """Count a second in which it has beaten or not; return whether it is to be killed."""
+        self.missed = 0 if beaten else self.missed + 1
+        self.begun |= beaten
+        return self.missed >= (SILENT_BEATS if self.begun else FIRST_BEATS)
+
+
+def delay_before_restart_s(restarts: Restarts, code: int, now_s: float) -> float | None:
+    """Return when to start a process again that ended with this exit code; None: not any more.
+
+    An end that another host caused counts on that host alone.
+    """
+    return AFTER_ANOTHER_S if code == BY_ANOTHER else restarts.next_delay_s(now_s, 1.0)
 
 
 class HostWatchdog:
@@ -91,7 +127,7 @@ class HostWatchdog:
                 return ASKED_TO_END
             if code in (OF_NO_USE, NO_HUB):
                 return FAILED if code == NO_HUB else code
-            delay_s = self._restarts.next_delay_s(loop.time(), 1.0)
+            delay_s = delay_before_restart_s(self._restarts, code, loop.time())
             if delay_s is None:
                 say(f"{self._who}: it {self._restarts.told}, so it is not started again")
                 return FAILED
@@ -123,15 +159,14 @@ class HostWatchdog:
     async def _guard(self, process: asyncio.subprocess.Process, beats: int) -> None:
         """Kill a process whose beats have stopped, by counted seconds of this one."""
         os.set_blocking(beats, False)
-        missed, begun = 0, False
+        pulse = Pulse()
         while True:
             await asyncio.sleep(BEAT_S)
+            beaten = False
             with contextlib.suppress(BlockingIOError):
-                if os.read(beats, 4096):
-                    missed, begun = -1, True
-            missed += begun
-            if missed >= SILENT_BEATS:
-                say(f"{self._who}: its process has not moved for {missed} s, so it is killed")
+                beaten = bool(os.read(beats, 4096))
+            if pulse.second(beaten=beaten):
+                say(f"{self._who}: its process has not moved for {pulse.missed} s, so it is killed")
                 process.kill()
                 return
 
@@ -159,6 +194,8 @@ class HostWatchdog:
 
 
 def _ended(code: int) -> str:
+    if code == BY_ANOTHER:
+        return "its process ended with that of another host"
     if code >= 0:
         return f"its process ended with exit code {code}"
     with contextlib.suppress(ValueError):

@@ -171,14 +171,14 @@ class IslandLeader:
         if self.ended.done():
             return
         self.ended.set_result(ended)
-        self._broadcast(IslandEnds(ended.reason, ended.code))
+        self._broadcast(IslandEnds(ended.reason, ended.code, ended.rank))
         for connection in list(self._ranks):
             self._drop(connection, "the island ends")
         self.commands.abandon()
 
     def fail(self, error: BaseException) -> None:
         """End the island, as this host cannot go on."""
-        self.end(Ended.of(error))
+        self.end(Ended.of(error, 0))
 
     async def finish(self, reason: str) -> None:
         """End the island in order, once no host comes to a further boundary."""
@@ -190,7 +190,7 @@ class IslandLeader:
         if rank is None:
             return
         if self._formed.is_set():
-            self.end(Ended(f"{named(rank, self._names[rank])} was lost", FAILED))
+            self.end(Ended(f"{named(rank, self._names[rank])} was lost", FAILED, rank))
         else:
             del self._names[rank]
 
@@ -210,7 +210,7 @@ class IslandLeader:
             )
             why = self._disagreement() or self._health.tick()
             if why is not None:
-                self.end(Ended(why, FAILED))
+                self.end(Ended(why, FAILED, self._health.blamed))
 
     def _disagreement(self) -> str | None:
         """Return why a host has taken another way through its loop than this one, or None."""
@@ -375,7 +375,7 @@ class IslandLeader:
                 self.shares.held(rank, fragment, version)
             case HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
-                self.end(Ended(told, OF_NO_USE if mistake else FAILED))
+                self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))
             case LeaveAsked(reason):
                 self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
             case _:

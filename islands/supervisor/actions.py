@@ -76,9 +76,10 @@ class CountFigures:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """The run is over."""
+    """The run is over; stay for so long, to tell those who do not know it yet."""
 
     reason: str
+    stay_s: float = 0.0
 
 
 Action = (

@@ -1,5 +1,6 @@
 """The supervisor's actor: it turns messages and timers into events, and performs the actions."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -196,12 +197,18 @@ class SupervisorActor(RoleActor[Event]):
                     self._keep(name, partial(self._hooks.figures, name, figures))
             case Record(entry):
                 self.record(entry)
-            case FinishRun(reason):
-                if self._hooks.finished is not None:
-                    self._hooks.finished(reason)
-                self.ref.stop(reason)
+            case FinishRun(reason, stay_s):
+                self._finish(reason, stay_s)
             case _:
                 assert_never(action)
+
+    def _finish(self, reason: str, stay_s: float) -> None:
+        if self._hooks.finished is not None:
+            self._hooks.finished(reason)
+        if stay_s:
+            asyncio.get_running_loop().call_later(stay_s, self.ref.stop, reason)
+        else:
+            self.ref.stop(reason)
 
     @property
     def _gossips(self) -> bool:

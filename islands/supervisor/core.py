@@ -25,7 +25,8 @@ class Core:
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
     with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
-    learners that an operator drained, with the reason. `paused` is the operator's last command to
+    learners that an operator drained, with the reason, and `asking` those that asked for the run
+    spec lately, with the time. `paused` is the operator's last command to
     pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
     None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
     of admissions.
@@ -55,6 +56,7 @@ class Core:
     stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
     drained: dict[str, str] = field(default_factory=dict)
+    asking: dict[str, float] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
     finished: str | None = None

@@ -19,6 +19,7 @@ from islands.errors import RefusedError
 from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.control import Drain
 from islands.messages.membership import (
+    ASKS_AGAIN_S,
     RUN_OVER,
     Evicted,
     Heartbeat,
@@ -40,14 +41,35 @@ from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 from islands.tape import member_entries, process_entries
 
+ASKED_S = ASKS_AGAIN_S + 2.0
+"""Whoever waits to take part has asked again after this time, if it is there."""
 
-def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int) -> None:
-    """Send the run spec to a process that speaks this protocol; refuse any other."""
+ASKING_MAX = 1024
+"""Most learners that are remembered to wait."""
+
+
+def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: float) -> None:
+    """Send the run spec to a process that speaks this protocol, while the run goes on."""
     reason = _mismatch(enquiry.protocol)
-    if reason is None:
-        core.actions.append(SendRunSpec(connection, enquiry.name))
-    else:
+    if reason is None and core.finished is not None:
+        reason = f"{RUN_OVER}: {core.finished}"
+    if reason is not None:
         core.send(connection, Refused(enquiry.name, reason, retry=False))
+        return
+    if enquiry.role is Role.LEARNER:
+        asking = {name: at_s for name, at_s in core.asking.items() if now_s - at_s < ASKED_S}
+        core.asking = dict(list(asking.items())[-ASKING_MAX + 1 :])
+        core.asking[enquiry.name] = now_s
+    core.actions.append(SendRunSpec(connection, enquiry.name))
+
+
+def stay_s(core: Core, now_s: float) -> float:
+    """Return how long to stay after the run's end, so that learners who wait hear of it.
+
+    They are no members, such as the hosts of an island of which one is away: they ask now and then.
+    """
+    waiting = [at_s for name, at_s in core.asking.items() if name not in core.here[Role.LEARNER]]
+    return max([0.0, *(at_s + ASKED_S - now_s for at_s in waiting)])
 
 
 def take_join(

@@ -34,6 +34,7 @@ from islands.supervisor.membership import (
     give_way,
     judge_all,
     notice_pause,
+    stay_s,
     take_enquiry,
     take_figures,
     take_heartbeat,
@@ -138,7 +139,7 @@ class SupervisorState:
             case JoinArrived(message, connection, proven, returns):
                 take_join(core, message, connection, now_s, proven=proven, returns=returns)
             case RunSpecRequested(message, connection):
-                take_enquiry(core, message, connection)
+                take_enquiry(core, message, connection, now_s)
             case HeartbeatArrived(message, connection, trusted):
                 take_heartbeat(core, message, connection, trusted=trusted, now_s=now_s)
             case NewerSupervisorProven(name, epoch):
@@ -154,7 +155,7 @@ class SupervisorState:
             case ProcessEnded(name, reason):
                 take_end(core, name, reason, now_s)
             case StopArrived(message, connection):
-                self._finish(message.reason, connection)
+                self._finish(message.reason, connection, now_s)
             case _:
                 assert_never(event)
 
@@ -163,7 +164,7 @@ class SupervisorState:
         core = self._core
         return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
 
-    def _finish(self, reason: str, connection: int) -> None:
+    def _finish(self, reason: str, connection: int, now_s: float) -> None:
         """End the run and tell all members, on the word of a syncer; refuse any other sender."""
         core = self._core
         if not self.ends_the_run(connection):
@@ -178,4 +179,4 @@ class SupervisorState:
                 if member.connection is not None:
                     core.send(member.connection, Stop(reason))
         core.record(Finished(reason))
-        core.actions.append(FinishRun(reason))
+        core.actions.append(FinishRun(reason, stay_s(core, now_s)))

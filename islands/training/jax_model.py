@@ -38,6 +38,7 @@ from islands.layout.device_transfer import (
 )
 from islands.layout.leaf_checks import (
     check_alive,
+    check_array,
     check_kind,
     check_leaf,
     check_place,
@@ -145,15 +146,16 @@ class JaxModel:
         """The leaves. Once a step has donated them, set them to what the step returned.
 
         Raises:
-            TaskError: Their number is wrong, or a leaf was deleted.
+            TaskError: Their number is wrong, a leaf was deleted, or it is no array.
         """
         return self._local
 
     @local.setter
     def local(self, leaves: Leaves) -> None:
         _check_number(self.layout, leaves)
+        for told, leaf in zip(self.layout.leaves, leaves, strict=True):
+            check_array(told.path, leaf)
         self._local: Leaves = tuple(leaves)
-        self._check_alive(range(len(leaves)))
 
     def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
         """Compile all functions that boundaries need.

@@ -57,9 +57,10 @@ class Parameters:
         self.model = model
         model.setup()
 
-    def take(self, params: Accelerator, opt_state: object = None) -> None:
+    def take(self, params: Accelerator, opt_state: object = None) -> bool:
         assert opt_state is None
         assert params is self.model
+        return True
 
     def give(self) -> Accelerator:
         return self.model

@@ -4,9 +4,16 @@ import asyncio
 
 import pytest
 
-from islands.errors import RefusedError, UnreachableError
+from islands.errors import (
+    DONE,
+    OF_NO_USE,
+    RefusedError,
+    RunOverError,
+    UnreachableError,
+    exit_code_of,
+)
 from islands.hosting.one_request import ANSWER_S, request
-from islands.messages.membership import Refused
+from islands.messages.membership import RUN_OVER, Refused
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Listener
@@ -55,6 +62,14 @@ def test_a_refusal_is_the_answer() -> None:
     """Nobody else is asked."""
     with pytest.raises(RefusedError, match="the supervisor refused: not you"):
         asked(Refused("run", "not you", retry=False))
+
+
+def test_the_end_of_a_run_is_a_refusal_that_leaves_nothing_to_do() -> None:
+    """A process that waits to take part ends well."""
+    with pytest.raises(RunOverError) as raised:
+        asked(Refused("run", f"{RUN_OVER}: tokens", retry=False))
+    assert exit_code_of(raised.value) == DONE
+    assert exit_code_of(RefusedError("not you")) == OF_NO_USE
 
 
 def test_who_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:

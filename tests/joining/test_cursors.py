@@ -68,6 +68,20 @@ def test_a_cursor_is_that_of_the_boundary_unless_it_was_noted() -> None:
     assert unpacked(reader.take()) == 1
 
 
+@pytest.mark.parametrize("wrapped", ["wrapped", ""])
+def test_a_cursor_is_that_of_the_last_step(wrapped: str) -> None:
+    """What is read for gradients that are accumulated is in no value before they are whole."""
+    state = [0]
+    reader = CursorReader(lambda: state[0])
+    for batch in range(1, 13):
+        state[0] = batch
+        if wrapped:
+            reader.note()
+        reader.booked(stepped=batch % 4 == 0)
+        if batch >= 4:
+            assert unpacked(reader.take()) == batch - batch % 4
+
+
 def test_a_cursor_is_a_function() -> None:
     """A value would be the same at every boundary."""
     check_cursor(None)

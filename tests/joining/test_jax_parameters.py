@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
+import islands
 from islands.errors import TaskError
 from islands.joining.jax_parameters import JaxParameters
 from islands.layout.fragments import plan
@@ -111,6 +112,33 @@ def test_a_leaf_that_a_step_consumed_is_refused_by_name() -> None:
     consuming(given)
     with pytest.raises(TaskError, match="a was deleted: it was donated to a step"):
         parameters.take(given)
+
+
+def test_leaves_that_are_no_arrays_are_refused() -> None:
+    """Those of NumPy, at any boundary, and whatever is being traced; what is not trained is not."""
+    parameters = joined()
+    given = parameters.give()
+    with pytest.raises(TaskError, match="a is a ndarray, which is on no device: call jax"):
+        parameters.take({**given, "a": np.zeros(8, np.float32)})
+    parameters.take({**given, "frozen": np.ones(2)})
+
+    def traced(params: Tree) -> Tree:
+        parameters.take(params)
+        return params
+
+    with pytest.raises(TaskError, match="a is being traced and has no value: call this between"):
+        jax.jit(traced)(given)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "traced"])
+def test_join_refuses_what_is_no_array_before_it_dials(kind: str) -> None:
+    """Nobody plans a run by parameters that cannot join it."""
+
+    def join(params: object) -> object:
+        return islands.join("127.0.0.1:1", params, tokens_per_step=1)
+
+    with pytest.raises(TaskError, match="a is a ndarray" if kind == "numpy" else "a is being tr"):
+        join({"a": np.zeros(3)}) if kind == "numpy" else jax.jit(join)({"a": jnp.zeros(3)})
 
 
 def test_parameters_that_are_not_finite_are_refused() -> None:

@@ -58,6 +58,7 @@ class Parameters:
         self.model = model
         self.given = 0
         self.booked = 0
+        self.stepped = False
         self.opt_state: object = None
 
     @property
@@ -65,9 +66,11 @@ class Parameters:
         found, self.model.diverged = self.model.diverged, False
         return found
 
-    def take(self, params: int, opt_state: object = None) -> None:
+    def take(self, params: int, opt_state: object = None) -> bool:
         """Hold the optimizer's state alone: the model is changed in place."""
         self.opt_state = opt_state
+        found, self.stepped = self.stepped, False
+        return found
 
     def give(self) -> int:
         self.given += 1
@@ -82,7 +85,8 @@ class Alone(Background):
     """A background without a hub: its learner does what a test says when it is asked to leave."""
 
     def __init__(self) -> None:
-        super().__init__(Membership((), "ana", None, None, print))  # type: ignore[arg-type]
+        self.told: list[str] = []
+        super().__init__(Membership((), "ana", None, None, self.told.append))  # type: ignore[arg-type]
         self.reasons: list[str] = []
         self.leaving: Callable[[], object] = lambda: None
         self.joining: Callable[[], object] = lambda: None
@@ -119,6 +123,7 @@ class Loop:
         """Take the user's own step."""
         batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
         self.model.step(batch, 0.1)
+        self.parameters.stepped = True
 
     @property
     def booked(self) -> int:
@@ -170,6 +175,23 @@ def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
     loop.run.leave("enough")
     assert adopted == []
     assert loop.run.params == params
+
+
+def test_boundaries_without_a_step_book_none() -> None:
+    """Not the end of a loop either; what was granted is left for steps, and it is told once."""
+    loop = Loop(steps=1)
+    with loop.run as run:
+        params = run.params
+        for _ in range(50):
+            params = run.boundary(params)
+        loop.step()
+        params = run.boundary(params) if loop.booked else run.done(params)
+    assert loop.booked == loop.compute.steps == 1
+    loop = Loop()
+    with loop.run as run:
+        run.done(run.boundary(run.params))
+    assert loop.booked == 0
+    assert len(loop.background.told) == 1
 
 
 def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:

@@ -120,7 +120,8 @@ def test_leaves_are_found_by_path() -> None:
     paths = ["layers/w", "step", "embedding"]
     shapes = [(3, 4, 4), (), (10, 4)]
     rename = {"layers/w": "layers/kernel"}
-    found = places_of(layout, paths, shapes, rename, lambda path: path != "step")
+    dtypes = ["bfloat16", "int32", "float32"]
+    found = places_of(layout, paths, shapes, dtypes, rename, lambda path: path != "step")
     assert found == [2, 0]
 
 
@@ -140,5 +141,17 @@ def test_other_leaves_are_refused(
     paths: list[str], shapes: list[tuple[int, ...]], sentence: str
 ) -> None:
     """With the first that differs, and the argument that mends it."""
+    dtypes = ["float32", "bfloat16", "float32"][: len(paths)]
     with pytest.raises(TaskError, match=sentence):
-        places_of(plan(LEAVES, count=1), paths, shapes, {}, lambda _: True)
+        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
+
+
+@pytest.mark.parametrize(("place", "here"), [(0, "bfloat16"), (1, "float32")])
+def test_leaves_of_another_dtype_are_refused(place: int, here: str) -> None:
+    """Whichever framework they are of, and whichever of both is narrower."""
+    leaf = LEAVES[place]
+    dtypes = [each.dtype for each in LEAVES]
+    dtypes[place] = here
+    paths, shapes = [each.path for each in LEAVES], [each.shape for each in LEAVES]
+    with pytest.raises(TaskError, match=f"{leaf.path} is {here} here and {leaf.dtype} in the run"):
+        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)

@@ -52,6 +52,7 @@ def test_a_host_that_is_silent_is_lost() -> None:
     told = [hosts.second(silent=2, steps=0) for _ in range(SILENT_TICKS - 1)]
     assert told[:-1] == [None] * (SILENT_TICKS - 2)
     assert told[-1] == f"rank 2 (host-2) has been silent for {SILENT_TICKS} s"
+    assert hosts.health.blamed == 2
 
 
 def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
@@ -67,6 +68,7 @@ def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
         f"rank 1 (host-1) has come to no boundary for {STALLED_S} s after boundary 10: "
         f"it is {READING}"
     )
+    assert hosts.health.blamed == 1
 
 
 def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
@@ -76,6 +78,7 @@ def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
         hosts.second()
     told = [hosts.second(steps=0) for _ in range(STALLED_S + 1)]
     assert "all hosts have waited for their devices" in str(told[-1])
+    assert hosts.health.blamed is None
 
 
 def test_long_steps_are_no_stall() -> None:

@@ -15,6 +15,8 @@ from islands.files.disk import RealDisk
 from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.messages.membership import (
+    ASKS_AGAIN_S,
+    RUN_OVER,
     Heartbeat,
     HeartbeatAck,
     Join,
@@ -284,6 +286,27 @@ def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) ->
     hub = with_hub(tmp_path, body)
     assert hub.ended == [("tokens", b'{"tokens": 7}')]
     assert hub.actor.state.finished == "tokens"
+
+
+def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Path) -> None:
+    """As an island of which a host is away does: it asks again, hears of the end, and can end."""
+
+    async def body(hub: Hub) -> None:
+        question = RunSpecRequest(PROTOCOL, Role.LEARNER, "away")
+        hub.say(await hub.dial("away"), question)
+        syncer, _ = await hub.admit("syncer", Role.SYNCER)
+        hub.say(syncer, RunEnded("tokens"), b"{}")
+        await hub.hear(syncer, Stop)
+        await asyncio.sleep(ASKS_AGAIN_S)
+        link = await hub.dial("away")
+        hub.say(link, question)
+        refused, _ = await hub.hear(link, Refused)
+        assert refused.reason == f"{RUN_OVER}: tokens"
+        assert not hub.actor.ref.stopped
+        await asyncio.sleep(ASKS_AGAIN_S)
+        assert hub.actor.ref.stopped
+
+    with_hub(tmp_path, body)
 
 
 @pytest.mark.parametrize("body", [RunEnded("enough"), Stop("enough")])

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.membership import (
+    ASKS_AGAIN_S,
+    RUN_OVER,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -23,6 +25,7 @@ from islands.messages.membership import (
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run import Timing
 from islands.supervisor.actions import (
+    Action,
     FinishRun,
     GiveUp,
     KillProcess,
@@ -39,6 +42,7 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
+from islands.supervisor.membership import ASKED_S, ASKING_MAX
 from islands.supervisor.restarts import RESTARTS_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
 
@@ -288,6 +292,56 @@ def test_who_asks_is_told_what_the_run_is() -> None:
     newer = RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "a")
     (refused,) = sent(desk.handle(RunSpecRequested(newer, 5)), Refused)
     assert "protocol" in refused.reason
+
+
+def asked(desk: Desk, name: str = "away", role: Role = Role.LEARNER) -> list[Action]:
+    """A process asks what the run is."""
+    return desk.handle(RunSpecRequested(RunSpecRequest(PROTOCOL, role, name), 5))
+
+
+def finished(desk: Desk) -> float:
+    """The syncer ends the run; how long the supervisor stays."""
+    desk.admit("s", 7, role=Role.SYNCER)
+    (finish,) = [
+        each for each in desk.handle(StopArrived(Stop("spent"), 7)) if isinstance(each, FinishRun)
+    ]
+    return finish.stay_s
+
+
+def test_who_waits_to_take_part_hears_that_the_run_is_over() -> None:
+    """It asks again and again; the supervisor stays until it has had the time to, and no longer."""
+    desk = Desk()
+    for _ in range(100):
+        asked(desk)
+        desk.wait(ASKS_AGAIN_S)
+    assert finished(desk) == ASKED_S - ASKS_AGAIN_S > 0
+    (told,) = sent(asked(desk), Refused)
+    assert told.reason.startswith(RUN_OVER)
+    assert not told.retry
+
+
+def test_nobody_is_waited_for_who_is_here_or_gone() -> None:
+    """A member hears of the end by itself; who asks no more has given up, or was admitted."""
+    desk = Desk()
+    asked(desk, "a")
+    desk.admit("a")
+    asked(desk, "watcher", Role.OBSERVER)
+    assert finished(desk) == 0
+    desk = Desk()
+    asked(desk)
+    desk.wait(ASKED_S)
+    assert finished(desk) == 0
+
+
+def test_those_who_ask_are_remembered_up_to_a_number() -> None:
+    """Whoever has the token may ask under any name."""
+    desk = Desk()
+    for number in range(2 * ASKING_MAX):
+        asked(desk, f"n{number}")
+    assert len(desk.state.core.asking) == ASKING_MAX
+    desk.wait(2 * ASKED_S)
+    asked(desk)
+    assert list(desk.state.core.asking) == ["away"]
 
 
 # ------------------------------------------------------------------------------- a new supervisor
