@@ -38,6 +38,7 @@ from tests.history.told import (
     Tape,
     Told,
     admitted,
+    adopted,
     began,
     merged,
     reported,
@@ -47,7 +48,7 @@ from tests.history.told import (
 
 def ended(name: str, error: str = "", **held: int) -> Told:
     """A process ends."""
-    return WORLD, ProcessEnded(name, error=error, **held)
+    return WORLD, ProcessEnded(name, error=error, **held)  # type: ignore[arg-type]
 
 
 def killed(name: str, **held: int) -> Told:
@@ -177,7 +178,7 @@ ENDS = [
             f"fragment {index} ended with other values than were merged last",
             must_finish=True,
         )
-        for index, digests in ((0, ["1.1", "y"]), (1, ["x", "x"]))
+        for index, digests in ((0, ["z", "y"]), (1, ["x", "x"]))
     ),
     *(
         told(
@@ -289,6 +290,17 @@ ENDS = [
         ],
     ),
     told(
+        "a syncer is fenced by another, before either tells its epoch",
+        bounds.run_ends,
+        [struck(1.0, SECOND_SYNCER, SPARE), ended(SPARE, FENCED)],
+    ),
+    told(
+        "a syncer is fenced after another process was frozen",
+        bounds.run_ends,
+        [began(), struck(1.0, FREEZE, SPARE), ended(SYNCER, FENCED)],
+        FAILED_FENCE,
+    ),
+    told(
         "the only syncer is fenced",
         bounds.run_ends,
         [began(), ended(SYNCER, FENCED)],
@@ -341,6 +353,11 @@ MOMENTS = [
             *((BEN, MomentsTaken(donor=ANA, pieces=1, seconds=0.0, waited_s=0.0)), BEN_STEPPED),
             *(started(ANA), taken(), reported(10, incarnation="1.3")),
         ],
+    ),
+    told(
+        "a process has adopted a value before it settles",
+        moments.steps_follow_moments,
+        [started(ANA), adopted("1.0", 10), fresh(), reported(10)],
     ),
     told(
         "a tape that does not show when processes began",
@@ -424,6 +441,14 @@ MOMENTS = [
         [BEN_STEPPED, started(ANA), given(0), started("eve"), taken(pieces=1)],
     ),
     told(
+        "another process began since the moments were given to one with a later name",
+        moments.moments_are_given,
+        [
+            *(reported(10, actor="eve"), given(0, BEN, "eve"), started(ANA)),
+            (BEN, MomentsTaken(donor="eve", pieces=1, seconds=0.1, waited_s=0.5)),
+        ],
+    ),
+    told(
         "one gives moments to itself",
         moments.moments_are_given,
         [BEN_STEPPED, given(0, BEN)],
@@ -452,7 +477,7 @@ MOMENTS = [
     told(
         "processes wait as long as they may",
         moments.nobody_waits_for_moments,
-        [fresh(1.0), taken(waited_s=1.000009)],
+        [fresh(1.0), taken(waited_s=1.0 + 1e-5)],
     ),
     *(
         told(
@@ -465,6 +490,12 @@ MOMENTS = [
             ("nothing", fresh(1.001), 1.001),
             ("a donor", taken(waited_s=1.00002), 1.00002),
         )
+    ),
+    told(
+        "a process waits for 4 s, and is frozen a while beyond that",
+        moments.nobody_waits_for_moments,
+        [struck(8.9, FREEZE, ANA), (10.0, *fresh(4.0)), struck(12.0, THAW, ANA)],
+        "ana waited 4.0 s for moments",
     ),
     *(
         told(
@@ -508,6 +539,14 @@ MOMENTS = [
                 "frozen until it was started anew",
                 False,
                 [struck(6.0, FREEZE, ANA), (7.0, WORLD, ProcessStarted(ANA))],
+            ),
+            (
+                "frozen for 3 s, and long before",
+                True,
+                [
+                    *(struck(0.0, FREEZE, ANA), struck(1.0, THAW, ANA)),
+                    *(struck(6.5, FREEZE, ANA), struck(9.5, THAW, ANA)),
+                ],
             ),
             ("with a slow disk", False, [struck(6.0, SLOW_DISK, ANA)]),
         )

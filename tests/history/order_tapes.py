@@ -222,9 +222,9 @@ VERSIONS = [
             f"fragment {fragment}, version 1.1 has two values ({who})",
         )
         for who, fragment, other in (
-            (SYNCER, 0, merged("1.1", digest="x")),
+            (SYNCER, 0, merged("1.1", digest="2")),
             (SYNCER, 1, committed("1.1", 1, digest="x")),
-            (ANA, 0, adopted("1.1", digest="x")),
+            (ANA, 0, adopted("1.1", digest="0")),
             (WORLD, 1, (WORLD, Final(["1.1", "1.1"], ["1.1", "x"], finite=True))),
         )
     ),
@@ -256,6 +256,17 @@ JOURNAL = [
         order.journal_comes_first,
         [began(), *kept(1, 1, "1.0"), adopted("1.0")],
         "ana adopted 1.0 of 0 before it was durable",
+    ),
+    told(
+        "a record makes nothing durable that was written after it",
+        order.journal_comes_first,
+        [began(), wrote(1, 0, "1.0"), wrote(2, 1, "1.0"), durable(1), adopted("1.0", fragment=1)],
+        "ana adopted 1.0 of 1 before it was durable",
+    ),
+    told(
+        "a supervisor's start leaves the journal as it is",
+        order.journal_comes_first,
+        [began(), wrote(1, 0, "1.0"), SUPERVISED, durable(1), adopted("1.0")],
     ),
     told(
         "a restart takes up a record that it finds whole, though nobody heard of it",
@@ -303,6 +314,44 @@ JOURNAL = [
         "record 2 was durable, epoch 3 began at 1",
     ),
     told(
+        "two restarts take up the same record",
+        order.journal_comes_first,
+        [began(), *kept(1), resumed(2, 1), resumed(3, 1)],
+    ),
+    told(
+        "an older record is told to be durable after a newer one",
+        order.journal_comes_first,
+        [began(), wrote(1), wrote(2), durable(2), durable(1), resumed(2, 1)],
+        "record 2 was durable, epoch 2 began at 1",
+    ),
+    told(
+        "a syncer that goes back in epochs owns its journal still",
+        order.journal_comes_first,
+        [began(2), *kept(1), resumed(1, 0)],
+        "record 0 was taken up and never written",
+        "record 1 was durable, epoch 1 began at 0",
+    ),
+    told(
+        "another syncer with the same epoch owns the journal",
+        order.journal_comes_first,
+        [
+            *(began(2), began(2, SPARE)),
+            *((SPARE, line[-1]) for line in kept(1, 0, "1.0")),
+            adopted("1.0"),
+        ],
+    ),
+    told(
+        "a start that takes nothing up, though it names a record, begins anew",
+        order.journal_comes_first,
+        [
+            began(),
+            *kept(1),
+            (SYNCER, Started(2, resumed=False, sequence=5)),
+            *kept(1),
+            resumed(3, 1),
+        ],
+    ),
+    told(
         "a journal that is begun anew holds none of the old records",
         order.journal_comes_first,
         [began(), *kept(1), *kept(2), began(2), *kept(1), resumed(3, 1)],
@@ -321,7 +370,7 @@ JOURNAL = [
         order.journal_comes_first,
         [
             *(resumed(3, 0), *kept(1, 0, "1.0"), resumed(2, 1, SPARE), *kept(2, 0, "1.1")),
-            *((SPARE, entry) for _, entry in kept(3, 0, "1.2")),
+            *((SPARE, line[-1]) for line in kept(3, 0, "1.2")),
             *(adopted("1.1"), adopted("1.2")),
         ],
         "record 0 was taken up and never written",
@@ -387,6 +436,12 @@ FENCES = [
         order.what_ended_is_fenced,
         [*BEGUN, wrote(1), resumed(2, 1), *applied()],
         f"{APPLIED} was applied in epoch 2",
+    ),
+    told(
+        "a ticket of a start to come is applied",
+        order.what_ended_is_fenced,
+        [*BEGUN, *applied("ana/1.2@2:7")],
+        "ana/1.2@2:7 was applied in epoch 1",
     ),
     told(
         "a ticket is admitted by the start that gave it",
@@ -475,7 +530,7 @@ ALIVE: list[Told] = [
 
 def at(at_s: float, line: Told) -> Told:
     """The same at another time."""
-    return (at_s, *line[-2:])  # type: ignore[return-value]
+    return (at_s, *line[-2:])
 
 
 def adopts(version: str, at_s: float = 13.0, names: tuple[str, ...] = (ANA, BEN)) -> list[Told]:
@@ -491,6 +546,24 @@ KEEPING_UP = [
         "all learners adopt what is committed, at the last moment, or something newer",
         order.learners_keep_up,
         [*ALIVE, HEALED, LATEST, *adopts("1.2", 15.0, (ANA,)), *adopts("1.3", 14.0, (BEN,))],
+    ),
+    told(
+        "a learner whose process the tape does not show, and the end of another process",
+        order.learners_keep_up,
+        [*ALIVE[:-3], HEALED, LATEST, at(13.0, (WORLD, ProcessEnded("eve")))],
+    ),
+    told(
+        "one adopts an older version first",
+        order.learners_keep_up,
+        [*ALIVE, HEALED, *adopts("1.1", 11.0), LATEST, *adopts("1.2")],
+    ),
+    told(
+        "one is there a while after the run was over",
+        order.learners_keep_up,
+        [
+            *(*ALIVE, HEALED, LATEST, at(14.0, (SYNCER, Finished("tokens", [], {})))),
+            *(at(20.0, (WORLD, ProcessEnded(name))) for name in (ANA, BEN)),
+        ],
     ),
     told(
         "one adopts too late",

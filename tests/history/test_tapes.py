@@ -17,11 +17,11 @@ from islands.history.tickets import TicketFacts, pair, ticket
 from islands.identities import Fate
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.settings.run import RunSettings, SendTo, Timing
-from tests.history import account_tapes, bound_tapes, order_tapes
+from islands.settings.run import Anchor, RunSettings, SendTo, Timing, Trigger
+from tests.history import account_tapes, bound_tapes, lease_tapes, order_tapes
 from tests.history.told import ANA, LIMITS, Tape, began, encoded, fate, reported
 
-TAPES = [*order_tapes.TAPES, *account_tapes.TAPES, *bound_tapes.TAPES]
+TAPES = [*order_tapes.TAPES, *account_tapes.TAPES, *lease_tapes.TAPES, *bound_tapes.TAPES]
 
 
 @pytest.mark.parametrize("tape", TAPES, ids=lambda tape: f"{tape.rule.__name__}: {tape.name}")
@@ -104,7 +104,13 @@ def test_limits_are_those_of_the_settings() -> None:
         to_contributors=False,
         must_finish=True,
     )
-    to_some = replace(settings, send_to=SendTo.CONTRIBUTORS)
+    to_some = replace(
+        settings,
+        quorum=1,
+        anchor=Anchor.BASE,
+        trigger=Trigger.LEARNER,
+        send_to=SendTo.CONTRIBUTORS,
+    )
     assert Limits.of(to_some, layout, **rest).to_contributors  # type: ignore[arg-type]
     assert Limits.of(to_some, layout, **rest).moments_wait_s == 6.0  # type: ignore[arg-type]
 
