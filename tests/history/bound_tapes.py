@@ -342,7 +342,7 @@ def given(piece: int, to: str = ANA, donor: str = BEN) -> Told:
     return donor, MomentsGiven(to, piece)
 
 
-BEN_STEPPED = reported(10, actor=BEN, incarnation="1.2")
+BEN_STEPPED = reported(1, actor=BEN, incarnation="1.2")
 NEVER_GIVEN = "ana took pieces {} that ben never gave"
 MOMENTS = [
     told(
