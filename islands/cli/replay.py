@@ -1,5 +1,6 @@
 """`islands replay RUN`: redo a run's merges in float64 from what it recorded, and compare."""
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5
 """The relative error that float32 may leave over the versions of a run."""
+STEP_TOLERANCE = 1e-4
+"""The one that it may leave in a single step, beyond the rounding of the value that it leads to."""
 
 
 def run(options: ReplayOptions, _: Common) -> int:
@@ -28,6 +31,7 @@ def run(options: ReplayOptions, _: Common) -> int:
     require_folder(folder)
     found = Replay(folder, options.merge).run(options.merges)
     right = bool(found.merges) and found.error <= TOLERANCE and not found.gaps
+    right = right and found.step_error <= STEP_TOLERANCE
     right = right and all(redone.published for redone in found.merges)
     if options.json:
         print(as_json(found, right=right))
@@ -44,21 +48,37 @@ def as_json(found: "Findings", *, right: bool) -> str:
             "version": str(redone.version),
             "contributions": redone.contributions,
             "error": redone.error,
+            "step_error": redone.step_error,
+            "step_rounding": redone.step_rounding,
             "published": redone.published,
         }
         for redone in found.merges
     ]
-    told = {"right": right, "error": found.error, "gaps": found.gaps, "merges": merges}
+    told = {
+        "right": right,
+        "error": found.error,
+        "step_error": found.step_error,
+        "step_rounding": found.step_rounding,
+        "gaps": found.gaps,
+        "merges": merges,
+    }
     return msgspec.json.format(msgspec.json.encode(told)).decode()
 
 
 def show(found: "Findings", *, right: bool) -> None:
-    """Print the worst version of each fragment, and whether the values are those published."""
-    print(f"{'fragment':>8} {'merges':>7} {'greatest error':>15}  at version")
+    """Print the worst version and step of each fragment, and whether they are those published."""
+    print(
+        f"{'fragment':>8} {'merges':>7} {'error of a value':>16}  {'at version':10} "
+        f"{'error of a step':>15}  at version"
+    )
     for fragment in sorted({redone.fragment for redone in found.merges}):
         own = [redone for redone in found.merges if redone.fragment == fragment]
-        worst = max(own, key=lambda redone: (redone.error != redone.error, redone.error))
-        print(f"{fragment:8} {len(own):7,} {worst.error:15.2e}  {worst.version}")
+        worst = max(own, key=lambda redone: (isnan(redone.error), redone.error))
+        step = max(own, key=lambda redone: (isnan(redone.step_error), redone.step_error))
+        print(
+            f"{fragment:8} {len(own):7,} {worst.error:16.2e}  {worst.version!s:10} "
+            f"{step.step_error:15.2e}  {step.version}"
+        )
     for sentence in found.gaps:
         print(sentence)
     same = sum(redone.published for redone in found.merges)
@@ -67,5 +87,9 @@ def show(found: "Findings", *, right: bool) -> None:
         f"merges: {len(found.merges):,}, of several contributions: {several:,}, digests that "
         f"match: {same:,}"
     )
-    verdict = "as published" if right else "not as published"
-    print(f"greatest relative error: {found.error:.2e} of {TOLERANCE:.0e} allowed: {verdict}")
+    print(f"rounding to float32 may hide {found.step_rounding:.2e} of a step, and no more")
+    print(
+        f"greatest relative error of a value: {found.error:.2e} of {TOLERANCE:.0e} allowed, of a "
+        f"step: {found.step_error:.2e} of {STEP_TOLERANCE:.0e}: "
+        f"{'as published' if right else 'not as published'}"
+    )

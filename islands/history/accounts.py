@@ -198,6 +198,7 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
             yield from shards.granted(entry)
         elif isinstance(entry, (BookClosed, QuotaReturned)):
             shards.ended = (entry.name, pair(entry.incarnation))
+    yield from shards.settle()
 
 
 @dataclass(slots=True)
@@ -239,6 +240,8 @@ class _Shards:
             yield f"shard {shard} was returned by {entry.name}, and {who} had it"
         elif entry.position > max(self._reached(who, shard), self.begun[shard]):
             yield f"shard {shard} was returned at {entry.position}, {who} did not read to there"
+        elif entry.position < self.begun[shard]:
+            yield f"shard {shard} was returned at {entry.position}, {who} began behind that"
         self.positions[shard] = entry.position
 
     def settle(self) -> Iterator[str]:

@@ -37,15 +37,19 @@ def steps_follow_moments(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
-    """All pieces that a learner takes were given by its donor, which had stepped before.
+    """All pieces that a process takes were given to it by its donor, which had stepped before.
 
-    From its own disk it takes those that it saved, in its course or at an orderly end.
+    Both since they began: moments end with their process. From its own disk a learner takes those
+    that it saved, in its course or at an orderly end.
     """
     stepped: dict[str, None] = {}
     saved: dict[str, None] = {}
     given: dict[tuple[str, str], dict[int, None]] = {}
     for _, actor, entry in history.lines:
-        if isinstance(entry, Reported) and entry.tokens > 0:
+        if isinstance(entry, ProcessStarted):
+            stepped.pop(entry.name, None)
+            given = {pair: pieces for pair, pieces in given.items() if pair[1] != entry.name}
+        elif isinstance(entry, Reported) and entry.tokens > 0:
             stepped[actor] = None
         elif isinstance(entry, MomentsGiven):
             if actor not in stepped or actor == entry.to:

@@ -10,6 +10,7 @@ from islands.tape.learner_entries import Adopted
 from islands.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
 from islands.tape.process_entries import Started
 from islands.tape.round_entries import (
+    Arrived,
     BookClosed,
     Closed,
     Closing,
@@ -49,7 +50,7 @@ def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
             if epoch > newest.get(syncer, 0):
                 newest[syncer] = epoch
             elif not late:
-                yield f"{actor} began epoch {epoch} after {newest[syncer]}"
+                yield f"{actor} began epoch {epoch} after {newest.get(syncer, 0)}"
 
 
 def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[str]:
@@ -62,7 +63,7 @@ def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[s
             if incarnation in given:
                 yield f"{entry.incarnation} went to {given[incarnation]} and to {entry.name}"
             if incarnation <= newest.get(entry.name, (0, 0)):
-                yield f"{entry.name} got {entry.incarnation} after {newest[entry.name]}"
+                yield f"{entry.name} got {entry.incarnation} after {newest.get(entry.name)}"
             given[incarnation] = entry.name
             newest[entry.name] = incarnation
 
@@ -86,18 +87,25 @@ def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def versions_follow(history: History, _limits: Limits) -> Iterator[str]:
-    """The versions that the syncer kept are one chain per fragment: each merge adds 1."""
+    """The versions that the syncer kept are one chain per fragment: each merge adds 1.
+
+    Each has the epoch of the start that made it.
+    """
     numbers: dict[int, int] = {}
-    newest: Pair = (0, 0)
+    seed = now = 0
     for _, _, entry in history.effective:
-        if isinstance(entry, Seeded):
-            newest = pair(entry.version)
+        if isinstance(entry, Started):
+            now = entry.epoch
+        elif isinstance(entry, Seeded):
+            seed = pair(entry.version)[1]
             numbers.clear()
         elif isinstance(entry, Merged):
             epoch, number = pair(entry.version)
-            before = numbers.get(entry.fragment, newest[1])
-            if number != before + 1 or epoch < newest[0]:
+            before = numbers.get(entry.fragment, seed)
+            if number != before + 1:
                 yield f"fragment {entry.fragment}: version {entry.version} follows {before}"
+            if epoch != now:
+                yield f"fragment {entry.fragment}: epoch {now} made version {entry.version}"
             numbers[entry.fragment] = number
 
 
@@ -117,7 +125,7 @@ def versions_have_one_value(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
-    """A version is durable before it is adopted, and no restart loses a durable record."""
+    """A version is durable before it is sent or adopted, and no restart loses a durable record."""
     yield from history.undone
     written: dict[int, tuple[int, str]] = {}
     durable: dict[tuple[int, str], None] = {}
@@ -132,15 +140,19 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
         elif isinstance(entry, Journalled):
             for sequence in [number for number in written if number <= entry.sequence]:
                 durable[written.pop(sequence)] = None
-        elif isinstance(entry, Adopted) and (entry.fragment, entry.version) not in durable:
-            yield f"{actor} adopted {entry.version} of {entry.fragment} before it was durable"
+        elif (
+            isinstance(entry, Adopted | Committed)
+            and (entry.fragment, entry.version) not in durable
+        ):
+            did = "adopted" if isinstance(entry, Adopted) else "sent"
+            yield f"{actor} {did} {entry.version} of {entry.fragment} before it was durable"
 
 
 def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
-    """Every applied contribution has this epoch's ticket, a live incarnation and a kept base.
+    """Each contribution is admitted by this epoch's ticket, and applied from a kept base.
 
     The incarnation must not have ended before the round closed; an end that comes while the merge
-    is computed comes too late to exclude the contribution.
+    is computed comes too late to exclude the contribution. A ticket of an earlier start is none.
     """
     epoch, seed = 0, (0, 0)
     ended: dict[str, Pair] = {}
@@ -157,6 +169,8 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
             seed = pair(entry.version)
         elif isinstance(entry, Merged):
             chains.setdefault(entry.fragment, [seed]).append(pair(entry.version))
+        elif isinstance(entry, Arrived) and ticket(entry.ticket).epoch != epoch:
+            yield f"{entry.ticket} was admitted in epoch {epoch}"
         elif isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
             if facts.epoch != epoch:
@@ -171,15 +185,16 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
 
 
 def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
-    """No round closes with fewer than K contributions, except in the closing rounds."""
+    """No round closes, or merges, with fewer than K contributions, except in the closing rounds."""
     closing = False
     for _, _, entry in history.effective:
         if isinstance(entry, Started | Closing):
             closing = isinstance(entry, Closing)
-        elif isinstance(entry, Closed):
-            arrived, least = len(entry.arrived), 1 if closing else limits.quorum
-            if arrived < least:
-                yield f"round {entry.round} closed with {arrived} contributions"
+        elif isinstance(entry, Closed | Merged):
+            who = entry.participants if isinstance(entry, Merged) else entry.arrived
+            if len(who) < (1 if closing else limits.quorum):
+                did = "merged" if isinstance(entry, Merged) else "closed with"
+                yield f"round {entry.round} {did} {len(who)} contributions"
 
 
 def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:

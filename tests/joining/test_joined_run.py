@@ -143,6 +143,43 @@ def test_a_step_is_booked_by_the_boundary_after_it() -> None:
     assert loop.background.reasons == ["its loop has ended"]
 
 
+def leaves(loop: Loop) -> None:
+    """It leaves, as a handler of signals may."""
+    loop.run.leave()
+
+
+def fails(loop: Loop) -> None:
+    """It ends by an error."""
+    with pytest.raises(KeyError), loop.run:
+        raise KeyError
+
+
+def ends(loop: Loop) -> None:
+    """It ends, and does not say that it is done."""
+    with loop.run:
+        pass
+
+
+def is_over(loop: Loop) -> None:
+    """The run is over before the loop is."""
+    loop.compute.stop()
+
+
+@pytest.mark.parametrize("end", [leaves, fails, ends, is_over])
+def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop], None]) -> None:
+    """Whatever ends the loop after a boundary, and whatever it calls then."""
+    loop = Loop()
+    loop.run.boundary(loop.run.params)
+    loop.step()
+    params = loop.run.boundary(loop.run.params)
+    end(loop)
+    assert loop.run.over
+    loop.run.boundary(params)
+    loop.run.done(params)
+    loop.run.leave()
+    assert loop.booked == 1
+
+
 def test_the_last_step_is_booked_by_done() -> None:
     """What it returns is what the learner ended with, as values may arrive while it leaves."""
     loop = Loop()

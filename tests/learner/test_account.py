@@ -150,6 +150,19 @@ def test_the_same_merge_is_counted_once() -> None:
     assert figures(account, 90) == (0, 40)
 
 
+def test_what_was_merged_before_the_newest_is_no_news() -> None:
+    """A value may name an older contribution than the one before it did; both are in the base."""
+    account = adopted()
+    account.answered(1, 3, 20)
+    account.answered(1, 5, 50)
+    newest = Merged(1, 5, 5, 50)
+    account.carry_on(update(1, 5, newest))
+    for older in (Merged(1, 3, 2, 20), Merged(0, 9, 2, 20), newest):
+        account.carry_on(update(2, 6, older))
+    assert (account.base_steps, account.base_tokens) == (5, 50)
+    assert figures(account, 75) == (25, 0)
+
+
 def test_the_larger_of_two_answers_from_one_base_may_be_the_merged_one() -> None:
     """Tickets from one base are nested: only what the merged one lacks is overwritten."""
     account = adopted()

@@ -92,8 +92,9 @@ def test_a_newer_value_replaces_one_that_waits() -> None:
     ]
 
 
-def test_what_is_merged_is_taken_from_the_local_value_once() -> None:
-    """Two values that contain it may come before the state has heard of the first."""
+@pytest.mark.parametrize("second", [5, 3, -1])
+def test_what_is_merged_is_taken_from_the_local_value_once(second: int) -> None:
+    """Two values that contain it, or an older one, may come before the state heard of the first."""
     bench = Bench()
     bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
@@ -101,8 +102,8 @@ def test_what_is_merged_is_taken_from_the_local_value_once() -> None:
     sent = bench.taken[0].snapshot.buffer()
     bench.step()
     left = bench.engine.trainer.value(0) + np.frombuffer(sent, np.float32)
-    merged = Merged(epoch=1, round=0, steps=1, tokens=BATCH)
-    for number in (1, 2):
+    for number, round_ in ((1, 5), (2, second)):
+        merged = Merged(epoch=1, round=round_, steps=1, tokens=BATCH)
         bench.do(replace(bench.adopt(number), carry=True, merged=merged, sent=sent))
     np.testing.assert_allclose(bench.engine.trainer.value(0), 2 + left, rtol=1e-5, atol=1e-6)
     assert np.abs(left).max() > 1e-4

@@ -37,6 +37,13 @@ def test_five_times_faster() -> None:
     assert clock.at(152) == pytest.approx(30.4)
 
 
+@pytest.mark.parametrize(("told", "believed"), [(5.0, 1.0), (0.2, 0.2)])
+def test_the_first_ratio_is_not_believed_where_it_is_long(told: float, believed: float) -> None:
+    """One interval may hold a long step: until a second one has ended, a step is at most one."""
+    clock = following(24, (0, 0.0), (1, told))
+    assert clock.at(2) == pytest.approx(told + believed)
+
+
 def test_ten_times_slower() -> None:
     """Each of its steps is ten of the fleet's; many values come during one of them."""
     clock = FleetClock(24)

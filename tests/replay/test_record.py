@@ -1,21 +1,33 @@
 """What a vault records is enough to redo it: older bases, clipped norms, restarts, lost frames."""
 
 from dataclasses import replace
+from math import inf, isnan, nan
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from islands.cli.__main__ import main
 from islands.errors import UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.fragments import plan
-from islands.layout.leaves import Layout, Leaf, Role
+from islands.layout.leaves import VALUE_BYTES, Layout, Leaf, Role
 from islands.numerics.norms import measure
 from islands.numerics.outer import Sgd
-from islands.replay.record import FOLDER, ContributionRecorder
-from islands.replay.replaying import Findings, Replay
-from islands.settings.run import Anchor, OuterSettings, RunSettings
+from islands.replay.arithmetic import Doubles
+from islands.replay.record import (
+    FOLDER,
+    LENGTH,
+    MAGIC,
+    Began,
+    ContributionRecorder,
+    Header,
+    Merged,
+)
+from islands.replay.replaying import Findings, Replay, of_the_step
+from islands.settings.run import Anchor, MergeRule, OuterSettings, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.vault import Vault
 
@@ -81,6 +93,84 @@ class Recorded:
 def replayed(folder: Path) -> Findings:
     """What a replay of the record finds."""
     return Replay(folder).run()
+
+
+def lengthen(file: Path, share: float, nth: int = 0, part: slice = slice(None)) -> None:
+    """Make one contribution longer in the record of a merge: the published value is of the other.
+
+    Args:
+        file: the record of one start.
+        share: what it is multiplied by.
+        nth: the merge.
+        part: which of its numbers.
+    """
+    record = bytearray(file.read_bytes())
+    at, merges = len(MAGIC), 0
+    while at < len(record):
+        (size,) = LENGTH.unpack_from(record, at)
+        at += LENGTH.size + size
+        header = msgspec.json.decode(record[at - size : at], type=Header)
+        if isinstance(header, Merged):
+            if merges == nth:
+                sent = np.frombuffer(record, "<f4", header.sizes[0], at)
+                sent[part] *= np.float32(share)
+            merges += 1
+        at += 0 if isinstance(header, Began) else VALUE_BYTES * sum(header.sizes)
+    file.write_bytes(record)
+
+
+@pytest.mark.parametrize("anchor", Anchor)
+@pytest.mark.parametrize("merge", [rule for rule in MergeRule if not rule.robust])
+@pytest.mark.parametrize("learning_rate", [1e-3, 0.7, 1.0])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_contribution_that_is_two_percent_longer_is_noticed(
+    tmp_path: Path, anchor: Anchor, merge: MergeRule, learning_rate: float, momentum: float
+) -> None:
+    """At a low rate too, where the value is 10,000 times as long as the step; honest ones pass."""
+    outer = OuterSettings(learning_rate=learning_rate, momentum=momentum)
+    start = Recorded(tmp_path, replace(SETTINGS, anchor=anchor, merge=merge, outer=outer))
+    start.seed()
+    version = Version(1, 0)
+    bases = [version, version]
+    for _ in range(6):
+        version = start.merge(version, *bases)
+        bases = [version, bases[0]]
+    start.close()
+    assert main(["replay", str(tmp_path)]) == 0
+    assert replayed(tmp_path).step_error < 1e-5
+    lengthen(tmp_path / FOLDER / "0001.record", 1.02, nth=3, part=slice(0, 128))
+    found = replayed(tmp_path)
+    assert [one.step_error > 1e-4 for one in found.merges[:4]] == [False, False, False, True]
+    assert main(["replay", str(tmp_path)]) == 1
+
+
+def test_a_step_is_judged_by_its_own_length() -> None:
+    """Beyond what float32 rounds off; a step of no length has no error, or an infinite one."""
+    before, redone, half_a_unit = np.array([1024.0]), np.array([1024.5]), 2.0**-14
+
+    def judged(end: float, to: Doubles = redone, terms: float = 0.0) -> tuple[float, float]:
+        return of_the_step(before, to, np.array([end], np.float32), np.array([terms]))
+
+    assert judged(1024.5) == pytest.approx((0.0, half_a_unit / 0.5))
+    assert judged(1024.625)[0] == pytest.approx((0.125 - half_a_unit) / 0.5)
+    assert judged(1024.625, terms=2.0**16)[0] == pytest.approx((0.0625 - half_a_unit) / 0.5)
+    assert judged(1024.0, before) == (0.0, 0.0)
+    assert judged(1025.0, before) == (inf, 0.0)
+    assert isnan(judged(nan)[0])
+
+
+def test_a_longer_state_hides_no_step(tmp_path: Path) -> None:
+    """Averages of states are 1,000 times as long as the steps of parameters; each is judged."""
+    for part in (slice(0, 128), slice(136, 144)):  # of the weights, then of the state
+        folder = tmp_path / str(part.start)
+        outer = OuterSettings(learning_rate=1e-3, momentum=0.0)
+        start = Recorded(folder, replace(SETTINGS, outer=outer))
+        start.seed()
+        start.merge(Version(1, 0), Version(1, 0))
+        start.close()
+        assert replayed(folder).step_error < 1e-5
+        lengthen(folder / FOLDER / "0001.record", 1.001, part=part)
+        assert replayed(folder).step_error > 3e-4
 
 
 @pytest.mark.parametrize("anchor", Anchor)

@@ -171,6 +171,18 @@ def test_our_own_pause_moves_every_deadline() -> None:
     assert judge(learner, TIMING, 12.75) is Status.SUSPECT
 
 
+@pytest.mark.parametrize("phase", [Phase.COMPILING, Phase.STEPPING])
+def test_our_own_pause_is_no_part_of_a_members_work(phase: Phase) -> None:
+    """It may have compiled, or stepped, for all that we know: what we slept is not counted."""
+    learner = member(phase)
+    learner.heard(phase, 0, 300.0)
+    learner.shift(400.0, TIMING)
+    learner.heard(phase, 0, 999.0)
+    assert judge(learner, TIMING, 999.0) is Status.LIVE
+    learner.heard(phase, 0, 1000.0)
+    assert judge(learner, TIMING, 1000.0) is Status.STALLED
+
+
 @pytest.mark.parametrize(
     ("gap_s", "evicted_s"), [(1.0, 4.75), (2.9, 4.75), (3.0, 9.75), (60.0, 9.75)]
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from islands.cluster.summary import share_of
-from islands.identities import LearnerName, Phase, Status
+from islands.identities import Fate, LearnerName, Phase, Status
 from islands.messages.membership import Refused, Stop
 from islands.messages.training import ContributionDeclined, FinalRound
 from islands.settings.run import RunSettings
@@ -391,3 +391,27 @@ def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
     again.do(EndHeard())
     again.journal()
     assert again.of(Exit) == [Exit("enough")]
+
+
+def test_who_was_silent_once_is_asked_no_more() -> None:
+    """Its late answer makes it reachable again, and the end would wait for it once more."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    finish(bench, "ben")
+    pulls = {str(pull.ticket.name): pull for pull in bench.pulls()}
+    bench.answer(pulls["ana"])
+    begun = bench.tick(SETTINGS.timing.final_s)
+    bench.answer(pulls["ben"])
+    assert bench.fates() == [(Fate.LATE, "the round has closed")]
+    bench.actions = begun
+    bench.merge()
+    asked = bench.pulls()
+    bench.journal()
+    for name in ("ana", "ben"):
+        asked += bench.pulls()
+        finish_adopting(bench, name)
+    asked += bench.pulls()
+    assert [pull.ticket.name for pull in asked] == ["ana"]

@@ -62,6 +62,18 @@ def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
     assert pace.credits == {"a": 0.0, "b": -1.0}
 
 
+@pytest.mark.parametrize("next_interval", [0.5, 4.0, 9.0])
+def test_a_round_is_paid_at_its_own_interval(next_interval: float) -> None:
+    """One that is set for the next round is the price of that one, and of no earlier one."""
+    pace = among(PaceBy.FASTEST, 4.0, *NAMES[:2])
+    pace.progressed(NAMES[0], 4)
+    pace.progressed(NAMES[1], 3)
+    pace.opened(next_interval)
+    assert pace.credits == {"a": 0.0, "b": -1.0}
+    assert pace.round_interval_steps == next_interval
+    assert not pace.ready()
+
+
 def test_credits_are_bounded() -> None:
     """Who ran ahead cannot open a burst, and who is slow does not fall behind without end."""
     pace = Pace(PaceBy.FASTEST, 8.0)
