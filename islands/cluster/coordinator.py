@@ -181,7 +181,7 @@ class Coordinator:
         path = self.settings.key_file or self.settings.folder / KEY_FILE
         if self.settings.key_file is None:
             make_secret(path)
-        return credentials_of(self.spec.settings.run, path)
+        return credentials_of(self.spec.settings.run, path, self.plan.begun)
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -313,6 +313,7 @@ class Coordinator:
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 initial=read_initial(self.settings.start_from, context.layout),
+                may_return=self.plan.may_return,
                 hooks=hooks_of(self.settings.folder, self.spec, context, self._ready),
             )
             self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())

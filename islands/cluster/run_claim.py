@@ -94,6 +94,7 @@ def settle(
     start_from: Path | None = None,
     *,
     restart: bool = False,
+    may_return: bool = False,
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
@@ -106,6 +107,7 @@ def settle(
         workload: plans a new run; may be None where the folder holds one.
         start_from: file with the initial values of a new run, if they are not the task's.
         restart: whether to set aside a run that the folder holds, and begin anew.
+        may_return: whether members of a hub whose folder was lost would find this one.
 
     Raises:
         UserError: the folder is in use, or holds a run that differs in what cannot change, or the
@@ -123,7 +125,11 @@ def settle(
     else:
         assert workload is not None, "a new run is planned from its workload"
         require_room(folder, start_from, restart=restart)
-        plan = replace(workload.plan(spec.settings), begun=secrets.token_hex(8))
+        plan = replace(
+            workload.plan(spec.settings),
+            begun=secrets.token_hex(8),
+            may_return=may_return and not restart,
+        )
     check_plan(spec, plan)
     made = not folder.exists()
     with contextlib.ExitStack() as unless_settled:

@@ -180,8 +180,13 @@ def make_secret(path: Path) -> None:
         Secret.generate().write(path)
 
 
-def credentials_of(run_name: str, path: Path) -> Credentials:
+def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
     """Read the key in a file, and return the credentials that sign and check with it.
+
+    Args:
+        run_name: name of the run.
+        path: file with the run's key.
+        begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
 
     Raises:
         UserError: the file is missing, unreadable, or too short for a key.
@@ -190,7 +195,7 @@ def credentials_of(run_name: str, path: Path) -> Credentials:
         key = path.read_bytes().strip()
         if path.stat().st_mode & 0o077:
             say(f"others can read or write the run's key {path}: run chmod 600 {path}")
-        return Credentials(run_name, key)
+        return Credentials(run_name, key, begun)
     except OSError as error:
         raise UserError(
             f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "

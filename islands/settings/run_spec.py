@@ -113,12 +113,15 @@ class RunPlan:
 
     `begun` tells a run from another of its name, such as the one before a `--restart`. `records` is
     the number of records that loops of the users' own lease; 0: they read data of their own.
+    `may_return` tells whether members of an earlier hub may find this one, so that their values are
+    taken back if there is no journal.
     """
 
     layout: Layout
     shards: int
     begun: str = ""
     records: int = 0
+    may_return: bool = False
 
     def encode(self) -> bytes:
         """Encode the plan as JSON."""

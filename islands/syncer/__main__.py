@@ -73,7 +73,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
         key_file = options.key_file or options.folder / KEY_FILE
-        credentials = credentials_of(spec.settings.run, key_file)
+        credentials = credentials_of(spec.settings.run, key_file, plan.begun)
         if options.restart:  # every check that could refuse this start has passed
             disk.close()
             set_aside(options.folder)
@@ -88,6 +88,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             shards=plan.shards,
             credentials=credentials,
             initial=read_initial(options.file.start_from, plan.layout),
+            may_return=plan.may_return,
             hooks=hooks_of(options.folder, spec, context, watchdog.ready),
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
