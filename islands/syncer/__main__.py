@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # at run time, whatever --help does not need is imported late
     from islands.hosting.watchdog import Watchdog
 
 
-def entry(options: SyncerOptions, _: Common) -> int:
+def entry(options: SyncerOptions, common: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
         from islands.hosting.process_runtime import run_service
@@ -37,6 +37,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
             extend=options.extend,
             syncer_here=True,
         ),
+        common.given,
         restart=options.restart,
     )
 
