@@ -49,9 +49,9 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     from islands.cluster.run_claim import require_file, set_aside
     from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
     from islands.hosting.process_runtime import (
-        KEY_FILE,
         context_in,
         credentials_of,
+        key_file_of,
         live,
         network_of,
         say,
@@ -73,7 +73,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
-        key_file = options.key_file or options.folder / KEY_FILE
+        key_file = key_file_of(options.folder, connecting, options.key_file)
         credentials = credentials_of(spec.settings.run, key_file, plan.begun)
         if options.restart:  # every check that could refuse this start has passed
             disk.close()

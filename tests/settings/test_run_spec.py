@@ -7,7 +7,7 @@ import pytest
 
 from islands.errors import DamagedError, RefusedError, UserError
 from islands.settings.run import OuterSettings, Precision, RunSettings, Timing
-from islands.settings.run_spec import RunPlan, RunSpec, read, write
+from islands.settings.run_spec import RESUMABLE, RunPlan, RunSpec, read, write
 from islands.training.toy_workload import Sleeping
 
 SPEC = RunSpec(
@@ -158,3 +158,12 @@ def test_a_learner_may_have_a_precision_of_its_own() -> None:
     own = SPEC.with_precision(Precision.FP4)
     assert own.settings == replace(SPEC.settings, precision=Precision.FP4)
     assert (own.task, own.task_settings) == (SPEC.task, SPEC.task_settings)
+
+
+def test_the_page_names_what_may_change() -> None:
+    """Whoever adds a setting that may change adds it to docs/operations.md."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    listed = page.partition("<!-- resumable -->")[2].partition("Any other")[0].split()
+    assert [one.strip("`") for one in listed if one != "-"] == sorted(
+        f"run.{name}" for name in RESUMABLE
+    )

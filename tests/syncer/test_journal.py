@@ -251,10 +251,10 @@ def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage:
             at = 0 if path.stem == "fragment-00000" else 1
             assert numbers(found) == ([2, 3] if at == 0 else [3, 2])
             assert found is not None
-            again = found.durable.published[at]
-            assert again is not None
-            assert again.version == Version(journal.epoch, 2), "newer than what members hold"
-            assert again.digest == digest(as_buffer(value(2)))
+            older = found.durable.published[at]
+            assert older is not None
+            assert older.version == Version(journal.epoch, 2), "newer than what members hold"
+            assert older.digest == digest(as_buffer(value(2)))
             told = f"{path.stem}: version 1.3 is lost, and 1.2 is published again as 2.2"
             assert journal.damaged == [path.name, told]
             later = Journal(RealDisk(folder), FRAGMENTS)
