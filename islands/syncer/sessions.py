@@ -101,7 +101,8 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
         )
     if hello.run != core.settings.run:
         return refused(f"this is run {core.settings.run!r}, not {hello.run!r}")
-    if not trusted:  # its supervisor may be about to have it join anew
+    if not trusted:
+        # Its supervisor may be about to have it join anew.
         reason = f"the credential of {hello.name} is not signed by this run's supervisor"
         return Refused(hello.name, reason, retry=True)
     if hello.fingerprint != core.fingerprint:
