@@ -6,6 +6,8 @@
    the next one. It proves which incarnation it had, by the credential of that one.
 2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
    counts only if its incarnation is higher than the last one, and the process has none at present.
+   A supervisor that cannot verify the credential is that of another beginning of the run: nothing
+   that is known of the last one says anything of it, and the process joins it anew.
 3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
    each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
 4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
@@ -27,7 +29,7 @@ from islands.messages.membership import (
     Leave,
 )
 from islands.messages.protocol import PROTOCOL
-from islands.messages.training import Hello, Progress, Welcome
+from islands.messages.training import Hello, Kept, Progress, Welcome
 
 RESTS_DOUBLED_MAX = 8
 """Limit of the exponential back-off: a process that always diverges rests for 256 heartbeats."""
@@ -65,6 +67,7 @@ class MembershipState:
     syncer holds the run's key. `supervisor_up` and `syncer_up` say whether there is a link.
     `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it;
     `supervisor_epoch` and `supervisor_proof` are those of the supervisor that it follows.
+    `unknown` is an incarnation of another beginning of the run, which this one must not give it.
     `relapses` counts how often in a row it diverged soon after it had begun anew.
     """
 
@@ -79,6 +82,7 @@ class MembershipState:
     supervisor_proof: str = ""
     incarnation: Incarnation | None = None
     previous: Incarnation | None = None
+    unknown: Incarnation | None = None
     credential: str = ""
     epoch_seen: int = 0
     epoch_proof: str = ""
@@ -127,8 +131,16 @@ class MembershipState:
             supervisor_proof=self.supervisor_proof,
         )
 
-    def hello(self, progress: Progress, digests: tuple[str, ...]) -> Hello:
-        """The greeting to a syncer, of an admitted process that holds values of these digests."""
+    def hello(
+        self, progress: Progress, digests: tuple[str, ...], kept: tuple[Kept | None, ...] = ()
+    ) -> Hello:
+        """The greeting to a syncer, of an admitted process that holds values of these digests.
+
+        Args:
+            progress: its report.
+            digests: those of the values that it holds, by fragment.
+            kept: values that it still has from before this incarnation, by fragment.
+        """
         assert self.incarnation is not None, "only who is admitted reports"
         return Hello(
             protocol=PROTOCOL,
@@ -142,6 +154,7 @@ class MembershipState:
             digests=digests,
             epoch_seen=self.epoch_seen,
             epoch_proof=self.epoch_proof,
+            kept=kept,
         )
 
     def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
@@ -157,6 +170,8 @@ class MembershipState:
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
             return False
         if self.previous is not None and joined.incarnation <= self.previous:
+            return False
+        if joined.incarnation == self.unknown:  # what is under way of that one would count for this
             return False
         self._follow(joined)
         self.incarnation, self.credential = joined.incarnation, joined.credential
@@ -174,10 +189,17 @@ class MembershipState:
         self.supervisor_proof = word.supervisor_proof
 
     def on_evicted(self, evicted: Evicted) -> bool:
-        """End the incarnation if it is the evicted one; returns whether it was."""
+        """End the incarnation if it is the evicted one; returns whether it was.
+
+        An unknown one is forgotten, also if it has ended before, with all epochs that are known.
+        """
         own = evicted.incarnation == self.incarnation
         if own:
             self.end()
+        if evicted.unknown and evicted.incarnation == self.previous:
+            self.unknown, self.previous, self.credential = self.previous, None, ""
+            self.supervisor_epoch, self.supervisor_proof = 0, ""
+            self.epoch_seen, self.epoch_proof = 0, ""
         return own
 
     def on_welcome(self, welcome: Welcome) -> EpochOrder:

@@ -10,9 +10,15 @@ from typing import Any
 
 from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.actors.role_actor import RoleActor
+from islands.errors import OutdatedError
 from islands.messages.membership import Evicted, HeartbeatAck, Joined
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
+
+BEGUN_ANEW = (
+    "the supervisor does not know this process's credential: it has begun the run anew, in another "
+    "folder, so this process ends; started again, it goes on under the new beginning"
+)
 
 
 class MembershipClient:
@@ -76,8 +82,10 @@ class MembershipClient:
                 if self.membership.on_joined(body):
                     self.beat()
             case Evicted():
-                if self.membership.on_evicted(body):
+                if self.membership.on_evicted(body) and not body.unknown:
                     self.beat()
+                if body.unknown:
+                    self._actor.fail("supervisor", OutdatedError(BEGUN_ANEW))
             case HeartbeatAck():
                 self.membership.on_ack(body)
             case _:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
 from islands.cluster.planner import Estimate, estimate
+from islands.cluster.run_claim import spec_in
 from islands.errors import IslandsError, UserError
 from islands.files.write_speed import write_bytes_per_s
 from islands.identities import Role
@@ -140,13 +141,13 @@ def examine(options: object, common: Common) -> Findings:
         case RunOptions():
             folder = options.folder or Path("runs") / options.file.run.run
             found = Findings(options.learners, common.step_time_s, folder, accelerated=elsewhere)
-            _examine_hub(found, options)
+            _examine_hub(found, options, common)
         case SyncerOptions() if not options.supervisor:
             found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(found, options)
+            _examine_hub(found, options, common)
         case SupervisorOptions():
             found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(found, options)
+            _examine_hub(found, options, common)
         case SyncerOptions():
             found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             found.check(lambda: _try_address(found, options.listening, options.connecting))
@@ -164,9 +165,13 @@ def examine(options: object, common: Common) -> Findings:
 # --- a hub ------------------------------------------------------------------------------------
 
 
-def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions) -> None:
-    spec = RunSpec.of(options.file)
-    connecting = options.connecting
+def _examine_hub(
+    found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions, common: Common
+) -> None:
+    specs = [RunSpec.of(options.file)]
+    folder, restart = found.folder, options.restart
+    found.check(lambda: specs.append(spec_in(folder, specs[0], common.given, restart=restart)))
+    spec, connecting = specs[-1], options.connecting
     found.check(lambda: outer_optimizer(spec.settings.outer))
     found.check(lambda: _plan_here(found, spec))
     found.check(lambda: _same_run(found, spec, extend=options.extend))

@@ -29,12 +29,14 @@ class Common:
         dry_run: whether to say what a start would need and refuse, and start nothing.
         step_time_s: seconds of one step, for the figures of a dry run; None if not known.
         config: the YAML files that were read.
+        given: keys of the settings that files, environment or command line give; None for all.
     """
 
     debug: bool = False
     dry_run: bool = False
     step_time_s: float | None = None
     config: tuple[Path, ...] = ()
+    given: frozenset[str] | None = None
 
 
 def parse(
@@ -77,7 +79,9 @@ def parse(
     step_time_s = flags.get("step_time_s")
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
-    return options, Common(flags["debug"], flags.get("dry_run", False), step_time_s, tuple(files))
+    given_keys = frozenset(name for values in (*told, line) for name in values)
+    dry_run = flags.get("dry_run", False)
+    return options, Common(flags["debug"], dry_run, step_time_s, tuple(files), given_keys)
 
 
 def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 SHOW_INTERVAL_S = 0.25
 
 
-def run(options: RunOptions, _: Common) -> int:
+def run(options: RunOptions, common: Common) -> int:
     """Run to the end of the budget, or until a signal stops it; return the exit code."""
     prepare_process()
     from islands.hosting.process_runtime import run as run_process
 
-    hub = make_hub(options)  # before the event loop, which planning a large model would block
+    # Before the event loop, which planning a large model would block:
+    hub = make_hub(options, common.given)
     return run_process(lambda: _run(hub))
 
 
@@ -59,8 +60,12 @@ async def _run(hub: "Coordinator") -> int:
     return hub.cluster.end.exit_code
 
 
-def make_hub(options: RunOptions) -> "Coordinator":
+def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coordinator":
     """Make the hub of a run on this machine, planned from its task.
+
+    Args:
+        options: the options of the run.
+        given: keys of those that the user gave; None for all.
 
     Raises:
         UserError: the task cannot be trained, or the folder cannot be used.
@@ -68,15 +73,20 @@ def make_hub(options: RunOptions) -> "Coordinator":
     from islands.cli.serve import spec_of
     from islands.cluster.coordinator import Coordinator, CoordinatorSettings
     from islands.cluster.local_cluster import LearnerSettings, local_hub
-    from islands.cluster.run_claim import settle, unless_it_fails
+    from islands.cluster.run_claim import settle, spec_in, unless_it_fails
     from islands.hosting.process_runtime import compiled_folder
     from islands.training.workload import load_workload
 
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
+    spec = spec_in(folder, spec, given, restart=options.restart)
     workload = load_workload(spec)
     workload.keep_compiled(compiled_folder())
-    claim = settle(folder, spec, workload, options.file.start_from, restart=options.restart)
+    claim = settle(
+        *(folder, spec, workload, options.file.start_from),
+        restart=options.restart,
+        may_return=options.folder is not None and options.listening.port != 0,
+    )
     settings = CoordinatorSettings(
         folder=folder,
         spec=spec,

@@ -1,12 +1,18 @@
 """A hub that starts no learners: `python -m islands.syncer` and `python -m islands.supervisor`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.first_layout import FirstLayout, first_layout
-from islands.cluster.run_claim import check_plan, require_room, settle, unless_it_fails
+from islands.cluster.run_claim import (
+    check_plan,
+    require_room,
+    settle,
+    spec_in,
+    unless_it_fails,
+)
 from islands.cluster.summary import SUMMARY_FILE
 from islands.errors import TaskError
 from islands.hosting.process_runtime import run_service, say
@@ -36,10 +42,23 @@ def spec_of(file: RunFile) -> RunSpec:
 
 
 def serve(
-    file: RunFile, told: Callable[[RunSpec], CoordinatorSettings], *, restart: bool = False
+    file: RunFile,
+    told: Callable[[RunSpec], CoordinatorSettings],
+    given: Collection[str] | None = None,
+    *,
+    restart: bool = False,
 ) -> int:
-    """Run a hub until its run ends, beginning or resuming the run; return the exit code."""
+    """Run a hub until its run ends, beginning or resuming the run; return the exit code.
+
+    Args:
+        file: what the run is.
+        told: makes the settings of a hub of this spec.
+        given: keys of the settings that the user gave; None for all.
+        restart: whether to begin anew in a folder that holds a run.
+    """
     settings = told(spec_of(file))
+    spec = spec_in(settings.folder, settings.spec, given, restart=restart)
+    settings = replace(settings, spec=spec)
     planned = not restart and read(settings.folder) is not None  # a planned run needs no JAX
     workload = None if planned else load_workload(settings.spec)
     if isinstance(workload, OwnLoop) and workload.waits:
@@ -47,7 +66,12 @@ def serve(
         if found is None:
             return 0
         settings, workload = found
-    claim = settle(settings.folder, settings.spec, workload, settings.start_from, restart=restart)
+    waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
+    claim = settle(
+        *(settings.folder, settings.spec, workload, settings.start_from),
+        restart=restart,
+        may_return=settings.listening.port != 0 and not waited,
+    )
     with unless_it_fails(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog))

@@ -33,6 +33,7 @@ from islands.cluster.roles import hooks_of, journal_disk, make_observer, make_sy
 from islands.cluster.run_claim import Claim, unless_it_fails
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
+from islands.cluster.run_values import mend_final
 from islands.cluster.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
 from islands.files.atomic_write import replace_file
@@ -43,6 +44,7 @@ from islands.hosting.process_runtime import (
     ActorGroup,
     SaidOnce,
     credentials_of,
+    key_file_of,
     make_secret,
     network_of,
     say,
@@ -85,7 +87,7 @@ class CoordinatorSettings:
         listening: the address that other processes dial, and its certificates.
         connecting: the token that other processes must have.
         keeping: limits on the files of the run.
-        key_file: file with the run's key; by default in the folder, made if missing.
+        key_file: file with the run's key; by default beside the token, made if missing.
         start_from: file with the initial values of a run that has no journal.
         extend: whether to go on with a run that has ended.
         syncer_here: whether the syncer runs in this process.
@@ -157,10 +159,14 @@ class Coordinator:
             token=token_of(settings.connecting),
             limits=limits_of(claim.plan.layout),
         )
+        connecting = settings.connecting
+        self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
         self._credentials = self._key()
         told = (self._process_ended, self._run_failed, say)
         spec = ClusterSpec(self.spec.settings, launched, *told)
         self.cluster = Cluster(spec, partial(backend, self))
+        if (settings.folder / SUMMARY_FILE).exists() and mend_final(settings.folder):
+            say(f"{self._final} was damaged, and is written from the journal again")
         self.folder = RunFolder(
             settings.folder,
             settings.spec.settings,
@@ -180,10 +186,9 @@ class Coordinator:
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
     def _key(self) -> Credentials:
-        path = self.settings.key_file or self.settings.folder / KEY_FILE
         if self.settings.key_file is None:
-            make_secret(path)
-        return credentials_of(self.spec.settings.run, path)
+            make_secret(self.key_file)
+        return credentials_of(self.spec.settings.run, self.key_file, self.plan.begun)
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -232,13 +237,14 @@ class Coordinator:
         self._began_s = asyncio.get_running_loop().time()
         earlier = self._earlier_place()
         await self._bind(earlier)
-        token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
+        token_file = self.settings.connecting.token_file
         token = token_of(self.settings.connecting)
+        inside = self.key_file == self.settings.folder / KEY_FILE
         place = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
             token_file="" if token_file is None else str(token_file.absolute()),
-            key_file="" if key_file is None else str(key_file.absolute()),
+            key_file="" if inside else str(self.key_file.absolute()),
             key_mark=self._credentials.mark(),
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
@@ -316,6 +322,7 @@ class Coordinator:
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 initial=read_initial(self.settings.start_from, context.layout),
+                may_return=self.plan.may_return,
                 hooks=hooks_of(self.settings.folder, self.spec, context, self._ready),
             )
             self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())

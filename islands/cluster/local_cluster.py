@@ -16,7 +16,7 @@ from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import Claim
 from islands.hosting.child_processes import ProcessLauncher
 from islands.hosting.process_output import LIMIT_BYTES
-from islands.hosting.process_runtime import KEY_FILE, TOKEN_FILE, make_secret, token_of
+from islands.hosting.process_runtime import TOKEN_FILE, make_secret, token_of
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.addresses import split_address
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -113,9 +113,8 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
     kept = ["--file_mib", f"{settings.keeping.file_mib:g}"]
     folder = ["--folder", str(settings.folder), *kept]
     if name == SYNCER:
-        key = settings.key_file or settings.folder / KEY_FILE
         start = ["--start_from", str(settings.start_from)] if settings.start_from else []
-        listening = [*listening_words(settings.listening), "--key_file", str(key)]
+        listening = [*listening_words(settings.listening), "--key_file", str(hub.key_file)]
         return [*python, "islands.syncer", *common, *folder, *listening, *start]
     own = ["--model_parallel", str(learners.model_parallel)]
     if settings.spec.settings.gossip.on:

@@ -41,6 +41,7 @@ from islands.replay.record import ContributionRecorder
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks, Recorder
+from islands.syncer.taking_back import waits_s
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from islands.tape import process_entries
 from islands.training.evaluation import EvaluateValues, Judged
@@ -142,6 +143,7 @@ def make_syncer(
     optimizer: OuterOptimizer | None = None,
     rng: random.Random | None = None,
     initial: Callable[[], Sequence[Floats]] | None = None,
+    may_return: bool = False,
     hooks: Hooks | None = None,
 ) -> SyncerActor:
     """Make the actor of a syncer.
@@ -156,6 +158,7 @@ def make_syncer(
         optimizer: the outer optimizer; by default that of the settings.
         rng: decides which learner is asked for what.
         initial: reads version 0 of a run that has no journal; None if a learner is to send it.
+        may_return: whether members may have outlived the journal of a run that has none.
         hooks: calls into its host.
     """
     if workers is None:
@@ -175,6 +178,7 @@ def make_syncer(
         shards=shards,
         rng=rng or chance(),
         initial=initial,
+        returns_s=waits_s(context.settings.timing) if may_return else None,
         hooks=hooks,
     )
     return syncer

@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -13,6 +13,7 @@ from islands.cluster.figures import FIGURES_FILE
 from islands.cluster.run_folder import GROWING, PICTURE_FILE
 from islands.cluster.summary import SUMMARY_FILE
 from islands.errors import DamagedError, UserError, unusable
+from islands.files.atomic_write import flush_folder
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.rotation import older
 from islands.files.slots import Slots
@@ -94,6 +95,7 @@ def settle(
     start_from: Path | None = None,
     *,
     restart: bool = False,
+    may_return: bool = False,
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
@@ -106,6 +108,7 @@ def settle(
         workload: plans a new run; may be None where the folder holds one.
         start_from: file with the initial values of a new run, if they are not the task's.
         restart: whether to set aside a run that the folder holds, and begin anew.
+        may_return: whether members of a hub whose folder was lost would find this one.
 
     Raises:
         UserError: the folder is in use, or holds a run that differs in what cannot change, or the
@@ -116,14 +119,18 @@ def settle(
         changed = spec.changed_from(earlier[0])
         if changed is not None:
             raise UserError(
-                f"{folder} holds another run, with {changed}: choose another folder, or go on "
-                "with the settings that it was begun with"
+                f"{folder} holds another run, with {changed}: choose another folder, or leave that "
+                "out, and the run goes on with what it was begun with"
             )
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
         require_room(folder, start_from, restart=restart)
-        plan = replace(workload.plan(spec.settings), begun=secrets.token_hex(8))
+        plan = replace(
+            workload.plan(spec.settings),
+            begun=secrets.token_hex(8),
+            may_return=may_return and not restart,
+        )
     check_plan(spec, plan)
     made = not folder.exists()
     with contextlib.ExitStack() as unless_settled:
@@ -136,6 +143,26 @@ def settle(
         unless_settled.pop_all()
     other = () if earlier is None else spec.differences(earlier[0])
     return Claim(plan, other, lock, folder, made, earlier is not None, aside)
+
+
+def spec_in(
+    folder: Path, spec: RunSpec, given: Collection[str] | None, *, restart: bool = False
+) -> RunSpec:
+    """Return what a start in this folder runs: what the run there has, and what is given now.
+
+    Args:
+        folder: the run's folder.
+        spec: the settings and task that are wanted now, defaults included.
+        given: keys of those that the user gave; None for all.
+        restart: whether the run in the folder is set aside.
+
+    Raises:
+        UserError: the run in the folder cannot be read, or does not go with what is given.
+    """
+    earlier = None if restart else read(folder)
+    if earlier is None or given is None:
+        return spec
+    return spec.continued(earlier[0], given)
 
 
 def check_plan(spec: RunSpec, plan: RunPlan) -> None:
@@ -231,3 +258,5 @@ def _move(source: Path, target: Path) -> None:
                 moved = target / path.relative_to(source)
                 moved.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(path, moved)
+                flush_folder(moved.parent)
+                flush_folder(path.parent)

@@ -30,6 +30,7 @@ from islands.cluster.notes import NoteBudget
 from islands.cluster.summary import SUMMARY_FILE, SyncerShare
 from islands.cluster.tape_sentences import sends, sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
+from islands.files.atomic_write import replace_file
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
 from islands.files.spool import Spool, nobody
@@ -128,8 +129,9 @@ class RunFolder:
             )
         try:
             make_private(path)
-            (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
-            (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+            told = msgspec.json.format(msgspec.json.encode(settings))
+            replace_file(path / "settings.json", told)
+            replace_file(path / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode())
             for name in GROWING:
                 (path / name).touch()
         except OSError as error:

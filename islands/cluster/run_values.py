@@ -21,7 +21,13 @@ from islands.identities import FinalVersions, Version
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
-from islands.training.export import FINAL_FILE, described, load_model
+from islands.training.export import (
+    FINAL_FILE,
+    described,
+    load_model,
+    metadata_of,
+    write_arrays,
+)
 
 READS_MOST = 32
 """How often a record is read that is overwritten each time before it has been read."""
@@ -76,6 +82,28 @@ def newest_values(folder: Path) -> RunValues:
         f"the run in {folder} has published no values yet; it does so once its first learner has "
         "sent version 0"
     )
+
+
+def mend_final(folder: Path) -> bool:
+    """Write a run's exported file again from its journal, if it is missing or cannot be read.
+
+    Returns:
+        Whether it was written again.
+
+    Raises:
+        IslandsError: it cannot be read, and the journal neither, or it cannot be written.
+    """
+    file = folder / FINAL_FILE
+    if not (folder / JOURNAL).is_dir():
+        return False  # the syncer has a folder of its own
+    try:
+        load_model(file)
+    except UserError:
+        found = newest_values(folder)
+        cut, layout = found.cut, found.fingerprint
+        write_arrays(file, found.arrays, metadata_of(found.spec, layout, cut))
+        return True
+    return False
 
 
 def require_folder(folder: Path) -> None:

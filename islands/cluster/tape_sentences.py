@@ -41,6 +41,11 @@ WORDS: Mapping[type[Entry], str] = {
     members.GaveUp: "{0.name} is not started again: {0.reason}",
     learners.MomentsTaken: "{actor} took its moments from {0.donor}",
     rounds.Seeded: "{0.name} gave the initial parameters",
+    rounds.TakenBack: (
+        "the journal is lost: the run goes on from the newest values that {0.name} has, of "
+        "{0.members} with such values; the ledger, outer momentum, data positions and the clock of "
+        "the learning rate begin anew"
+    ),
     rounds.SeedLate: "{0.name} did not send the initial parameters in time",
     rounds.Extended: "the run goes on with a larger budget",
     rounds.Abandoned: "a round on fragment {0.fragment} was given up: {0.reason}",

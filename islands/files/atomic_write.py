@@ -11,7 +11,8 @@ from typing import BinaryIO
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` when the block ends without an error.
 
-    A crash leaves either the old file or the new one, whole.
+    A crash, or a power loss, leaves either the old file or the new one, whole; after the block it
+    leaves the new one.
 
     Raises:
         OSError: the disk is full or broken; the old file stays.
@@ -22,6 +23,20 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power loss: a rename is lost with its folder's entry.
+
+    Raises:
+        OSError: the disk is broken.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def replace_file(path: Path, content: bytes) -> None:

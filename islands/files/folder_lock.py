@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from islands.errors import UserError, unusable
+from islands.files.atomic_write import flush_folder
 
 IN_USE = "is in use by another"
 """What a refusal of a locked folder says of it."""
@@ -21,7 +22,10 @@ def make_private(folder: Path) -> None:
     Raises:
         OSError: the folder cannot be made.
     """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in missing:
+        flush_folder(made.parent)
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:

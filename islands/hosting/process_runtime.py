@@ -191,6 +191,29 @@ def token_of(connecting: ConnectOptions) -> Secret | None:
     return secret
 
 
+def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = None) -> Path:
+    """Return where a run's key is, or is to be made: beside the token, else in the run's folder.
+
+    A folder that is lost then does not take the key with it. Where a key is in the folder already,
+    or nothing can be written beside the token, it is in the folder.
+
+    Args:
+        folder: the run's folder.
+        connecting: names the file of the token.
+        named: the file that the user named; it is taken as it is.
+    """
+    inside, token = folder / KEY_FILE, connecting.token_file
+    if named is not None:
+        return named
+    if token is None or inside.exists():
+        return inside
+    beside = token.absolute().with_name(f"{token.name}.{KEY_FILE}")
+    if beside.exists():
+        return beside
+    apart = beside.parent != folder.absolute()
+    return beside if apart and os.access(beside.parent, os.W_OK) else inside
+
+
 def make_secret(path: Path) -> None:
     """Write a new secret, readable by its owner only, unless the file exists.
 
@@ -202,8 +225,13 @@ def make_secret(path: Path) -> None:
         Secret.generate().write(path)
 
 
-def credentials_of(run_name: str, path: Path) -> Credentials:
+def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
     """Read the key in a file, and return the credentials that sign and check with it.
+
+    Args:
+        run_name: name of the run.
+        path: file with the run's key.
+        begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
 
     Raises:
         UserError: the file is missing, unreadable, or too short for a key.
@@ -212,7 +240,7 @@ def credentials_of(run_name: str, path: Path) -> Credentials:
         key = path.read_bytes().strip()
         if path.stat().st_mode & 0o077:
             say(f"others can read or write the run's key {path}: run chmod 600 {path}")
-        return Credentials(run_name, key)
+        return Credentials(run_name, key, begun)
     except OSError as error:
         raise UserError(
             f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "

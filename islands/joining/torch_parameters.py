@@ -106,6 +106,11 @@ class TorchModel(OwnMoments):
         found: NDArray[np.float32] = self._read(fragment).cpu().numpy()
         return found
 
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Copy the base of a fragment to the host."""
+        found: NDArray[np.float32] = self._base[fragment].cpu().numpy().copy()
+        return found
+
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
         self._base[fragment] = self._uploaded(fragment, value)

@@ -83,7 +83,7 @@ class Contribute:
 
 @dataclass(frozen=True, slots=True)
 class ReadValue:
-    """Read the local value of a fragment, so that it can be offered as version 0."""
+    """Read the base of a fragment, so that it can be offered as version 0."""
 
     request: FragmentRequest
     incarnation: Incarnation
@@ -91,7 +91,7 @@ class ReadValue:
 
 @dataclass(frozen=True, slots=True)
 class OfferSeed:
-    """Offer a local value to the syncer as version 0; the actor fills in its digest."""
+    """Offer a base to the syncer as version 0; the actor fills in its digest."""
 
     message: FragmentSeed
     payload: memoryview = field(compare=False, repr=False)

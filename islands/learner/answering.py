@@ -26,7 +26,7 @@ from islands.settings.run import Adoption
 
 
 def take_request(core: Core, request: FragmentRequest) -> None:
-    """Offer a local value as version 0 of a new run, if this learner has compiled.
+    """Offer a base as version 0 of a new run, or of one without a journal, if this has compiled.
 
     Each attempt is answered once per link: when the request is repeated, the first offer is still
     on its way.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Lease, Version
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.layout.ranges import share_of
 from islands.learner.actions import (
     AdoptValue,
@@ -136,6 +136,7 @@ class Boundary:
         self._bases: dict[int, Version] = {}
         self._began_at: dict[int, int] = {}
         self._merged: dict[int, tuple[int, int]] = {}
+        self._incarnation: Incarnation | None = None
         self._taken_at: dict[int, tuple[int, Version]] = {}
 
     @property
@@ -218,7 +219,7 @@ class Boundary:
                 self._until_tokens = until_tokens
                 self._follow(leases)
             case ReadValue(request, incarnation):
-                payload = as_buffer(self.model.value(request.fragment))
+                payload = as_buffer(self.model.base_of(request.fragment))
                 self._report(ValueRead(request, incarnation, payload))
             case TellPosition(cursor):
                 self.position = cursor
@@ -235,6 +236,10 @@ class Boundary:
     def _adopt(self, adopt: AdoptValue) -> None:
         """Replace the base, and the local value too unless local work is to be carried over."""
         fragment = adopt.fragment
+        if adopt.incarnation != self._incarnation:  # rounds and clock may count from another start
+            self._incarnation = adopt.incarnation
+            self._merged.clear()
+            self._clock.begin_anew()
         news = adopt.merged if self._is_news(fragment, adopt.merged) else None
         if adopt.carry:
             self._carry_on(adopt, news)

@@ -23,7 +23,7 @@ from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.learner.synchrony import Synchrony
 from islands.learner.turns import Turns
-from islands.messages.training import FragmentUpdate, Progress
+from islands.messages.training import FragmentUpdate, Kept, Progress
 from islands.settings.run import RunSettings
 
 DECIDED_KEPT = 32
@@ -66,8 +66,9 @@ class Core:
     `adaptation` if the precision is given, and `gossip` if a syncer merges. `order` numbers the
     `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
-    request. `now_s` is the time of the event being handled; `giving` counts the pieces of moments
-    that peers wait for. `positioned` says that this process was told where its loop reads again.
+    request. `kept` are the values that ended incarnations adopted, by fragment. `now_s` is the time
+    of the event being handled; `giving` counts the pieces of moments that peers wait for.
+    `positioned` says that this process was told where its loop reads again.
     """
 
     settings: RunSettings
@@ -99,6 +100,7 @@ class Core:
     reported_steps: int = 0
     reported_s: float = 0.0
     offered: dict[int, tuple[int, int]] = field(default_factory=dict)
+    kept: list[Kept | None] = field(default_factory=list)
     report_due: bool = False
     moments: Moments = field(default_factory=Moments)
     synchrony: Synchrony | None = None

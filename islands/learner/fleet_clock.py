@@ -54,6 +54,10 @@ class FleetClock:
     stood: bool = False
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS_KEPT))
 
+    def begin_anew(self) -> None:
+        """Follow the next value, whatever its epoch, as that of a new syncer."""
+        self.epoch = -1
+
     def stood_still(self) -> None:
         """Restart the interval at the next value: idle time says nothing about the ratio."""
         self.stood = True

@@ -17,6 +17,9 @@ class GossipClock:
         """Move on to a clock that another learner had, when this one had done so many steps."""
         self.ahead = max(self.ahead, clock - steps)
 
+    def begin_anew(self) -> None:
+        """Do nothing: no value of the clock is older than another."""
+
     def stood_still(self) -> None:
         """Do nothing: only steps and rounds count."""
 

@@ -1,7 +1,9 @@
 """A learner's membership rules; the state itself is shared by all roles (`actors/membership.py`).
 
 When an incarnation ends, the process asks for a new one, and adopts every fragment again. It keeps
-only the moments of its inner optimizer, unless the loss was not finite.
+only the moments of its inner optimizer, unless the loss was not finite. Until it has adopted a
+fragment, it still has the published value that it adopted last, which it tells every syncer: one
+that has lost its journal takes it back.
 """
 
 from dataclasses import replace
@@ -25,7 +27,7 @@ from islands.learner.leaving import say_goodbye
 from islands.learner.moments_recovery import start_anew, take_donor
 from islands.learner.training import allow, pass_over
 from islands.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
-from islands.messages.training import Welcome
+from islands.messages.training import Kept, Welcome
 from islands.tape.entry import Record
 from islands.tape.process_entries import Waits
 
@@ -78,8 +80,17 @@ def show_life(core: Core, *, compiling: bool = False) -> None:
 def _hello(core: Core) -> None:
     if core.membership.syncer_up and core.incarnation is not None:
         digests = tuple(account.digest for account in core.accounts)
-        hello = core.membership.hello(core.progress(core.incarnation), digests)
+        hello = core.membership.hello(core.progress(core.incarnation), digests, _kept(core))
         core.actions.append(ToSyncer(hello))
+
+
+def _kept(core: Core) -> tuple[Kept | None, ...]:
+    """Return the values that compute still has from before this incarnation, by fragment."""
+    held = [
+        one if account.version is None else None
+        for one, account in zip(core.kept, core.accounts, strict=True)
+    ]
+    return tuple(held) if any(held) else ()
 
 
 def take_joined(core: Core, joined: Joined) -> None:
@@ -173,8 +184,13 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
     if core.turns is not None:
         core.turns.end()
     core.allow_steps(0, ())
+    core.kept = [
+        one if account.version is None else Kept(account.version, account.digest)
+        for one, account in zip(core.kept, core.accounts, strict=True)
+    ]
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
+    core.decided.clear()
     core.pulls.forget()
     if core.settings.keeps_residuals:
         core.actions.append(ResetFeedback())

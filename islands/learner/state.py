@@ -10,6 +10,7 @@ is done by commands that compute carries out at a step boundary, or by messages.
 The rules live in the modules that the package's docstring lists; this module dispatches to them.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 from islands.actors.membership import MembershipState
@@ -142,6 +143,7 @@ class LearnerState:
             settings=settings,
             membership=MembershipState(settings.run, Role.LEARNER, name, fingerprint),
             accounts=[Account() for _ in range(fragments)],
+            kept=[None] * fragments,
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
@@ -300,7 +302,7 @@ class LearnerState:
             case Refused(_, reason, retry):
                 take_refusal(core, "the syncer", reason, retry=retry)
             case Evicted():
-                take_eviction(core, message)
+                take_eviction(core, replace(message, unknown=False))
             case LeaseGranted():
                 take_grant(core, message)
             case PullFragment():

@@ -156,11 +156,16 @@ class MembershipChanged:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """This incarnation is over; the receiver may join again."""
+    """This incarnation is over; the receiver may join again.
+
+    `unknown`: this supervisor cannot verify the incarnation's credential, as it belongs to another
+    beginning of the run. So the epochs that the receiver knows are of that one, too.
+    """
 
     name: str
     incarnation: Incarnation
     reason: str
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

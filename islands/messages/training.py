@@ -58,13 +58,21 @@ class Progress:
     due: tuple[FragmentIndex, ...] = ()
 
 
+class Kept(Compact, frozen=True):
+    """A fragment's value that an ended incarnation adopted, and that its process still has."""
+
+    version: Version
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Open a session with a syncer: identity, credential, and the versions that the sender holds.
 
     `digests` are those of the held versions, in fragment order ("" where none is held).
     `epoch_seen` is the highest syncer epoch whose Welcome the sender got, and `epoch_proof` the
-    `proof` of that Welcome.
+    `proof` of that Welcome. `kept` are the values that the sender still has from before this
+    incarnation, in fragment order, for a syncer that has lost its journal; empty if it has none.
     """
 
     protocol: int
@@ -78,6 +86,7 @@ class Hello:
     digests: tuple[str, ...]
     epoch_seen: int = 0
     epoch_proof: str = ""
+    kept: tuple[Kept | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +250,7 @@ class FragmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class FragmentSeed:
-    """Answer to FragmentRequest; payload: the local value, flat float32."""
+    """Answer to FragmentRequest; payload: the value adopted last, or the initial one, flat."""
 
     epoch: int
     fragment: FragmentIndex

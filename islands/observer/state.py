@@ -128,6 +128,8 @@ class ObserverState:
             case Evicted():
                 if self.membership.on_evicted(message):
                     self._show_life(now_s)
+                if message.unknown:  # versions of another beginning are no older than those of this
+                    self.held, self._digests = [None] * len(self.held), [""] * len(self.held)
             case Welcome():
                 self.membership.on_welcome(message)
             case Stop(reason):

@@ -191,8 +191,9 @@ class SyncerOptions:
         name: name of this syncer in the run.
         folder: folder of the run, or of the journal alone if the supervisor is elsewhere; a
             restart in the same folder continues the run.
-        key_file: file with the run's key, which proves admissions and commands; by default `key`
-            in the folder, made if the supervisor is hosted here and it is missing.
+        key_file: file with the run's key, which proves admissions and commands; by default beside
+            the token as `TOKEN.key`, or `key` in the folder if it is there or there is no file of a
+            token; made if the supervisor is hosted here and it is missing.
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.
@@ -235,7 +236,8 @@ class SupervisorOptions:
         keeping: how much it keeps of files that grow.
         syncers: addresses of syncers; by default syncers announce themselves.
         folder: folder of the run; a restart in the same folder continues the run.
-        key_file: file with the run's key; by default `key` in the folder, made if it is missing.
+        key_file: file with the run's key; by default beside the token as `TOKEN.key`, or `key` in
+            the folder if it is there or there is no file of a token; made if it is missing.
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.

@@ -7,7 +7,7 @@ its own plan from its own task and compares the two, so that one that would trai
 finds out before it joins.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.settings.groups import OWN_LOOP, RunFile
+from islands.settings.nested import put
 from islands.settings.run import Precision, RunSettings
 
 SPEC_FILE = "run.json"
@@ -32,7 +33,10 @@ RESUMABLE = frozenset(
         *("interval_steps", "record_contributions"),
     )
 )
-"""Settings that may change when a restarted run continues; any other makes it another run."""
+"""Settings that may change when a restarted run continues; any other makes it another run.
+
+docs/operations.md lists them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,21 @@ class RunSpec:
         settings: settings that all members agree on.
         task: the task to train, as `package.module:factory`.
         task_settings: arguments of the task's factory.
+        preset: the preset whose settings were the defaults; empty if it is not known.
     """
 
     settings: RunSettings = field(default_factory=RunSettings)
     task: str = "islands.tasks.stdlib_bytes:StdlibBytes"
     task_settings: dict[str, object] = field(default_factory=dict)
+    preset: str = ""
 
     @staticmethod
     def of(file: RunFile) -> "RunSpec":
         """Return the spec of the run that a run's file describes."""
         if file.layout is not None:
-            return RunSpec(file.run, OWN_LOOP, {"layout": str(file.layout)})
-        return RunSpec(file.run, file.task, dict(file.task_settings))
+            own: dict[str, object] = {"layout": str(file.layout)}
+            return RunSpec(file.run, OWN_LOOP, own, file.preset.value)
+        return RunSpec(file.run, file.task, dict(file.task_settings), file.preset.value)
 
     def encode(self) -> str:
         """Encode the spec as JSON."""
@@ -78,19 +85,66 @@ class RunSpec:
             return self
         return replace(self, settings=replace(self.settings, precision=precision))
 
+    def continued(self, earlier: "RunSpec", given: Collection[str]) -> "RunSpec":
+        """Return an earlier spec with what was given now; whatever else differs are new defaults.
+
+        Args:
+            earlier: the spec with which the run was begun, or went on last.
+            given: keys that were given now, as in a run's file: `run.seed`, `task_settings.rows`.
+
+        Raises:
+            SettingsError: what is given does not go with the run's other settings.
+        """
+        if "preset" in given and not earlier.preset:
+            return self  # which settings were of another preset is not known
+        settings, now = _plain(earlier.settings), _plain(self.settings)
+        arguments = self.task_settings if "task_settings" in given else earlier.task_settings
+        for key in given:
+            group, _, name = key.partition(".")
+            if group == "run" and name:
+                settings = put(settings, name, _at(now, name))
+            elif group == "task_settings" and name:
+                arguments = put(arguments, name, _at(self.task_settings, name))
+        task = self.task if "task" in given else earlier.task
+        if "layout" in given:
+            task, arguments = self.task, self.task_settings
+        preset = self.preset if "preset" in given else earlier.preset
+        return RunSpec(msgspec.convert(settings, RunSettings), task, arguments, preset)
+
     def changed_from(self, earlier: "RunSpec") -> str | None:
         """The first part of an earlier spec that changed though it must not; None if none did."""
-        if (self.task, self.task_settings) != (earlier.task, earlier.task_settings):
-            return f"the task {earlier.task} {earlier.task_settings}"
-        for name in RunSettings.__dataclass_fields__:
-            before = getattr(earlier.settings, name)
-            if name not in RESUMABLE and getattr(self.settings, name) != before:
-                return f"{name} = {before}"
-        return None
+        before = {"task": earlier.task, "task_settings": earlier.task_settings}
+        now: dict[str, object] = {"task": self.task, "task_settings": self.task_settings}
+        if earlier.preset and self.preset:  # of a run of an older version it is not known
+            before, now = {**before, "preset": earlier.preset}, {**now, "preset": self.preset}
+        found = [*_differences("", before, now)]
+        found += [
+            replace(change, name=f"run.{change.name}")
+            for change in _differences("", _plain(earlier.settings), _plain(self.settings))
+            if change.name.partition(".")[0] not in RESUMABLE
+        ]
+        return found[0].sentence if found else None
 
     def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
         """Each setting that changed, nested ones included, as `name: before -> now`."""
-        return tuple(_differences("", _plain(earlier.settings), _plain(self.settings)))
+        found = _differences("", _plain(earlier.settings), _plain(self.settings))
+        return tuple(f"{one.name}: {one.before} -> {one.now}" for one in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    name: str
+    before: object
+    now: object
+
+    @property
+    def sentence(self) -> str:
+        """The difference as the end of a sentence that says what a run was begun with."""
+        return f"{self.name} = {_told(self.before)}, not {_told(self.now)}"
+
+
+def _told(value: object) -> str:
+    return "null" if value is None else str(value)
 
 
 def _plain(settings: RunSettings) -> dict[str, object]:
@@ -98,13 +152,23 @@ def _plain(settings: RunSettings) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
 
 
-def _differences(prefix: str, before: dict[str, object], now: dict[str, object]) -> Iterator[str]:
-    for name, new in now.items():
-        old = before.get(name)
+def _at(settings: dict[str, object], key: str) -> object:
+    """Return the value at a dotted key."""
+    found: object = settings
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _differences(
+    prefix: str, before: Mapping[str, object], now: Mapping[str, object]
+) -> Iterator[_Difference]:
+    for name in {**now, **before}:
+        old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(f"{prefix}{name}.", old, new)
         elif old != new:
-            yield f"{prefix}{name}: {old} -> {new}"
+            yield _Difference(f"{prefix}{name}", old, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +177,15 @@ class RunPlan:
 
     `begun` tells a run from another of its name, such as the one before a `--restart`. `records` is
     the number of records that loops of the users' own lease; 0: they read data of their own.
+    `may_return` tells whether members of an earlier hub may find this one, so that their values are
+    taken back if there is no journal.
     """
 
     layout: Layout
     shards: int
     begun: str = ""
     records: int = 0
+    may_return: bool = False
 
     def encode(self) -> bytes:
         """Encode the plan as JSON."""

@@ -194,6 +194,7 @@ class World:
             reports=figures is not None,
         )
         self._credentials = Credentials(settings.run, b"a key of the simulated run")
+        self.may_return = False
         launched = (SYNCER, *learners) if launching else ()
         self.cluster = Cluster(ClusterSpec(settings, launched, self._ended), self._table)
         self.processes: SimulatedProcesses
@@ -213,6 +214,13 @@ class World:
         syncers = [] if SPARE_SYNCER in self.processes else [SYNCER]
         for name in [SUPERVISOR, *syncers, *self.hosts]:
             self.start(name)
+
+    def lose_hub(self, key: bytes = b"a key of the simulated run") -> None:
+        """Lose the folder of the hub, which does not run; the next start makes one, with a key."""
+        for name in (SUPERVISOR, SYNCER):
+            self.disks[name].restore({})
+        begun = f"{self._credentials.begun}+"
+        self._credentials, self.may_return = Credentials(self.settings.run, key, begun), True
 
     def start_second_syncer(self) -> None:
         """Start a second syncer on a host of its own, which mounts the first one's disk."""
@@ -289,6 +297,7 @@ class World:
             shards=self._shards,
             rng=rng,
             initial=self._initial,
+            may_return=self.may_return,
             hooks=self._syncer_hooks,
         )
 

@@ -7,7 +7,7 @@ from islands.cli.parsing import Common
 from islands.settings.host import SupervisorOptions
 
 
-def entry(options: SupervisorOptions, _: Common) -> int:
+def entry(options: SupervisorOptions, common: Common) -> int:
     """Run a supervisor to its end; returns the exit code."""
     from islands.cli.serve import serve
     from islands.cluster.coordinator import CoordinatorSettings
@@ -24,6 +24,7 @@ def entry(options: SupervisorOptions, _: Common) -> int:
             extend=options.extend,
             syncers=options.syncer_urls,
         ),
+        common.given,
         restart=options.restart,
     )
 

@@ -3,19 +3,22 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.credentials import Credentials
-from islands.actors.epochs import take_epoch
+from islands.actors.epochs import newest_epoch, take_epoch
 from islands.actors.role_actor import Context, RoleActor
+from islands.errors import JournalError
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.identities import OPERATOR, Role
+from islands.identities import OPERATOR, Incarnation, Role
 from islands.messages.control import Command, Note, RunEnded, StepFigures
 from islands.messages.membership import (
+    Evicted,
     Heartbeat,
     HeartbeatAck,
     Join,
@@ -262,19 +265,18 @@ class SupervisorActor(RoleActor[Event]):
             case Join() | Heartbeat() if self._asked.setdefault(connection, body.name) != body.name:
                 self.record(Impostor(name, type(body).__name__))
                 self._drop(connection, "a link is of one name, and this one spoke for two")
-            case Join() | Heartbeat() if self._follows_newer(body):
-                self.post(NewerSupervisorProven(body.name, body.supervisor_epoch))
+            case Join() | Heartbeat() if newer := self._newer_epoch(body):
+                kept = self._outlive(newer)
+                self.post(NewerSupervisorProven(body.name, newer, kept=kept))
             case Join():
                 self._join(connection, body)
             case RunSpecRequest():
                 self.post(RunSpecRequested(body, connection))
+            case Heartbeat() if self._genuine(body):
+                self._name(connection, body.name)
+                self.post(HeartbeatArrived(body, connection, trusted=True))
             case Heartbeat():
-                trusted = self._credentials.genuine(
-                    body.name, body.incarnation, body.credential, body.role
-                )
-                if trusted:
-                    self._name(connection, body.name)
-                    self.post(HeartbeatArrived(body, connection, trusted=trusted))
+                self._disown(connection, body.name, body.incarnation)
             case Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(CommandArrived(body, connection, genuine=genuine))
@@ -304,17 +306,44 @@ class SupervisorActor(RoleActor[Event]):
             for connection in [c for c, of in self._names.items() if of == name]:
                 self._drop(connection, reason)
 
-    def _follows_newer(self, body: Join | Heartbeat) -> bool:
-        epoch = body.supervisor_epoch
-        newer = epoch > self.state.core.epoch
-        return newer and self._credentials.supervisor_proven(epoch, body.supervisor_proof)
+    def _newer_epoch(self, body: Join | Heartbeat) -> int:
+        """Return the epoch of a newer supervisor that a member proves to follow; 0 if none."""
+        own, epoch = self.state.core.epoch, body.supervisor_epoch
+        if epoch > own and self._credentials.supervisor_proven(epoch, body.supervisor_proof):
+            return epoch
+        if isinstance(body, Heartbeat) and body.incarnation.epoch > own and self._genuine(body):
+            return body.incarnation.epoch
+        return 0
+
+    def _genuine(self, beat: Heartbeat) -> bool:
+        return self._credentials.genuine(beat.name, beat.incarnation, beat.credential, beat.role)
+
+    def _outlive(self, epoch: int) -> bool:
+        """Have the next start over this disk take an epoch above this one, which it does not know.
+
+        Returns:
+            Whether the disk knows the epoch: then a newer start has this disk, and goes on.
+        """
+        slots = Slots(self._disk)
+        with suppress(JournalError):  # if this fails, the next start is told once more
+            if newest_epoch(slots) >= epoch:
+                return True
+            take_epoch(slots, epoch)
+        return False
 
     def _join(self, connection: int, join: Join) -> None:
         proven = self._credentials.proven(join.name, join.proof)
         returns = join.previous is not None and self._credentials.genuine(
             join.name, join.previous, join.credential, join.role
         )
+        if join.previous is not None and join.credential and not returns:
+            self._disown(connection, join.name, join.previous)
         self.post(JoinArrived(join, connection, proven=proven, returns=returns))
+
+    def _disown(self, connection: int, name: str, incarnation: Incarnation) -> None:
+        """Have a process join anew whose credential this beginning of the run did not sign."""
+        reason = "the credential is not of this beginning of the run"
+        self.send(self._link(connection), Evicted(name, incarnation, reason, unknown=True))
 
     def _name(self, connection: int, name: str) -> None:
         """Note that a link is of this member, and keep the notes that it had sent before."""

@@ -39,10 +39,15 @@ class HeartbeatArrived:
 
 @dataclass(frozen=True, slots=True)
 class NewerSupervisorProven:
-    """A process has proven that there is, or was, a supervisor of a higher epoch."""
+    """A process has proven that there is, or was, a supervisor of a higher epoch.
+
+    `kept` tells whether this supervisor's disk held that epoch: a newer start uses the disk then.
+    Otherwise the next start takes a higher one.
+    """
 
     name: str
     epoch: int
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

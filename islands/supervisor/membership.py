@@ -15,7 +15,7 @@ No event but a tick looks at every member.
 
 from typing import Never
 
-from islands.errors import RefusedError
+from islands.errors import OutdatedError, RefusedError
 from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.control import Drain
 from islands.messages.membership import (
@@ -171,12 +171,12 @@ def take_heartbeat(
     """Take in a member's heartbeat and answer it; fence an incarnation that has ended.
 
     Raises:
-        RefusedError: a supervisor of a higher epoch admitted it; this one must end.
+        OutdatedError: a supervisor of a higher epoch admitted it; this one must end.
     """
     if not trusted:
         return
     if beat.incarnation.epoch > core.epoch:
-        give_way(core, beat.name, beat.incarnation.epoch)
+        give_way(core, beat.name, beat.incarnation.epoch, kept=False)
     member = core.members.get(beat.name)
     forgotten = member is None and core.forgot(beat.name, beat.incarnation)
     if not forgotten and (member is None or member.incarnation < beat.incarnation):
@@ -199,15 +199,25 @@ def take_heartbeat(
     _repeat(core, member, connection)
 
 
-def give_way(core: Core, name: str, epoch: int) -> Never:
+def give_way(core: Core, name: str, epoch: int, *, kept: bool) -> Never:
     """End this supervisor, since a process follows one of a higher epoch.
 
+    Args:
+        core: the supervisor's memory.
+        name: the process.
+        epoch: epoch of the supervisor that it follows.
+        kept: whether the folder of this one has that epoch, of a newer start.
+
     Raises:
-        RefusedError: always.
+        RefusedError: a newer start uses this folder, and goes on.
+        OutdatedError: this folder did not know the epoch; a start after this one is above it.
     """
-    raise RefusedError(
-        f"{name} follows a supervisor of epoch {epoch}, this one has {core.epoch}: another one "
-        "runs, or the folder with its epoch was lost"
+    told = f"{name} follows a supervisor of epoch {epoch}, this one has {core.epoch}"
+    if kept:
+        raise RefusedError(f"{told}, so it ends: a newer one has taken over its folder")
+    raise OutdatedError(
+        f"{told}, so it ends: another one runs elsewhere, or this folder is empty or an older "
+        "copy; end the other one, and start this one again, which then goes on above it"
     )
 
 

@@ -105,7 +105,8 @@ class SupervisorState:
         """Handle one event; returns the actions to perform, in order.
 
         Raises:
-            RefusedError: members follow a newer supervisor; this one must end.
+            RefusedError: members follow a newer supervisor of this folder; this one must end.
+            OutdatedError: they follow one that this folder does not know; the next start goes on.
         """
         core = self._core
         core.actions = []
@@ -142,8 +143,8 @@ class SupervisorState:
                 take_enquiry(core, message, connection, now_s)
             case HeartbeatArrived(message, connection, trusted):
                 take_heartbeat(core, message, connection, trusted=trusted, now_s=now_s)
-            case NewerSupervisorProven(name, epoch):
-                give_way(core, name, epoch)
+            case NewerSupervisorProven(name, epoch, kept):
+                give_way(core, name, epoch, kept=kept)
             case LeaveArrived(message):
                 take_leave(core, message)
             case CommandArrived(message, connection, genuine):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # at run time, whatever --help does not need is imported late
     from islands.hosting.watchdog import Watchdog
 
 
-def entry(options: SyncerOptions, _: Common) -> int:
+def entry(options: SyncerOptions, common: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
         from islands.hosting.process_runtime import run_service
@@ -37,6 +37,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
             extend=options.extend,
             syncer_here=True,
         ),
+        common.given,
         restart=options.restart,
     )
 
@@ -48,9 +49,9 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     from islands.cluster.run_claim import require_file, set_aside
     from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
     from islands.hosting.process_runtime import (
-        KEY_FILE,
         context_in,
         credentials_of,
+        key_file_of,
         live,
         network_of,
         say,
@@ -72,8 +73,8 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
-        key_file = options.key_file or options.folder / KEY_FILE
-        credentials = credentials_of(spec.settings.run, key_file)
+        key_file = key_file_of(options.folder, connecting, options.key_file)
+        credentials = credentials_of(spec.settings.run, key_file, plan.begun)
         if options.restart:  # every check that could refuse this start has passed
             disk.close()
             set_aside(options.folder)
@@ -88,6 +89,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             shards=plan.shards,
             credentials=credentials,
             initial=read_initial(options.file.start_from, plan.layout),
+            may_return=plan.may_return,
             hooks=hooks_of(options.folder, spec, context, watchdog.ready),
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")

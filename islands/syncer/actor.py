@@ -98,6 +98,7 @@ class SyncerActor(RoleActor[Event]):
         shards: number of virtual shards in one pass over the data.
         rng: makes the jitter of dialling, and the tag of this start in its epoch proof.
         initial: reads version 0 on the worker if there is no journal; None: a learner sends it.
+        returns_s: time to wait for members that outlived a lost journal; None: not at all.
         hooks: calls into the host, such as exporting the final values.
     """
 
@@ -113,6 +114,7 @@ class SyncerActor(RoleActor[Event]):
         shards: int,
         rng: random.Random,
         initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
+        returns_s: float | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         """Prepare the actor; `run` reads the journal and begins."""
@@ -136,7 +138,7 @@ class SyncerActor(RoleActor[Event]):
         self._credentials = credentials
         self._shards = shards
         self._rng = rng
-        self._initial = initial
+        self._initial, self._returns_s = initial, returns_s
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
@@ -217,10 +219,12 @@ class SyncerActor(RoleActor[Event]):
             durable = fresh(context.settings, fragments=fragments, shards=self._shards, epoch=epoch)
             durable.sequence = self._journal.sequence
             durable.run, durable.fingerprint = context.settings.run, context.layout.fingerprint
+            durable.begun = self._credentials.begun
         else:
             durable = recovered.durable
             durable.epoch = epoch
-            extended = take_up(durable, context.settings, context.layout.fingerprint)
+            begun = self._credentials.begun
+            extended = take_up(durable, context.settings, context.layout.fingerprint, begun)
             if extended is not None:
                 self.record(extended)
             for index, arrays in enumerate(recovered.fragments):
@@ -233,6 +237,7 @@ class SyncerActor(RoleActor[Event]):
             durable,
             now_s=self.now_s(),
             initial=initial,
+            returns_s=None if recovered else self._returns_s,
             epoch_proof=self._credentials.prove_epoch(epoch, f"{self._rng.getrandbits(64):016x}"),
         )
 

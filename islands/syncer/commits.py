@@ -20,6 +20,7 @@ from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 from islands.syncer.seeding import Seeding
+from islands.syncer.taking_back import newest_of
 from islands.tape import round_entries
 
 SEED_ROUND = -1
@@ -189,18 +190,34 @@ def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
 
 
 def request_seed(core: Core, now_s: float) -> None:
-    """Ask the first learner (by name) that can offer a version 0 for it, if the run has none.
+    """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
-    A learner whose offer was refused is asked again only after the others.
+    In place of the latter, a version 0 that was read from a file is installed. A learner whose
+    offer was refused is asked again only after the others.
     """
-    if core.seeded or core.seeding is not None or core.initial:
+    if core.seeded or core.seeding is not None or (core.initial and core.read is None):
         return
+    if core.returns_until_s is not None and now_s < core.returns_until_s:
+        return
+    able = []
     if core.any_learner("seed", _may_seed):
         able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
-        chosen = min(able, key=lambda learner: learner.seeds_refused)
-        core.seedings += 1
-        core.seeding = Seeding(chosen.name, chosen.incarnation, now_s)
-        ask_for_seed(core, now_s)
+    least = min((one.seeds_refused for one in able), default=0)
+    able = [one for one in able if one.seeds_refused == least]
+    kept = {one.name: one.kept for one in able if one.kept and core.returns_until_s is not None}
+    if core.read is not None and not kept:
+        _install_read(core, core.read, now_s)
+        return
+    if not able:
+        return
+    chosen = core.learners[newest_of(kept)] if kept else able[0]
+    core.seedings += 1
+    told = kept.get(chosen.name, ())
+    core.seeding = Seeding(chosen.name, chosen.incarnation, now_s, told=told)
+    if told:
+        versions = sorted({str(one.version) for one in told})
+        core.record(round_entries.TakenBack(chosen.name, versions, len(kept)))
+    ask_for_seed(core, now_s)
 
 
 def _may_seed(learner: LearnerRecord) -> bool:
@@ -263,8 +280,10 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
         return
     if not 0 <= seed.fragment < core.fragments:
         return
-    if not intact:
+    told = seeding.told[seed.fragment].digest if seeding.told else seed.digest
+    if not intact or seed.digest != told:
         seeding.refused = True
+        core.learners[seeding.name].kept = ()  # what it told of them does not count any more
         core.record(round_entries.SeedRefused(seed.name, seed.fragment))
         return
     seeding.digests[seed.fragment] = seed.digest
@@ -274,11 +293,13 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     _install(core, seeding)
 
 
-def take_initial(core: Core, digests: tuple[str, ...], now_s: float) -> None:
-    """Install a version 0 that was read from a file, so that no learner has to be asked."""
-    if core.seeded or not core.initial:
-        return
-    core.initial = False
+def take_initial(core: Core, digests: tuple[str, ...]) -> None:
+    """Note that a version 0 was read from a file; `request_seed` decides whether it is needed."""
+    if not core.seeded and core.initial:
+        core.read = digests
+
+
+def _install_read(core: Core, digests: tuple[str, ...], now_s: float) -> None:
     by_fragment = dict(enumerate(digests))
     core.seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
     _install(core, core.seeding)

@@ -72,6 +72,7 @@ class Durable:
     merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
     against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
     from its value if H or P change. `positions` are those of loops that read their own data.
+    `begun` is the beginning of the run from which incarnations count (`credentials.py`).
     """
 
     epoch: int
@@ -95,6 +96,7 @@ class Durable:
     elapsed_s: float = 0.0
     run: str = ""
     fingerprint: str = ""
+    begun: str = ""
     positions: Positions = field(default_factory=Positions)
 
 
@@ -146,8 +148,11 @@ class Core:
 
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last sweep
     (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
-    is being read from a file, so that no learner is asked for it; `supervised` whether the link to
-    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true.
+    is to be that of a file, so that no learner is asked for its own, and `read` are the digests of
+    it once it is read. Up to `returns_until_s` a run without a journal waits for members that have
+    newer values; None: such values are not taken back (`taking_back.py`). `supervised` tells
+    whether the link to the supervisor is up. `wrongs` holds, by name, the times of reports that
+    cannot be true.
 
     `published` and `positions` are those of `Durable` that are durable, so that they may be told.
     `grants` holds the grants that are not durable yet, each with the sequence number of its record
@@ -190,6 +195,8 @@ class Core:
     wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
     supervised: bool = False
     initial: bool = False
+    read: tuple[str, ...] | None = None
+    returns_until_s: float | None = None
     seedings: int = 0
     seeding: Seeding | None = None
     closing: Closing | None = None

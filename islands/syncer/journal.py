@@ -5,7 +5,8 @@ write costs the record that was being written and never the one before it. Every
 whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its
 value, its optimizer's state, and what increments left. Recovery takes the metadata of the highest
 sequence number, and for every fragment the slot with the version that this metadata names. Records
-are written in order, one at a time, so what is recovered is a state that was committed.
+are written in order, one at a time, so what is recovered is a state that was committed. If a disk
+damaged that slot since, the version before it is published again.
 
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
 is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
@@ -29,7 +30,8 @@ from islands.errors import DamagedError, FencedError, JournalError
 from islands.files.disk import Disk
 from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
 from islands.identities import Version
-from islands.syncer.core import Durable
+from islands.syncer.core import Durable, Published
+from messaging.codec.tensors import as_buffer, digest
 
 METADATA = "metadata"
 """Name of the records without a fragment."""
@@ -105,8 +107,8 @@ class Journal:
         written from now on must be newer.
 
         Raises:
-            DamagedError: a fragment's committed version is in neither of its slots, or nothing is
-                whole where there was a run.
+            DamagedError: a fragment has no version that is whole, or nothing is whole where there
+                was a run.
             DiskError: the disk is broken.
             JournalError: the journal is that of another run.
         """
@@ -141,6 +143,8 @@ class Journal:
             arrays = record.arrays if newest in heads[name] else None
             if arrays is None or newest.version != published.version:
                 arrays = self._of_version(name, heads[name], published.version)
+            if arrays is None:
+                arrays = self._before(durable, len(fragments), heads[name])
             fragments.append(arrays)
         return Recovered(durable, tuple(fragments))
 
@@ -181,14 +185,44 @@ class Journal:
 
     def _of_version(
         self, name: str, heads: list[Head], version: Version
-    ) -> dict[str, NDArray[np.generic]]:
+    ) -> dict[str, NDArray[np.generic]] | None:
         for head in heads:
             record = self._load(head) if head.version == version else None
             if record is not None:
                 self._slots.keep(name, head)
                 return record.arrays
+        return None
+
+    def _before(
+        self, durable: Durable, fragment: int, heads: list[Head]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the version before a committed one that is not whole, and publish it again.
+
+        It is a version of the next epoch, so that members adopt it in place of the one that is
+        lost. The ledger stays: what was merged into the lost version counts as applied.
+
+        Raises:
+            DamagedError: there is no such version.
+        """
+        name, published = self._names[fragment], durable.published[fragment]
+        assert published is not None, "only what is committed can be lost"
+        lost = published.version
+        older = [head for head in heads if head.version is not None and head.version < lost]
+        for head in sorted(older, key=lambda head: head.sequence, reverse=True):
+            record = self._load(head)
+            if record is None or record.version is None:
+                continue
+            again = Version(max(self.epoch, durable.epoch + 1), record.version.number)
+            value = np.ascontiguousarray(record.arrays["value"], np.float32)
+            durable.published[fragment] = Published(
+                again, digest(as_buffer(value)), published.round
+            )
+            self._slots.keep(name, head)
+            told = f"{name}: version {lost} is lost, and {record.version} is published again"
+            self.damaged.append(f"{told} as {again}")
+            return record.arrays
         raise DamagedError(
-            f"{name}: version {version} is committed and in neither slot, and "
+            f"{name}: version {lost} is committed and in neither slot, and "
             f"{', '.join(sorted(self._torn)) or 'none'} is damaged or missing; "
             "restore the journal's folder from a copy, or begin the run anew with --restart"
         )

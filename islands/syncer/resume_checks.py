@@ -18,14 +18,20 @@ The error of a refusal says in a sentence how to go on.
 from islands.errors import JournalError
 from islands.settings.run import RunSettings
 from islands.syncer.core import Durable
+from islands.syncer.fence import Fence
 from islands.syncer.leases import ordinary_grant_steps
 from islands.tape.round_entries import Extended
 
 TIME = "time"
 
 
-def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> Extended | None:
+def take_up(
+    durable: Durable, settings: RunSettings, fingerprint: str, begun: str = ""
+) -> Extended | None:
     """Fit the durable state to the settings of this start.
+
+    Where the supervisor began anew, it counts incarnations from the start again: all that the
+    journal knows of have ended, and none of them fences the new ones.
 
     Returns:
         An entry for the tape if the run was given more; None if it only goes on.
@@ -42,6 +48,11 @@ def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> Extend
                 f"the journal is of another run: its {what} is {held}, not {wanted}; "
                 "choose another folder"
             )
+    if durable.begun != begun:
+        for name, book in list(durable.ledger.books.items()):
+            durable.ledger.close(name)
+            durable.leases.close(name, book.processed)
+        durable.fence, durable.begun = Fence(), begun
     leases = durable.leases
     before, wanted_tokens = leases.budget_tokens, settings.budget_tokens
     larger = before is not None and (wanted_tokens is None or wanted_tokens > before)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
-from islands.messages.training import Progress
+from islands.messages.training import Kept, Progress
 from islands.syncer.plausibility import Answers, ReportedTotals
 from islands.syncer.timeouts import Exchange, doubled_s
 
@@ -36,7 +36,8 @@ class LearnerRecord:
     takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
-    asks for one, less those for which one was opened since.
+    asks for one, less those for which one was opened since. `kept` are the values that it still has
+    from before this incarnation, by fragment; empty unless it has one of each.
     """
 
     name: LearnerName
@@ -59,6 +60,7 @@ class LearnerRecord:
     turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
     exchange: Exchange = field(default_factory=Exchange)
+    kept: tuple[Kept, ...] = ()
 
     def __post_init__(self) -> None:
         """Take in the first report."""

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName
+from islands.messages.training import Kept
 from islands.settings.wire_limits import SEEDS_AT_ONCE
 
 
 @dataclass(slots=True)
 class Seeding:
     """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
+
+    `told` are the values that the learner said to have kept, if it is asked for those.
 
     A version 0 that was read from a file has no such learner, and is complete from the start.
 
@@ -25,6 +28,7 @@ class Seeding:
     asked_s: float
     digests: dict[int, str] = field(default_factory=dict)
     refused: bool = False
+    told: tuple[Kept, ...] = ()
     journalled: int | None = None
     times: int = 0
     had: int = 0

@@ -66,6 +66,8 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     if learner is None:
         learner = _new_record(core, hello)
     learner.connection, learner.stepped_s = connection, now_s
+    kept = tuple(one for one in hello.kept if one is not None)
+    learner.kept = kept if len(kept) == len(hello.kept) == core.fragments else ()
     core.touch(hello.name)
     learner.sent.clear()
     learner.unanswered.clear()
@@ -100,7 +102,9 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
     if hello.run != core.settings.run:
         return refused(f"this is run {core.settings.run!r}, not {hello.run!r}")
     if not trusted:
-        return refused(f"the credential of {hello.name} is not signed by this run's supervisor")
+        # Its supervisor may be about to have it join anew.
+        reason = f"the credential of {hello.name} is not signed by this run's supervisor"
+        return Refused(hello.name, reason, retry=True)
     if hello.fingerprint != core.fingerprint:
         return refused(f"layout {hello.fingerprint} differs from the run's {core.fingerprint}")
     told = (len(hello.progress.fragments), len(hello.digests))

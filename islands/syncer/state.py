@@ -105,6 +105,8 @@ class SyncerState:
             asked for it then.
         epoch_proof: proof of this start's epoch, which peers may show to another start of the
             syncer (`credentials.py`).
+        returns_s: for how long to wait for members that outlived the journal, before version 0 is
+            made; None: what they have is not taken back.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class SyncerState:
         now_s: float,
         initial: bool = False,
         epoch_proof: str = "",
+        returns_s: float | None = None,
     ) -> None:
         """Resume the run from the durable state."""
         fragments = len(durable.published)
@@ -137,6 +140,7 @@ class SyncerState:
             swept_s=now_s,
             initial=initial,
             epoch_proof=epoch_proof,
+            returns_until_s=None if returns_s is None else now_s + returns_s,
         )
         for index, held in enumerate(published):
             if held is not None:
@@ -278,7 +282,7 @@ class SyncerState:
             case MergeFinished(fragment, number, facts):
                 take_merge(core, fragment, number, facts, now_s)
             case InitialRead(digests):
-                take_initial(core, digests, now_s)
+                take_initial(core, digests)
             case JournalFinished(sequence):
                 take_journalled(core, sequence, now_s)
             case Ticked():

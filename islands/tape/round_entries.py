@@ -35,6 +35,18 @@ class Seeded(Logged, frozen=True):
     version: str
 
 
+class TakenBack(Logged, frozen=True):
+    """There is no journal: version 0 is what `name` has of these versions, of so many `members`.
+
+    What the journal held besides is lost: the ledger, the outer optimizer's momentum, the data
+    positions and the clock of the learning rate.
+    """
+
+    name: str
+    versions: list[str]
+    members: int
+
+
 class SeedLate(Logged, frozen=True):
     """A learner did not send version 0 after repeated requests; another one is asked."""
 

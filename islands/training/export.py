@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import DiskError, UserError
+from islands.files.atomic_write import atomic_write
 from islands.identities import FinalVersions
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
 from islands.settings.run_spec import RunSpec
@@ -111,13 +112,11 @@ def _write(
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
     told = json.dumps(header).encode()
     told += b" " * (-len(told) % HEADER_MULTIPLE)
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        with fresh.open("wb") as file:
+        with atomic_write(path) as file:
             file.write(len(told).to_bytes(8, "little") + told)
             for array in arrays:
                 file.write(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
-        fresh.replace(path)
     except OSError as error:
         raise DiskError(f"{path} cannot be written: {error}") from error
 

@@ -198,6 +198,11 @@ class JaxModel:
         size = self.layout.fragments[fragment].size
         return np.array(share_of(self._gather(fragment), size))
 
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Copy this process's share of a fragment's base to the host."""
+        size = self.layout.fragments[fragment].size
+        return np.array(share_of(self.base[fragment], size))
+
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
         base = self._upload(fragment, value)

@@ -195,6 +195,10 @@ class JaxTrainer:
         """Copy this process's share of a fragment's local value to the host."""
         return self._ready().model.value(fragment)
 
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Copy this process's share of a fragment's base to the host."""
+        return self._ready().model.base_of(fragment)
+
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
         model = self._ready().model

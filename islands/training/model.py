@@ -83,7 +83,13 @@ class Model(Protocol):
         """Dispatch base − local of a fragment's share in float32, cast to a precision."""
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Return the local value of a fragment's share on the host; at first it seeds version 0."""
+        """Return the local value of a fragment's share on the host."""
+
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Return the base of a fragment's share on the host, which seeds version 0.
+
+        It is the value adopted last, to the bit; before the first one, the initial value.
+        """
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value.

@@ -250,6 +250,10 @@ class NumpyTrainer(ToyTask):
         """Return a copy of the local value of a fragment."""
         return self._local[self._ranges[fragment]].copy()
 
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the base of a fragment."""
+        return self._base[self._ranges[fragment]].copy()
+
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Set base := value and local := value."""
         where = self._ranges[fragment]

@@ -169,6 +169,10 @@ class Accelerator(ToyTask):
         """Return a copy of the value held."""
         return self._held[fragment].copy()
 
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the value held."""
+        return self._held[fragment].copy()
+
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Hold the value without copying it: nothing writes to a published value."""
         self._held[fragment], self._drift[fragment] = value, 0.0

@@ -6,6 +6,7 @@ URL, because URLs end up in logs. It is compared in constant time, and no text s
 
 import hmac
 import ipaddress
+import os
 import secrets
 import socket
 import ssl
@@ -110,7 +111,9 @@ class Secret:
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600)
             fresh.write_text(self._value + "\n", encoding="utf-8")
+            _flush(fresh)
             fresh.replace(path)
+            _flush(path.parent)  # or a power loss takes the name back, and the secret with it
         except OSError as error:
             raise LocalFault(f"the secret cannot be written to {path}: {error}") from error
 
@@ -199,6 +202,14 @@ def _readable(name: str, path: Path) -> None:
             pass
     except OSError as error:
         raise LocalFault(f"the {name} {path} cannot be read: {error.strerror}") from error
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _no_password() -> str:

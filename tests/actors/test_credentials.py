@@ -82,6 +82,20 @@ def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
     assert {seen: OURS.another_start(seen, own) for seen in shown} == shown
 
 
+def test_what_holds_for_one_beginning_of_a_run_holds_for_no_other() -> None:
+    """A key that is used again proves who holds it, and no admission or epoch of another run."""
+    one, other = (Credentials("run", bytes(range(32)), begun) for begun in ("a1", "b2"))
+    assert one.genuine("a", ONE, one.sign("a", ONE))
+    assert not other.genuine("a", ONE, one.sign("a", ONE))
+    assert not other.supervisor_proven(7, one.prove_supervisor(7))
+    assert not other.epoch_proven(7, one.prove_epoch(7, "5eed"))
+    assert not other.another_start((7, one.prove_epoch(7, "5eed")), (1, other.prove_epoch(1, "a")))
+    pair = ("a", ONE), ("b", Incarnation(1, 2))
+    assert other.prove_pair(*pair) != one.prove_pair(*pair)
+    assert other.proven("operator", one.prove("operator"))
+    assert other.mark() == one.mark()
+
+
 def test_a_short_key_is_refused() -> None:
     """A key that could be guessed is no key."""
     with pytest.raises(ValueError, match="the run's key has 15 bytes, fewer than 16"):

@@ -92,7 +92,7 @@ def test_the_environment_may_name_the_file(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ISLANDS_RUN_CONFIG", "a.yaml")
     options, common = parse(RunOptions, [], program="islands run", description="")
     assert options.learners == 2
-    assert common == Common(config=(Path("a.yaml"),))
+    assert common.config == (Path("a.yaml"),)
 
 
 @pytest.mark.parametrize("command", [RunOptions, SyncerOptions, SupervisorOptions])
@@ -171,7 +171,7 @@ def test_dashes_and_underscores_are_the_same() -> None:
     arguments = ["--token-file", "a-b", "--dry-run", "--step-time-s", "0.5"]
     options, common = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert options.connecting.token_file == Path("a-b")
-    assert common == Common(dry_run=True, step_time_s=0.5)
+    assert common == Common(dry_run=True, step_time_s=0.5, given=frozenset({"token_file"}))
 
 
 def test_an_option_of_two_groups_is_set_in_both() -> None:

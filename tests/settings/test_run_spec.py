@@ -7,7 +7,7 @@ import pytest
 
 from islands.errors import DamagedError, RefusedError, UserError
 from islands.settings.run import OuterSettings, Precision, RunSettings, Timing
-from islands.settings.run_spec import RunPlan, RunSpec, read, write
+from islands.settings.run_spec import RESUMABLE, RunPlan, RunSpec, read, write
 from islands.training.toy_workload import Sleeping
 
 SPEC = RunSpec(
@@ -20,6 +20,7 @@ SPEC = RunSpec(
     ),
     "package.module:Factory",
     {"rows": 4, "names": ["a"], "share": 0.5},
+    "decoupled",
 )
 
 
@@ -97,13 +98,58 @@ def test_a_larger_budget_is_the_same_run() -> None:
     [
         (replace(SPEC, task="other.module:Factory"), "package.module:Factory"),
         (replace(SPEC, task_settings={}), "rows"),
-        (replace(SPEC, settings=replace(SPEC.settings, fragments=4)), "fragments = 3"),
-        (replace(SPEC, settings=replace(SPEC.settings, seed=1)), "seed = 0"),
+        (replace(SPEC, settings=replace(SPEC.settings, fragments=4)), "run.fragments = 3, not 4"),
+        (replace(SPEC, settings=replace(SPEC.settings, seed=1)), "run.seed = 0, not 1"),
+        (
+            replace(SPEC, settings=replace(SPEC.settings, outer=OuterSettings(learning_rate=0.7))),
+            "run.outer.learning_rate = 0.5, not 0.7",
+        ),
+        (replace(SPEC, preset="diloco"), "preset = decoupled, not diloco"),
+        (replace(SPEC, task_settings={**SPEC.task_settings, "rows": 8}), "task_settings.rows = 4"),
     ],
 )
 def test_what_makes_it_another_run_is_named(changed: RunSpec, said: str) -> None:
     """A run cannot change its task, its fragments or its seed; the sentence names the first."""
     assert said in (changed.changed_from(SPEC) or "")
+
+
+NEW = RunSpec(
+    RunSettings(budget_tokens=9, seed=7, outer=OuterSettings(learning_rate=0.9, momentum=0.1)),
+    "a.new.default:Task",
+    {"rows": 8, "more": 1},
+    "diloco",
+)
+"""What a later version, with other defaults, makes of the same command."""
+
+
+def test_what_nobody_gives_stays_as_the_run_was_begun() -> None:
+    """Whatever the defaults of today are: those of its first day are pinned."""
+    assert NEW.continued(SPEC, ()) == SPEC
+    assert NEW.continued(SPEC, {"folder", "keeping.file_mib"}) == SPEC
+
+
+def test_what_is_given_now_is_the_only_thing_that_differs() -> None:
+    """Be it allowed or not: a refusal names what the user gave, and nothing else."""
+    given = NEW.continued(SPEC, {"run.budget_tokens"})
+    assert given == replace(SPEC, settings=replace(SPEC.settings, budget_tokens=9))
+    assert given.changed_from(SPEC) is None
+    for key, said in {
+        "run.seed": "run.seed = 0, not 7",
+        "run.outer.learning_rate": "run.outer.learning_rate = 0.5, not 0.9",
+        "task": "task = package.module:Factory, not a.new.default:Task",
+        "task_settings.rows": "task_settings.rows = 4, not 8",
+        "task_settings": "task_settings.rows = 4, not 8",
+        "preset": "preset = decoupled, not diloco",
+        "layout": "task = package.module:Factory, not a.new.default:Task",
+    }.items():
+        assert NEW.continued(SPEC, {key}).changed_from(SPEC) == said
+
+
+def test_a_run_of_a_version_that_kept_no_preset_goes_on() -> None:
+    """Only who names a preset has all of its settings compared with those of the run."""
+    old = replace(SPEC, preset="")
+    assert NEW.continued(old, ()) == old
+    assert NEW.continued(old, {"preset"}) == NEW
 
 
 def test_a_learner_may_have_a_precision_of_its_own() -> None:
@@ -112,3 +158,12 @@ def test_a_learner_may_have_a_precision_of_its_own() -> None:
     own = SPEC.with_precision(Precision.FP4)
     assert own.settings == replace(SPEC.settings, precision=Precision.FP4)
     assert (own.task, own.task_settings) == (SPEC.task, SPEC.task_settings)
+
+
+def test_the_page_names_what_may_change() -> None:
+    """Whoever adds a setting that may change adds it to docs/operations.md."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    listed = page.partition("<!-- resumable -->")[2].partition("Any other")[0].split()
+    assert [one.strip("`") for one in listed if one != "-"] == sorted(
+        f"run.{name}" for name in RESUMABLE
+    )

@@ -10,13 +10,16 @@ import pytest
 
 from islands.actors.acceptor import READ_AT_ONCE
 from islands.actors.credentials import Credentials
+from islands.actors.epochs import newest_epoch
 from islands.actors.role_actor import ROOM, Context
 from islands.files.disk import RealDisk
+from islands.files.slots import Slots
 from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.messages.membership import (
     ASKS_AGAIN_S,
     RUN_OVER,
+    Evicted,
     Heartbeat,
     HeartbeatAck,
     Join,
@@ -249,6 +252,42 @@ def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
         assert hub.actor.state.members["ana"].step == 0
 
     with_hub(tmp_path, body)
+
+
+@pytest.mark.parametrize("begun", ["another beginning", ""])
+def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, begun: str) -> None:
+    """Those of an earlier run with this name and key are told to join anew, and it goes on."""
+    key = b"a key for the tests alone"
+    earlier = Credentials("run", key, begun)
+    held = Incarnation(9, 1)
+    beat = Heartbeat(
+        *(Role.LEARNER, "ana", held, Phase.STEPPING, 9, earlier.sign("ana", held)),
+        supervisor_epoch=9,
+        supervisor_proof=earlier.prove_supervisor(9),
+    )
+    join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
+    shown = replace(join, previous=held, credential=earlier.sign("ana", held))
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("ana")
+        for said in (beat, shown):
+            hub.say(link, said)
+            told, _ = await hub.hear(link, Evicted)
+            assert (told.name, told.incarnation, told.unknown) == ("ana", held, True)
+        joined, _ = await hub.hear(link, Joined)
+        assert joined.supervisor_epoch == 1
+
+    async def ends(hub: Hub) -> None:
+        link = await hub.dial("ana")
+        hub.say(link, beat)
+        await ended(link)
+
+    if begun:
+        with_hub(tmp_path, body)
+    else:  # that is this hub's own
+        with pytest.raises(AssertionError):
+            with_hub(tmp_path, ends)
+        assert newest_epoch(Slots(RealDisk(tmp_path))) == 9
 
 
 def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:

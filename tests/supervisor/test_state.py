@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import RefusedError
+from islands.errors import OutdatedError, RefusedError
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.membership import (
     ASKS_AGAIN_S,
@@ -37,6 +37,7 @@ from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.events import (
     LeaveArrived,
     LinkClosed,
+    NewerSupervisorProven,
     ProcessEnded,
     RunSpecRequested,
     StopArrived,
@@ -380,8 +381,17 @@ def test_a_forged_heartbeat_does_not_keep_a_member_alive() -> None:
 def test_of_two_supervisors_the_older_one_ends() -> None:
     """A member that a newer supervisor admitted shows the older one that it is none any more."""
     desk = Desk(epoch=2)
-    with pytest.raises(RefusedError, match="follows a supervisor of epoch 3, this one has 2"):
+    with pytest.raises(OutdatedError, match="follows a supervisor of epoch 3, this one has 2"):
         desk.hear(beat(Incarnation(3, 1)))
+
+
+@pytest.mark.parametrize(("kept", "error"), [(True, RefusedError), (False, OutdatedError)])
+def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
+    error: type[Exception], *, kept: bool
+) -> None:
+    """A newer start over the same folder goes on; of another one the folder must learn first."""
+    with pytest.raises(error, match="a follows a supervisor of epoch 7, this one has 1"):
+        Desk().handle(NewerSupervisorProven("a", 7, kept=kept))
 
 
 def test_a_forged_incarnation_does_not_unseat_a_member() -> None:

@@ -123,6 +123,7 @@ class Bench:
         durable: Durable | None = None,
         epoch: int = 1,
         initial: bool = False,
+        returns_s: float | None = None,
     ) -> None:
         """A start of the syncer at time 0."""
         self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
@@ -130,7 +131,9 @@ class Bench:
         self.now_s = 0.0
         begun = durable or fresh(self.settings, fragments=fragments, shards=8, epoch=epoch)
         begun.epoch = epoch
-        self.state = SyncerState(self.settings, FINGERPRINT, begun, now_s=0.0, initial=initial)
+        self.state = SyncerState(
+            self.settings, FINGERPRINT, begun, now_s=0.0, initial=initial, returns_s=returns_s
+        )
         self.actions: list[Action] = []
         self.learners: dict[str, Learner] = {}
         self.connections: dict[str, int] = {}

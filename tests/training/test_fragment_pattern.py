@@ -103,7 +103,9 @@ def test_a_trainer_has_the_layout_of_the_plan() -> None:
 def test_another_pattern_is_another_run() -> None:
     """A restarted run cannot change it: the fragments would be others."""
     spec = RunSpec(RunSettings())
-    assert RunSpec(RunSettings(pattern=Pattern.LAYERS)).changed_from(spec) == "pattern = balanced"
+    assert RunSpec(RunSettings(pattern=Pattern.LAYERS)).changed_from(spec) == (
+        "run.pattern = balanced, not layers"
+    )
 
 
 def test_a_model_without_layers_is_refused_in_a_sentence(

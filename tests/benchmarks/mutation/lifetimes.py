@@ -232,8 +232,8 @@ LIFETIMES = (
     Mutation(
         "a credential is good for another role",
         "islands/actors/credentials.py",
-        "return self._signed(role.value, name, str(incarnation))",
-        'return self._signed("member", name, str(incarnation))',
+        "return self._signed_here(role.value, name, str(incarnation))",
+        'return self._signed_here("member", name, str(incarnation))',
         (CREDENTIALS,),
     ),
     Mutation(
