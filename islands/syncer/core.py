@@ -36,10 +36,10 @@ from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.positions import Positions
 from islands.syncer.record_schedule import ACCOUNT_BYTES, RecordSchedule
-from islands.syncer.roster import LearnerRecord
+from islands.syncer.roster import LearnerRecord, Standing
 from islands.syncer.rounds import Round
 from islands.syncer.seeding import Seeding
-from islands.syncer.standstill import MergeWatch
+from islands.syncer.standstill import MergeWatch, WaitWatch
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
 from islands.syncer.turn_length import FastestStep, set_turn
@@ -142,7 +142,8 @@ class Core:
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last sweep
     (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
     is being read from a file, so that no learner is asked for it; `supervised` whether the link to
-    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true.
+    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true;
+    `standing` and `idle` tell who does no step (`standing.py`).
 
     `published` and `positions` are those of `Durable` that are durable, so that they may be told.
     `grants` holds the grants that are not durable yet, each with the sequence number of its record
@@ -201,6 +202,9 @@ class Core:
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)
     merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    wait_watch: WaitWatch = field(default_factory=WaitWatch)
+    standing: dict[LearnerName, Standing] = field(default_factory=dict)
+    idle: dict[LearnerName, None] = field(default_factory=dict)
     divergences: Divergences = field(default_factory=Divergences)
     abandoned_s: dict[int, float] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)

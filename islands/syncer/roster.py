@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
-from islands.messages.training import Progress
+from islands.messages.training import FragmentProgress, Progress
 from islands.syncer.plausibility import Answers, ReportedTotals
 from islands.syncer.timeouts import Exchange, doubled_s
 
@@ -29,6 +29,15 @@ class Sent:
 
 
 @dataclass(slots=True)
+class Standing:
+    """Since when an account shows no work: its tokens, and what its learner reports to hold."""
+
+    tokens: int
+    told: tuple[FragmentProgress, ...] | None
+    since_s: float
+
+
+@dataclass(slots=True)
 class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
@@ -37,6 +46,7 @@ class LearnerRecord:
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since.
+    `still` says that it has stood still for long (`standing.py`).
     """
 
     name: LearnerName
@@ -58,6 +68,7 @@ class LearnerRecord:
     paced_steps: int = 0
     turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
+    still: bool = False
     exchange: Exchange = field(default_factory=Exchange)
 
     def __post_init__(self) -> None:

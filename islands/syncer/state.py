@@ -339,7 +339,7 @@ class SyncerState:
             batch_tokens=batch,
             members=len(core.learner_index.sharers),
             reading=len(core.learner_index.readers),
-            chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
+            chunk_steps=_chunk_steps(core, learner),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )
         if holder.unused_tokens < batch:
@@ -404,6 +404,13 @@ def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:
     if settings.learner_waits is LearnerWaits.AT_TAU:
         ahead_steps = interval_steps + settings.overlap_steps_max
     return Pace(settings.pace_by, interval_steps, ahead_steps)
+
+
+def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
+    """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
+    if learner.name in core.idle and not learner.progress.steps:
+        return 1
+    return grant_steps(core.durable.leases.chunk_steps, learner.progress.step_time_s)
 
 
 def _has_read(learner: LearnerRecord) -> bool:
