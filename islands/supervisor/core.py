@@ -20,12 +20,24 @@ ENDED_REMEMBERED = 32
 
 
 @dataclass(slots=True)
+class Drained:
+    """An operator's order that a learner leaves, given at `since_s`.
+
+    Once `evicted`, its process may not come back, but one that is started anew under its name may.
+    """
+
+    reason: str
+    since_s: float
+    evicted: bool = False
+
+
+@dataclass(slots=True)
 class Core:
     """The memory of a supervisor.
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
     with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
-    learners that an operator drained, with the reason. `paused` is the operator's last command to
+    learners that an operator drained or evicted. `paused` is the operator's last command to
     pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
     None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
     of admissions.
@@ -54,7 +66,7 @@ class Core:
     followers: dict[str, Follower] = field(default_factory=dict)
     stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
-    drained: dict[str, str] = field(default_factory=dict)
+    drained: dict[str, Drained] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
     finished: str | None = None

@@ -6,6 +6,7 @@ compiling for `compile_s`                               stalled
 in its first steps for max(`stalled_s`, `compile_s`)    stalled
 no further step for max(`stalled_s`, 5 · its step)      stalled
 silent for `evict_s`                                    evicted
+drained for `stalled_s` + 2 · `evict_s`                 evicted
 =====================================================  =========
 
 No step time is known before one was measured, and the first step may still compile, or wait while
@@ -13,7 +14,9 @@ devices connect to one another: so it gets the time of a compilation, and is not
 After that "its step" is the longest of the last `STEPS_KEPT`: one in ten may evaluate or save
 something. A learner that compiles in the middle of a step says so with its heartbeats.
 
-Stalled is only a status: `stalls.py` decides which processes are killed for it, and when.
+Stalled is only a status: `stalls.py` decides which processes are killed for it, and when, and the
+syncer when a member's tokens go to others (`islands/syncer/standing.py`). A learner that obeys a
+drain waits for 2 · `evict_s` at most; its step may take as long as it would without being stalled.
 
 Liveness (is it heard), participation (does it contribute) and staleness (how old is what it holds)
 are three different figures; only the first one evicts.
@@ -114,6 +117,11 @@ class MemberRecord:
 def tick_s(timing: Timing) -> float:
     """Seconds between two ticks of the supervisor."""
     return timing.scaled(timing.heartbeat_s) / TICKS_PER_HEARTBEAT
+
+
+def drain_limit_s(timing: Timing) -> float:
+    """Seconds in which a learner must have left after it was drained."""
+    return timing.scaled(timing.stalled_s + 2 * timing.evict_s)
 
 
 def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:

@@ -32,9 +32,9 @@ from islands.messages.membership import (
 )
 from islands.messages.protocol import PROTOCOL
 from islands.supervisor.actions import CountFigures, KillProcess, SendRunSpec
-from islands.supervisor.core import Core
+from islands.supervisor.core import Core, Drained
 from islands.supervisor.events import FiguresArrived
-from islands.supervisor.eviction import MemberRecord, judge, standstill
+from islands.supervisor.eviction import MemberRecord, drain_limit_s, judge, standstill
 from islands.supervisor.names import Lineages, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
@@ -67,6 +67,13 @@ def take_join(
     if reason is not None:
         _refuse(core, join, connection, reason, retry=False)
         return
+    order = core.drained.get(join.name)
+    if order is not None and order.evicted:
+        if join.previous is not None:
+            reason = f"{order.reason}; start it again if it is to take part"
+            _refuse(core, join, connection, reason, retry=False)
+            return
+        del core.drained[join.name]
     member, shown = core.members.get(join.name), join.previous if returns else None
     if member is not None and not member.status.ended:
         taken = taken_because(
@@ -218,7 +225,7 @@ def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
     elif member.role is Role.SYNCER and core.stopping is not None:
         core.send(connection, Stop(core.stopping))
     elif member.name in core.drained:
-        core.send(connection, Drain(core.drained[member.name]))
+        core.send(connection, Drain(core.drained[member.name].reason))
 
 
 def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
@@ -253,6 +260,8 @@ def notice_pause(core: Core, now_s: float) -> None:
         core.record(member_entries.StoodStill(gap_s))
         for member in core.members.values():
             member.shift(gap_s, timing)
+        for order in core.drained.values():
+            order.since_s += gap_s
 
 
 def close_link(core: Core, connection: int, now_s: float) -> None:
@@ -262,7 +271,15 @@ def close_link(core: Core, connection: int, now_s: float) -> None:
 
 
 def judge_all(core: Core, now_s: float) -> None:
-    """Apply the table of `eviction.py` to every member that has not ended, in order of roles."""
+    """Apply the table of `eviction.py` to every member that has not ended, in order of roles.
+
+    A learner that does not obey a drain within its limit is evicted.
+    """
+    limit_s = drain_limit_s(core.settings.timing)
+    for name, order in core.drained.items():
+        learner = core.here[Role.LEARNER].get(name)
+        if learner is not None and now_s - order.since_s >= limit_s:
+            evict(core, learner, f"drained, and did not leave within {limit_s:g} s", now_s)
     for role in Role:
         for member in list(core.here[role].values()):
             _set_status(core, member, judge(member, core.settings.timing, now_s))
@@ -296,6 +313,14 @@ def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
     core.record(ended(member.name, str(member.incarnation), reason))
     if member.connection is not None:
         core.send(member.connection, Evicted(member.name, member.incarnation, reason))
+
+
+def evict(core: Core, member: MemberRecord, reason: str, now_s: float) -> None:
+    """End a learner for good: its process may not come back, and is killed if it was launched."""
+    core.drained[member.name] = Drained(reason, now_s, evicted=True)
+    end(core, member, Status.EVICTED, reason)
+    if member.name in core.launched:
+        core.actions.append(KillProcess(member.name, reason))
 
 
 def take_leave(core: Core, leave: Leave) -> None:
