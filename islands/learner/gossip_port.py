@@ -147,6 +147,6 @@ class GossipPort:
         fragment = FragmentIndex(given.fragment)
         value = payload[0] if payload else memoryview(b"")
         self._worker.submit(
-            lambda: self._values.intact(fragment, given.digest, payload),
-            lambda intact: self._post(ValueArrived(sender, given, intact, value)),
+            self._values.checking_value(fragment, given.digest, payload),
+            lambda checked: self._post(ValueArrived(sender, given, checked, value)),
         )
