@@ -15,6 +15,7 @@ from islands.errors import InvariantError
 from islands.identities import (
     TRAINING,
     FragmentIndex,
+    Incarnation,
     LearnerName,
     Phase,
     Version,
@@ -36,7 +37,7 @@ from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.positions import Positions
 from islands.syncer.record_schedule import ACCOUNT_BYTES, RecordSchedule
-from islands.syncer.roster import LearnerRecord, Standing
+from islands.syncer.roster import LearnerRecord, Sent, Standing
 from islands.syncer.rounds import Round
 from islands.syncer.seeding import Seeding
 from islands.syncer.standstill import MergeWatch, WaitWatch
@@ -142,8 +143,9 @@ class Core:
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last sweep
     (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
     is being read from a file, so that no learner is asked for it; `supervised` whether the link to
-    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true;
-    `standing` and `idle` tell who does no step (`standing.py`).
+    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true,
+    and `donations` those at which it was told of a donor (`state_donors.py`);
+    `standing` and `idle` tell who does no step (`standing.py`), `departed` who was sent what.
 
     `published` and `positions` are those of `Durable` that are durable, so that they may be told.
     `grants` holds the grants that are not durable yet, each with the sequence number of its record
@@ -184,6 +186,8 @@ class Core:
     view: SupervisorView = field(default_factory=SupervisorView)
     epoch_proof: str = ""
     wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
+    donations: dict[LearnerName, list[float]] = field(default_factory=dict)
+    departed: dict[LearnerName, tuple[Incarnation, dict[int, Sent]]] = field(default_factory=dict)
     supervised: bool = False
     initial: bool = False
     seedings: int = 0

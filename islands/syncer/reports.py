@@ -238,8 +238,14 @@ def _count_adoptions(
 
 
 def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Send a learner that has compiled the versions it lacks, which it could not adopt before."""
+    """Send a learner that has compiled the versions it lacks, which it could not adopt before.
+
+    It may say so again and again; the values are repeated in their time all the same.
+    """
+    interval_s = core.settings.timing.scaled(core.settings.timing.resend_s)
     for index, published in enumerate(core.published):
-        behind = published is not None and learner.holds(index) != published.version
-        if behind and is_owed(core, learner, index):
+        if published is None or learner.holds(index) == published.version:
+            continue
+        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
+        if due and is_owed(core, learner, index):
             core.send_update(learner, index, now_s)

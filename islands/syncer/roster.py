@@ -9,23 +9,34 @@ from islands.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
+LINKS_FREE = 4
+"""New links over which one version is sent again at once; after that the wait doubles."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """The version of a fragment that was sent last; `times` counts its repetitions too.
+    """The version of a fragment that was sent last; `times` counts how often over the newest link.
 
-    `first_s` is when it was sent first, `at_s` when it was sent last.
+    `first_s` is when it was sent first over that link, `at_s` when it was sent last, and `links`
+    counts the links that were opened since it was first sent.
     """
 
     version: Version
     at_s: float
     first_s: float
     times: int = 1
+    links: int = 0
 
     def due_s(self, interval_s: float) -> float:
-        """Return when to send it again: over a narrow link it may be under way for long."""
-        return self.at_s + doubled_s(interval_s, self.times - 1)
+        """Return when to send it again: over a narrow link it may be under way for long.
+
+        Over a new link it is sent at once, as it may be lost with the one before, but not each time
+        to whoever opens one link after another.
+        """
+        again = max(0, self.links - LINKS_FREE)
+        if not self.times and not again:
+            return self.at_s
+        return self.at_s + doubled_s(interval_s, max(0, self.times - 1) + again)
 
 
 @dataclass(slots=True)
@@ -46,7 +57,8 @@ class LearnerRecord:
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since.
-    `still` says that it has stood still for long (`standing.py`).
+    `still` says that it has stood still for long (`standing.py`), and `donor` is the one whose
+    moments it may ask for (`state_donors.py`).
     """
 
     name: LearnerName
@@ -69,6 +81,7 @@ class LearnerRecord:
     turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
     still: bool = False
+    donor: LearnerName | None = None
     exchange: Exchange = field(default_factory=Exchange)
 
     def __post_init__(self) -> None:
@@ -117,12 +130,25 @@ class LearnerRecord:
     def sending(self, fragment: int, version: Version, now_s: float) -> bool:
         """Note that a version is sent to it; returns whether it is sent again over this link."""
         before = self.sent.get(fragment)
-        again = before is not None and before.version == version
-        if again and before is not None:
-            self.sent[fragment] = Sent(version, now_s, before.first_s, before.times + 1)
-        else:
+        if before is None or before.version != version:
             self.sent[fragment] = Sent(version, now_s, now_s)
-        return again
+            return False
+        first_s = before.first_s if before.times else now_s
+        self.sent[fragment] = Sent(version, now_s, first_s, before.times + 1, before.links)
+        return before.times > 0
+
+    def may_be_sent(
+        self, fragment: int, version: Version, *, now_s: float, interval_s: float
+    ) -> bool:
+        """Return whether a version may be sent now: it is a newer one, or that is due again."""
+        before = self.sent.get(fragment)
+        other = before is None or before.version != version
+        return other or (before is not None and now_s >= before.due_s(interval_s))
+
+    def opened(self) -> None:
+        """Note that it opened another link: what was sent over the one before may be lost."""
+        for sent in self.sent.values():
+            sent.times, sent.links = 0, sent.links + 1
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""
