@@ -43,9 +43,10 @@ class Core:
     of admissions.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
-    that have not ended by role, `linked` the names that were last heard over each link, and `ended`
-    the names that have ended and may be forgotten, in the order of their ends. `outlived` are the
-    incarnations that earlier starts of the supervisor admitted, and that ended and were forgotten.
+    that have not ended by role, `folded` the names by their lower case, `linked` the names that
+    were last heard over each link, and `ended` the names that have ended and may be forgotten, in
+    the order of their ends. `outlived` are the incarnations that earlier starts of the supervisor
+    admitted, and that ended and were forgotten.
     """
 
     settings: RunSettings
@@ -59,6 +60,7 @@ class Core:
     here: dict[Role, dict[str, MemberRecord]] = field(
         default_factory=lambda: {role: {} for role in Role}
     )
+    folded: dict[str, str] = field(default_factory=dict)
     linked: dict[int, dict[str, None]] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
     outlived: dict[str, Incarnation] = field(default_factory=dict)
@@ -101,6 +103,7 @@ class Core:
             self._unlink(before)
         self.ended.pop(name, None)
         self.members[name] = member
+        self.folded[name.lower()] = name
         self.here[member.role][name] = member
         if member.connection is not None:
             self.linked.setdefault(member.connection, {})[name] = None
@@ -151,10 +154,18 @@ class Core:
             name = next(iter(self.ended))
             del self.ended[name]
             member = self.members.pop(name)
+            self.folded.pop(name.lower(), None)
             self._unlink(member)
             self.view.forget(name)
             if member.incarnation.epoch < self.epoch:
                 self.outlived[name] = member.incarnation
+
+    def alike(self, name: str) -> str | None:
+        """A known name that differs from this one in case only; None if there is none."""
+        known = self.folded.get(name.lower())
+        if known is None:
+            known = next((one for one in self.launched if one.lower() == name.lower()), None)
+        return None if known == name else known
 
     def forgot(self, name: str, incarnation: Incarnation) -> bool:
         """Whether an incarnation, of a name that is not in `members`, has ended."""

@@ -39,6 +39,10 @@ from islands.supervisor.names import Lineages, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 from islands.tape import member_entries, process_entries
+from messaging.plain_text import plain
+
+SHOWN = 80
+"""Most characters of a peer's text in a refusal."""
 
 
 def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int) -> None:
@@ -135,9 +139,17 @@ def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if wrong is not None:
         return wrong
     if join.run != core.settings.run:
-        return f"this is run {core.settings.run!r}, not {join.run!r}"
-    if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:
-        return f"layout {join.fingerprint} differs from the run's {core.fingerprint}"
+        return f"this is run {core.settings.run!r}, not {plain(join.run, SHOWN)!r}"
+    if join.role is Role.SUPERVISOR:
+        return "a supervisor asks nobody for admission; join as a learner or an observer"
+    if join.fingerprint != core.fingerprint:
+        return f"layout {plain(join.fingerprint, SHOWN)} differs from the run's {core.fingerprint}"
+    alike = core.alike(join.name)
+    if alike is not None:
+        return (
+            f"name is {join.name!r}, and {alike!r} is here, which differs from it in case only: "
+            "their files would be the same on some disks; choose another"
+        )
     if join.role is Role.SYNCER and not proven:
         return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
     if core.finished is not None:

@@ -79,6 +79,7 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     if claimed_s <= 0:
         return
     slack_s = timing.scaled(timing.heartbeat_s)
+    learner.seen.add(learner.progress.steps, now_s, slack_s)
     learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
     setter = core.pace_setter()
     if setter is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages.training import FragmentProgress, Progress
-from islands.syncer.plausibility import Answers, ReportedTotals
+from islands.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
 from islands.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3
@@ -53,7 +53,8 @@ class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
-    takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
+    takes, as far as that can be believed, 0 while it is unknown, and `seen` what this syncer's own
+    clock shows of it. `paced_steps` is the step of it
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since.
@@ -77,6 +78,7 @@ class LearnerRecord:
     whole: bool = False
     stepped_s: float = 0.0
     step_s: float = 0.0
+    seen: SeenSteps = field(default_factory=SeenSteps)
     paced_steps: int = 0
     turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
@@ -102,6 +104,11 @@ class LearnerRecord:
     def phase(self) -> Phase:
         """The phase that it reported last."""
         return self.progress.phase
+
+    @property
+    def granted_step_s(self) -> float:
+        """How long a step takes at least, as far as tokens are granted for it; 0 if unknown."""
+        return granted_step_s(self.progress.step_time_s, self.seen.step_s)
 
     @property
     def reads(self) -> bool:

@@ -28,6 +28,10 @@ from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
 from islands.syncer.state_donors import name_donor
 from islands.tape import member_entries, process_entries
+from messaging.plain_text import plain
+
+SHOWN = 80
+"""Most characters of a peer's text in a refusal."""
 
 DEPARTED_KEPT = 256
 """Observers without a link of which it is known what they were sent."""
@@ -105,14 +109,15 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
             f"protocol {hello.protocol} is not spoken here, this syncer speaks {PROTOCOL}"
         )
     if hello.run != core.settings.run:
-        return refused(f"this is run {core.settings.run!r}, not {hello.run!r}")
+        return refused(f"this is run {core.settings.run!r}, not {plain(hello.run, SHOWN)!r}")
     if not trusted:
         return refused(f"the credential of {hello.name} is not signed by this run's supervisor")
     if hello.fingerprint != core.fingerprint:
-        return refused(f"layout {hello.fingerprint} differs from the run's {core.fingerprint}")
-    told = (len(hello.progress.fragments), len(hello.digests))
-    if told != (core.fragments, core.fragments):
-        return refused(f"{told[0]} fragments, the run has {core.fragments}")
+        told = plain(hello.fingerprint, SHOWN)
+        return refused(f"layout {told} differs from the run's {core.fingerprint}")
+    counts = (len(hello.progress.fragments), len(hello.digests))
+    if counts != (core.fragments, core.fragments):
+        return refused(f"{counts[0]} fragments, the run has {core.fragments}")
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")

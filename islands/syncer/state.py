@@ -348,7 +348,7 @@ class SyncerState:
             core.hungry.pop(name, None)
         if granted:
             _record_grant(core, name)
-            lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
+            lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
             short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
             needed = holder.leases is not held or name in core.grants or short
             core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
@@ -410,7 +410,7 @@ def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
     """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
     if learner.name in core.idle and not learner.progress.steps:
         return 1
-    return grant_steps(core.durable.leases.chunk_steps, learner.progress.step_time_s)
+    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
 
 
 def _has_read(learner: LearnerRecord) -> bool:
