@@ -12,6 +12,7 @@ is too far from version 0 is not taken from one alone: it asks the others, and t
 agree that the model has moved so far.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -55,6 +56,10 @@ class Gossip:
     def neighbour(self, name: str) -> Member | None:
         """Return a learner of the roster by name; None if it is not there."""
         return self.view.listed.get(LearnerName(name))
+
+    def listed(self) -> Iterable[Member]:
+        """Return all learners of the roster."""
+        return self.view.listed.values()
 
     @property
     def present(self) -> dict[str, Incarnation]:

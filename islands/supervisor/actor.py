@@ -267,7 +267,9 @@ class SupervisorActor(RoleActor[Event]):
                 )
                 if trusted:
                     self._name(connection, body.name)
-                    self.post(HeartbeatArrived(body, connection, trusted=trusted))
+                    link = self._link(connection)
+                    host = None if link is None else link.host
+                    self.post(HeartbeatArrived(body, connection, trusted=trusted, host=host))
             case Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(CommandArrived(body, connection, genuine=genuine))

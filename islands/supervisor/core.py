@@ -210,4 +210,7 @@ class Core:
         member = self.members[name]
         if not self.settings.gossip.on:
             return Member(LearnerName(name), member.incarnation, member.status)
-        return Member(LearnerName(name), member.incarnation, member.status, *member.reach)
+        address, host, stepped = member.reach
+        return Member(
+            LearnerName(name), member.incarnation, member.status, address, stepped, host=host
+        )

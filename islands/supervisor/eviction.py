@@ -69,6 +69,7 @@ class MemberRecord:
     `connection` is the link over which it was heard last, `steps_s` are the durations of its last
     steps, as far as heartbeats show them, and `lines` those of the name (`names.py`). `redials`
     tells whether it may have lost its link to a supervisor that was suspended since it was heard.
+    It listens at `address`, and is dialled at `host`.
     """
 
     role: Role
@@ -85,6 +86,7 @@ class MemberRecord:
     stepped: bool = False
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     address: str | None = None
+    host: str | None = None
     epoch: int = 0
     lines: Lineages = field(default_factory=Lineages)
 
@@ -100,9 +102,9 @@ class MemberRecord:
         self.step, self.stepped_s, self.stepped = step, now_s, True
 
     @property
-    def reach(self) -> tuple[str | None, bool]:
-        """What learners that gossip must know of another: its address, and whether it trains."""
-        return self.address, self.stepped and self.phase in WHOLE
+    def reach(self) -> tuple[str | None, str | None, bool]:
+        """What learners that gossip must know of another: where it is, and whether it trains."""
+        return self.address, self.host, self.stepped and self.phase in WHOLE
 
     def shift(self, gap_s: float, timing: Timing) -> None:
         """Move all times by as much as the supervisor's tick is late, which was suspended."""

@@ -31,6 +31,7 @@ from islands.messages.membership import (
     Stop,
 )
 from islands.messages.protocol import PROTOCOL
+from islands.settings.addresses import peer_host
 from islands.supervisor.actions import CountFigures, KillProcess, SendRunSpec
 from islands.supervisor.core import Core, Drained
 from islands.supervisor.events import FiguresArrived
@@ -163,7 +164,13 @@ def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool
 
 
 def take_heartbeat(
-    core: Core, beat: Heartbeat, connection: int, *, trusted: bool, now_s: float
+    core: Core,
+    beat: Heartbeat,
+    connection: int,
+    *,
+    trusted: bool,
+    host: str | None = None,
+    now_s: float,
 ) -> None:
     """Take in a member's heartbeat and answer it; fence an incarnation that has ended.
 
@@ -185,6 +192,7 @@ def take_heartbeat(
         return
     core.link(member, connection)
     reach, member.epoch, member.address = member.reach, beat.epoch, beat.address
+    member.host = None if beat.address is None else peer_host(beat.address, host, core.address)
     member.heard(beat.phase, beat.step, now_s)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
