@@ -268,8 +268,8 @@ def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(hub: st
                 name, Incarnation(1, number), Status.LIVE, f"{scheme}://{name}:1/{name}", proof="p"
             )
         node.links.follow(Incarnation(1, 0))
-        for name in ("learner-1", "learner-2"):
-            node.links.send(name, WORD)
+        for other in ("learner-1", "learner-2"):
+            node.links.send(other, WORD)
         dialled = list(node.links._sessions)  # noqa: SLF001
         assert dialled == ["learner-2"] if hub.startswith("wss") else ["learner-1", "learner-2"]
         await node.end()
@@ -291,8 +291,8 @@ def test_two_members_that_name_one_address_are_shown_their_own_proofs() -> None:
                 host=host,
             )
         node.links.follow(Incarnation(1, 0))
-        for name in ("learner-1", "learner-2"):
-            node.links.send(name, WORD)
+        for other in ("learner-1", "learner-2"):
+            node.links.send(other, WORD)
         for number in (1, 2):
             address = f"ws://127.0.0.1:7/learner-{number}"
             assert node.keyring.header(address) == f"Bearer proof of {number}"

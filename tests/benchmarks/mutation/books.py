@@ -196,8 +196,8 @@ BOOKS = (
     Mutation(
         "only a differing version is sent at a hello, not a differing digest",
         "islands/syncer/sessions.py",
-        "if differs or (held != published.version and is_owed(core, learner, index)):",
-        "if held != published.version and is_owed(core, learner, index):",
+        "if due and (differs or (held != published.version and is_owed(core, learner, index))):",
+        "if due and held != published.version and is_owed(core, learner, index):",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
