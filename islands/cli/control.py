@@ -46,8 +46,7 @@ def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every
 
 
 async def _control(options: ControlOptions) -> int:
-    name = (options.target or "") if options.names else ""
-    answer = await tell(target_of(options), options.verb, name, options.count)
+    answer = await tell(target_of(options), options.verb, options.target or "", options.count)
     if options.verb is Verb.STATUS and answer.members:
         show(answer.members)
     print(answer.told)
@@ -90,7 +89,8 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
     try:
         run_name = target.run or await _ask_run(network, target)
         proof = credentials_of(run_name, target.key_file).prove(OPERATOR)
-        wish = Command(verb, proof, name, count)
+        named = verb in (Verb.DRAIN, Verb.EVICT)
+        wish = Command(verb, proof, name if named else "", count)
         return await _tell_one(network, target.addresses, wish)
     finally:
         await network.close()
