@@ -2,6 +2,9 @@
 
 A connection's number is never reused, so a late event of an old link cannot be mistaken for one of
 its successor.
+
+Texts that a role repeats in its answers, on its tape and in its records are bounded here, in one
+place: a message with a longer one ends its link.
 """
 
 import asyncio
@@ -15,6 +18,18 @@ from messaging.links.link import Link, Listener
 
 READ_AT_ONCE = 16
 """Envelopes read from one link before the readers of other links have their turn."""
+
+TEXTS_MAX = {"name": 256, "reason": 1000}
+"""Most characters of these fields of a message; names that are admitted are shorter still."""
+
+
+def too_long(body: object) -> str | None:
+    """Return why a message is not received, since a text in it is too long; None if it is."""
+    for field, most in TEXTS_MAX.items():
+        text = getattr(body, field, None)
+        if isinstance(text, str) and len(text) > most:
+            return f"a {field} of {len(text)} characters; at most {most} are allowed"
+    return None
 
 
 class LinkAcceptor:
@@ -79,7 +94,10 @@ class LinkAcceptor:
             for number in count(1):  # until the link is lost
                 envelope = await link.receive()
                 await self._room()
-                if connection in self._links:  # not dropped while there was no room
+                long = too_long(envelope.body)
+                if long is not None:
+                    self.drop(connection, long)
+                if connection in self._links:  # not dropped, now or while there was no room
                     self._receive(connection, envelope)
                 if number % READ_AT_ONCE == 0:
                     await asyncio.sleep(0)

@@ -28,6 +28,7 @@ from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link, Network
 from messaging.links.link_state import DialSettings
 from messaging.plain_text import plain
+from messaging.websocket.security import Keyring
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ class Context:
             stand before the entry of another that caused it.
         reports: whether the supervisor is in another process, and must be sent what its run folder
             keeps: notable entries of the tape, and step figures.
+        peers: opens links to learners that gossip; None: `network` does.
+        keyring: what those links show, and accept, in place of the run's token.
     """
 
     settings: RunSettings
@@ -73,6 +76,8 @@ class Context:
     origin_s: float = 0.0
     clock: Clock = field(default_factory=LoopClock)
     reports: bool = False
+    peers: Network | None = None
+    keyring: Keyring | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -154,10 +159,11 @@ class RoleActor(Actor[T]):
         received: Callable[[Envelope], None],
         closed: Callable[[], None],
         settings: DialSettings | None = None,
+        network: Network | None = None,
     ) -> Dialer:
         """Keep a session open with the listener at an address, until the actor ends."""
         dialer = Dialer(
-            self.context.network,
+            network or self.context.network,
             address,
             local=self.name,
             on_open=lambda _: self._opened(dialer, opened),

@@ -125,7 +125,7 @@ COMMANDS: dict[str, Command] = {
     "control": Command(
         "islands.cli.control",
         ControlOptions,
-        "tell a run: status, drain NAME, add [COUNT], pause, resume, or stop",
+        "tell a run: status, drain NAME, evict NAME, add [COUNT], pause, resume, or stop",
     ),
     "evaluate": Command(
         "islands.cli.evaluate",

@@ -89,7 +89,8 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
     try:
         run_name = target.run or await _ask_run(network, target)
         proof = credentials_of(run_name, target.key_file).prove(OPERATOR)
-        wish = Command(verb, proof, name if verb is Verb.DRAIN else "", count)
+        named = verb in (Verb.DRAIN, Verb.EVICT)
+        wish = Command(verb, proof, name if named else "", count)
         return await _tell_one(network, target.addresses, wish)
     finally:
         await network.close()

@@ -36,6 +36,7 @@ from messaging.actors.scope import Scope
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.links.link import Link
+from messaging.plain_text import plain
 from messaging.websocket.network import WebsocketNetwork
 
 LAYOUT_BYTES_MAX = 1 << 24
@@ -118,7 +119,7 @@ def answer(
             try:
                 leaves = reader.read(envelope.payload[0])
             except TaskError as error:
-                reason = f"a run cannot be planned by the layout of {name}: {error}"
+                reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
                 return Refused(name, reason, retry=False), None
             return LayoutTaken(name), leaves
         case _:

@@ -80,6 +80,9 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"{actor} sends {sends(entry)}: {entry.reason}"
         case learners.MomentsFresh(reason) if reason not in USUAL:
             told = f"{actor} begins with fresh moments: {reason}"
+        case rounds.WaitsFor(_, because):
+            named = "; ".join(f"{name} {why}" for name, why in because.items())
+            told = f"the run waits for {named}"
         case rounds.Closing(reason):
             told = f"the run is ending: {why_ended(reason)}"
         case _:

@@ -32,7 +32,7 @@ from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
 from messaging.codec.limits import Limits
 from messaging.links.link import Network
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
-from messaging.websocket.security import Secret, client_tls, server_tls
+from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
 
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
@@ -266,7 +266,7 @@ def network_of(
     connecting: ConnectOptions,
     listening: ListenOptions | None = None,
     *,
-    token: Secret | None,
+    token: Secret | Keyring | None,
     limits: Limits | None = None,
     types: Sequence[type] = MESSAGE_TYPES,
 ) -> WebsocketNetwork:
@@ -275,7 +275,7 @@ def network_of(
     Args:
         connecting: certificates with which to dial others.
         listening: the address and certificates at which others dial this process.
-        token: the run's token.
+        token: the run's token; a keyring for links on which it is not shown.
         limits: on what others may send; None where the layout is not known yet: it is fetched,
             and the limits are set later by `WebsocketNetwork.allow`.
         types: what links carry; by default the messages of a run.

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from islands.cli.command import main
 from islands.cli.parsing import Common
-from islands.settings.groups import default_name
+from islands.errors import SettingsError
+from islands.settings.groups import ListenOptions, default_name
 from islands.settings.host import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
@@ -53,12 +55,15 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     )
     from islands.identities import Role
     from islands.learner.compute import ComputeThread
+    from islands.settings.wire_limits import limits_of
     from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.training.workload import Place
     from messaging.clock import MonotonicClock
+    from messaging.websocket.security import Keyring
 
     connecting, listening = options.connecting, options.listening
-    network = network_of(connecting, listening, token=token_of(connecting))
+    network = network_of(connecting, token=token_of(connecting))
+    peers, keyring = None, Keyring()
     try:
         addresses = options.supervisor_urls
         requester = Requester(Role.LEARNER, name)
@@ -67,7 +72,9 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         )
         spec = spec.with_precision(options.precision)
         if spec.settings.gossip.on:
-            await network.open(listening.host, listening.port, advertise=listening.advertise)
+            check_peer_links(addresses, listening)
+            peers = network_of(connecting, listening, token=keyring, limits=limits_of(plan.layout))
+            await peers.open(listening.host, listening.port, advertise=listening.advertise)
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
@@ -76,6 +83,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
         told = ConsoleTape(tape, say)
         context = context_in(network, addresses, spec, plan, told, began_s=began_s)
+        context = replace(context, peers=peers, keyring=None if peers is None else keyring)
         kept = moments_of(options.folder, options.name, f"{spec.settings.run} {plan.begun}")
         compute = ComputeThread(
             lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
@@ -94,9 +102,25 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             os._exit(0)
     finally:
         await network.close()
+        if peers is not None:
+            await peers.close()
     if learner.exit is not None:
         say(f"{name}: it ends: {why_ended(learner.exit.reason)}")
     return 0
+
+
+def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> None:
+    """Refuse to gossip without TLS where the hub is dialled with it.
+
+    Raises:
+        SettingsError: says what is missing.
+    """
+    if any(url.startswith("wss:") for url in supervisor) and listening.tls_certificate is None:
+        raise SettingsError(
+            "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "
+            "gossip, so each of them needs a certificate with its key: without one, what learners "
+            "send to one another could be read on the way"
+        )
 
 
 def moments_of(folder: "Path", name: str | None, run: str) -> "CheckpointFile | None":

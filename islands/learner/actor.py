@@ -189,7 +189,7 @@ class LearnerActor(RoleActor[Item]):
             command=self._compute.command,
             worker=self._worker,
             rng=self._rng,
-            known=gossip.neighbour,
+            roster=gossip,
         )
 
     async def on_start(self) -> None:

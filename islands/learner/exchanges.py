@@ -277,7 +277,11 @@ class Exchanges:
             return f"round {share.round} is not on fragment {share.fragment}"
         if share.round > self.clock + JUMP_MAX:
             return f"round {share.round} is far ahead of {self.clock}"
-        return self._gates[share.fragment].judge(checked.norm, checked.own)
+        return self.too_far(share.fragment, checked)
+
+    def too_far(self, fragment: int, checked: Checked) -> str | None:
+        """Return why values are too far from the own ones; None if they are taken in."""
+        return self._gates[fragment].judge(checked.norm, checked.own)
 
     def _refuse(self, sender: str, share: Share, reason: str, now_s: float) -> None:
         who = sender, share.incarnation

@@ -7,9 +7,12 @@ A learner without a syncer's merges lives through these stages:
                                                                                 (at the end)
 
 A *newcomer*, such as a restarted process, must not mix version 0 into a trained model. Before its
-first step it asks learners that train for their slow values, in turn, until one has given all.
+first step it asks learners that train for their slow values, in turn, until one has given all. What
+is too far from version 0 is not taken from one alone: it asks the others, and takes it once all
+agree that the model has moved so far.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -32,7 +35,8 @@ class Gossip:
     """What a learner that gossips knows.
 
     `address` is where it listens. `donor` is the learner that is asked for its slow values, since
-    `asked_s`; `taken` are the fragments that came, and `round` is the newest round of donors.
+    `asked_s`; `taken` are the fragments that came, `far` the distances of values of the next one
+    that were too far, by donor, and `round` is the newest round of donors.
     `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
     exchanges is measured from version 0 again.
     """
@@ -44,6 +48,7 @@ class Gossip:
     donor: str = ""
     asked_s: float = 0.0
     taken: dict[int, None] = field(default_factory=dict)
+    far: dict[str, float] = field(default_factory=dict)
     round: int = -1
     gathering: bool = False
     gathered: dict[int, None] = field(default_factory=dict)
@@ -51,6 +56,10 @@ class Gossip:
     def neighbour(self, name: str) -> Member | None:
         """Return a learner of the roster by name; None if it is not there."""
         return self.view.listed.get(LearnerName(name))
+
+    def listed(self) -> Iterable[Member]:
+        """Return all learners of the roster."""
+        return self.view.listed.values()
 
     @property
     def present(self) -> dict[str, Incarnation]:

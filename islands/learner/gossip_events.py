@@ -9,9 +9,10 @@ from islands.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWante
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the arithmetic found in a share: why it is refused, else the norm of θ_j − φ_i.
+    """What the arithmetic found in a neighbour's values: why they are refused, else their distance.
 
-    `own` is the norm of φ_i.
+    `norm` is that of θ_j − φ_i, or of φ_j − φ_i where only a slow value was given, and `own` that
+    of φ_i.
     """
 
     problem: str | None = None
@@ -50,11 +51,11 @@ class NeighbourSaid:
 
 @dataclass(frozen=True, slots=True)
 class ValueArrived:
-    """A slow value that this newcomer asked for has arrived; not `intact`: it cannot be used."""
+    """A slow value that this newcomer asked for has arrived, and was checked."""
 
     sender: str
     message: ValueGiven
-    intact: bool
+    checked: Checked
     payload: memoryview = field(compare=False, repr=False)
 
 

@@ -10,6 +10,7 @@ from islands.actors.role_actor import RoleActor
 from islands.identities import FragmentIndex
 from islands.learner.actions import AdoptValue
 from islands.learner.events import SnapshotTaken
+from islands.learner.gossip import Gossip
 from islands.learner.gossip_actions import (
     AdoptMixed,
     FollowNeighbours,
@@ -36,7 +37,6 @@ from islands.learner.gossip_events import (
 from islands.learner.gossip_values import Floats, GossipValues, digest_of
 from islands.learner.peer_links import PeerLinks
 from islands.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
-from islands.messages.membership import Member
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 
@@ -49,7 +49,7 @@ class GossipPort:
         command: commands compute.
         worker: does arithmetic off the loop, in order.
         rng: source of the jitter between attempts to dial.
-        known: returns a learner of the roster by name.
+        roster: the learners that are known.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class GossipPort:
         command: Callable[[GossipEngineAction], object],
         worker: Worker,
         rng: random.Random,
-        known: Callable[[str], Member | None],
+        roster: Gossip,
     ) -> None:
         """Keep the ports; `listen` begins."""
         context = actor.context
@@ -67,7 +67,9 @@ class GossipPort:
         self._command = command
         self._worker = worker
         self._post: Callable[[GossipEvent], object] = actor.post
-        self.links = PeerLinks(actor, rng, known=known, receive=self._receive)
+        self.links = PeerLinks(
+            actor, rng, known=roster.neighbour, listed=roster.listed, receive=self._receive
+        )
 
     def adopts(self, action: AdoptValue) -> None:
         """Begin with a published value that compute is about to adopt."""
@@ -147,6 +149,6 @@ class GossipPort:
         fragment = FragmentIndex(given.fragment)
         value = payload[0] if payload else memoryview(b"")
         self._worker.submit(
-            lambda: self._values.intact(fragment, given.digest, payload),
-            lambda intact: self._post(ValueArrived(sender, given, intact, value)),
+            self._values.checking_value(fragment, given.digest, payload),
+            lambda checked: self._post(ValueArrived(sender, given, checked, value)),
         )

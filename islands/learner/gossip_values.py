@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.layout.leaves import Layout
 from islands.learner.gossip_events import Checked
 from islands.messages.gossip import Share
 from islands.numerics.gossip import Share as Values
@@ -113,14 +113,14 @@ class GossipValues:
             return lambda: Checked(f"there is no fragment {share.fragment}")
         return partial(_checked, slow.value, share.digest, tuple(payload))
 
-    def intact(self, fragment: int, told: str, payload: Sequence[memoryview]) -> bool:
-        """Whether a slow value that was given is whole, undamaged and finite."""
-        if fragment not in self.slow or len(payload) != 1:
-            return False
-        if payload[0].nbytes != VALUE_BYTES * self.slow[fragment].value.size:
-            return False
-        finite = bool(np.isfinite(np.frombuffer(payload[0], np.float32)).all())
-        return finite and digest(payload[0]) == told
+    def checking_value(
+        self, fragment: int, told: str, payload: Sequence[memoryview]
+    ) -> Callable[[], Checked]:
+        """Return the work of checking a slow value that was given, to be done off the loop."""
+        slow = self.slow.get(fragment)
+        if slow is None:
+            return lambda: Checked(f"there is no fragment {fragment}")
+        return partial(_checked_value, slow.value, told, tuple(payload))
 
 
 def digest_of(payload: Sequence[memoryview]) -> str:
@@ -133,9 +133,22 @@ def _checked(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked
         return Checked("its values have another size")
     if digest_of(payload) != told:
         return Checked("its digest differs")
-    values = _values(payload)
+    value, gradient = (np.frombuffer(part, np.float32) for part in payload)
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = values.value.astype(np.float64) - values.gradient - own
+        return _compared(value.astype(np.float64) - gradient - own, own)
+
+
+def _checked_value(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked:
+    if [part.nbytes for part in payload] != [own.nbytes]:
+        return Checked("its value has another size")
+    if digest(payload[0]) != told:
+        return Checked("its digest differs")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _compared(np.frombuffer(payload[0], np.float32).astype(np.float64) - own, own)
+
+
+def _compared(apart: NDArray[np.float64], own: Floats) -> Checked:
+    with np.errstate(over="ignore", invalid="ignore"):
         norm = float(np.linalg.norm(apart))
     problem = None if np.isfinite(norm) else "its values are not finite"
     return Checked(problem, norm, float(np.linalg.norm(own)))

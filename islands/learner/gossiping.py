@@ -6,6 +6,7 @@ each fragment, all of its work since version 0, so that the closing merge is the
 values, and every token of a learner that is present is applied; those of others are lost.
 """
 
+from statistics import median_low
 from typing import assert_never
 
 from islands.actors.supervisor_view import SupervisorView
@@ -32,7 +33,7 @@ from islands.learner.gossip_events import (
 from islands.messages.gossip import ShareDeclined, ValueGiven, ValueWanted
 from islands.messages.membership import MembershipChanged
 from islands.tape.entry import Record
-from islands.tape.gossip_entries import TookOver
+from islands.tape.gossip_entries import ShareRefused, TookOver
 
 
 def take_gossip(core: Core, event: GossipEvent) -> None:
@@ -106,6 +107,7 @@ def begin_anew(core: Core, *, kept: bool) -> None:
         if not kept:
             gossip.stage, gossip.donor = Stage.NEW, ""
             gossip.taken.clear()
+            gossip.far.clear()
 
 
 def _settle(core: Core, gossip: Gossip) -> None:
@@ -147,11 +149,12 @@ def _give(core: Core, gossip: Gossip, asker: str, wanted: ValueWanted) -> None:
 def _take_value(core: Core, gossip: Gossip, event: ValueArrived) -> None:
     """Take over a fragment of the donor's; the last one lets the learner step."""
     given = event.message
-    if gossip.stage is not Stage.ASKING or event.sender != gossip.donor or not event.intact:
+    if gossip.stage is not Stage.ASKING or event.sender != gossip.donor:
         return
-    if given.fragment in gossip.taken:
+    if given.fragment in gossip.taken or _refused(core, gossip, event):
         return
     gossip.taken[given.fragment] = None
+    gossip.far.clear()
     gossip.round = max(gossip.round, given.round)
     gossip.asked_s = core.now_s
     clock = (given.round + 1) * core.settings.round_interval_steps(core.fragments)
@@ -161,6 +164,23 @@ def _take_value(core: Core, gossip: Gossip, event: ValueArrived) -> None:
         core.actions.append(Record(TookOver(gossip.donor, gossip.round)))
     else:
         _ask(core, gossip)
+
+
+def _refused(core: Core, gossip: Gossip, event: ValueArrived) -> bool:
+    """Refuse a value that cannot be used, or is too far; another donor is asked in its time."""
+    sender, given, checked = event.sender, event.message, event.checked
+    reason = checked.problem or gossip.exchanges.too_far(given.fragment, checked)
+    if reason is None:
+        return False
+    if checked.problem is None:
+        gossip.far[sender] = checked.norm
+        others = [name for name in gossip.present if name != core.membership.name]
+        agreed = all(name in gossip.far for name in others)
+        if agreed and checked.norm <= core.settings.norm_limit * median_low(gossip.far.values()):
+            return False
+    refused = ShareRefused(sender, str(given.incarnation), given.round, reason, 0)
+    core.actions.append(Record(refused))
+    return True
 
 
 def _gather(core: Core, gossip: Gossip) -> None:

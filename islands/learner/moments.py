@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from islands.identities import LearnerName, Version
+from islands.identities import Incarnation, LearnerName, Version
 
 
 class Stage(StrEnum):
@@ -36,6 +36,7 @@ class Moments:
     `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked`
     counts the requests for each piece in flight, `arrived` holds the received pieces until all are
     there, and `loaded_bytes` is their total size. `kept` is a checkpoint on disk, not tried yet.
+    `given` counts how often each piece was given to those who asked last (`donating.py`).
     """
 
     stage: Stage = Stage.OPEN
@@ -50,6 +51,7 @@ class Moments:
     ready_s: float | None = None
     heard_s: float = 0.0
     reminder_s: float | None = None
+    given: dict[tuple[str, Incarnation], dict[int, int]] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:

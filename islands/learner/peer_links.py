@@ -1,14 +1,16 @@
 """Links between learners: each listens, and dials those of its roster when it has something to say.
 
 A link is used both ways. Who dials says who it is, with the proof that the supervisor told to this
-pair alone; before that nothing else is read from it. Links are kept to the neighbours that were met
-last, and to nobody that has left the roster, or come back as another incarnation.
+pair alone; before that nothing else is read from it. Over sockets the proof stands in place of the
+run's token, which is never sent to a learner: whoever shows none is not let in at all. Links are
+kept to the neighbours that were met last, and to nobody that has left the roster, or come back as
+another incarnation. Where the hub is dialled with TLS, no learner is dialled without.
 """
 
 import hmac
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +48,7 @@ class PeerLinks:
         actor: the learner's actor, which sends and dials.
         rng: source of the jitter between attempts to dial.
         known: returns a learner of the roster by name.
+        listed: returns all learners of the roster.
         receive: called with the name of a neighbour and what it says.
     """
 
@@ -55,10 +58,14 @@ class PeerLinks:
         rng: random.Random,
         *,
         known: Callable[[str], Member | None],
+        listed: Callable[[], Iterable[Member]],
         receive: Callable[[str, Envelope], None],
     ) -> None:
         """Keep the ports; `listen` begins."""
         self._actor = actor
+        self._network = actor.context.peers or actor.context.network
+        self._keyring = actor.context.keyring
+        self._listed = listed
         self._rng = rng
         self._known = known
         self._receive = receive
@@ -71,7 +78,7 @@ class PeerLinks:
     def listen(self) -> str:
         """Let others dial this learner; returns the address."""
         actor = self._actor
-        listener = actor.context.network.listen(actor.name, guests=True)
+        listener = self._network.listen(actor.name, guests=True)
         self._acceptor = LinkAcceptor(
             listener,
             actor.scope,
@@ -94,6 +101,8 @@ class PeerLinks:
     def follow(self, incarnation: Incarnation | None) -> None:
         """End the links to whom the roster does not name any more, or names as another."""
         anew, self._incarnation = incarnation != self._incarnation, incarnation
+        if self._keyring is not None:
+            self._keyring.accept(member.proof for member in self._listed())
         for name in list(self._sessions):
             if anew or not _same(self._sessions[name].member, self._known(name)):
                 self._end(name, "the roster changed")
@@ -175,21 +184,34 @@ class PeerLinks:
         if session is None:
             if member is None or member.address is None or self._incarnation is None:
                 return None
+            if self._demands_tls and not member.address.startswith("wss://"):
+                return None
             if len(self._sessions) >= LINKS_MAX:
                 self._end(next(iter(self._sessions)), "others were met since")
             session = _Session(member, self._dial(member))
         self._sessions[name] = session  # the last one was met last
         return session
 
+    @property
+    def _demands_tls(self) -> bool:
+        hubs = self._actor.context.supervisor
+        every = (hubs,) if isinstance(hubs, str) else hubs
+        return any(hub.startswith("wss://") for hub in every)
+
     def _dial(self, member: Member) -> Dialer:
         assert member.address is not None, "who is dialled listens"
+        address = member.address
+        if self._keyring is not None:
+            address = f"{address.rpartition('/')[0]}/{member.name}"  # no two members have the same
+            self._keyring.show(address, member.proof, member.host)
         return self._actor.dial(
-            member.address,
+            address,
             self._rng,
             opened=lambda: self._opened(member),
             received=lambda envelope: self._answered(member, envelope),
             closed=lambda: None,
             settings=replace(self._actor.context.dialling, liveness_s=None),
+            network=self._network,
         )
 
     def _opened(self, member: Member) -> None:
@@ -215,8 +237,7 @@ class PeerLinks:
 
 def _same(one: Member, other: Member | None) -> bool:
     """Whether a member is still there, as the same incarnation at the same address."""
-    return (
-        other is not None
-        and (one.incarnation, one.address) == (other.incarnation, other.address)
-        and not other.status.ended
-    )
+    if other is None or other.status.ended:
+        return False
+    places = (one.address, one.host) == (other.address, other.host)
+    return places and one.incarnation == other.incarnation

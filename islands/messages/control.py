@@ -30,6 +30,7 @@ class Verb(StrEnum):
 
     STATUS = "status"
     DRAIN = "drain"
+    EVICT = "evict"
     ADD = "add"
     PAUSE = "pause"
     RESUME = "resume"

@@ -123,7 +123,8 @@ class Member:
     """One learner in the supervisor's membership view.
 
     Where learners gossip, `address` is where it listens, `stepped` says that it trains, and `proof`
-    is what it and the receiver show each other when one dials the other.
+    is what it and the receiver show each other when one dials the other. It is dialled at `host`,
+    from where its session with the supervisor comes, whatever its address names; None: there.
     """
 
     name: LearnerName
@@ -132,6 +133,7 @@ class Member:
     address: str | None = None
     stepped: bool = False
     proof: str = ""
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,3 @@ class StateOffer:
     pieces: int
     schema: str
     digest: str
-
-
-PEER_TYPES: tuple[type, ...] = (StateRequest, StateOffer)
-"""Messages that a hub relays unread to the learner that the envelope names."""

@@ -1,6 +1,8 @@
 """Addresses: parsing of host and port as people write them, and of URLs to dial."""
 
+import ipaddress
 import re
+from urllib.parse import urlsplit
 
 from islands.errors import SettingsError
 
@@ -28,6 +30,36 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 def host_port(host: str, port: int) -> str:
     """Return `host:port` or `[ipv6]:port`, as `split_address` splits it and others dial it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_host(address: str, seen: str | None, own: str) -> str | None:
+    """Return the host at which a member is dialled by others: only the port is its own to say.
+
+    It is where its session with the supervisor comes from, so that nobody can have others dial a
+    third party. Of a member on the supervisor's own machine nothing is seen but loopback: if it
+    listens beyond that, others dial it where they dial the supervisor.
+
+    Args:
+        address: URL at which the member says that it listens.
+        seen: host from which its session comes; None inside one process.
+        own: URL of the supervisor.
+
+    Returns:
+        The host; None: the one that the address names.
+    """
+    if seen is None:
+        return None
+    here = ipaddress.ip_address(seen.partition("%")[0])
+    here = getattr(here, "ipv4_mapped", None) or here
+    return urlsplit(own).hostname if here.is_loopback and not _loopback(address) else str(here)
+
+
+def _loopback(address: str) -> bool:
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, or no address at all
+        return False
 
 
 def hub_urls(

@@ -427,7 +427,7 @@ class ControlOptions:
 
     Args:
         verb: the command.
-        target: name of the learner to drain, or how many learners to add (1 by default).
+        target: name of the learner to drain or evict, or how many learners to add (1 by default).
         folder: folder of the run on the supervisor's host, which has its address, token and key.
         supervisor: address of the supervisor, if the run's folder is not here, in the form of a
             learner's.
@@ -456,12 +456,17 @@ class ControlOptions:
         if self.folder is None and self.key_file is None:
             raise SettingsError("key_file is not set; without the run's folder it is needed")
         hub_urls("supervisor", self.supervisor, "supervisor")
-        if self.verb is Verb.DRAIN and self.target is None:
-            raise SettingsError("drain needs the name of a learner; status lists them")
-        if self.verb not in (Verb.DRAIN, Verb.ADD) and self.target is not None:
+        if self.names and self.target is None:
+            raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
+        if not self.names and self.verb is not Verb.ADD and self.target is not None:
             raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
         if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self.target or "1"):
             raise SettingsError(f"add is told {self.target!r}; it must be a number, at least 1")
+
+    @property
+    def names(self) -> bool:
+        """Whether the command is about one learner, whose name is its target."""
+        return self.verb in (Verb.DRAIN, Verb.EVICT)
 
     @property
     def count(self) -> int:

@@ -274,7 +274,9 @@ class SupervisorActor(RoleActor[Event]):
                 self.post(RunSpecRequested(body, connection))
             case Heartbeat() if self._genuine(body):
                 self._name(connection, body.name)
-                self.post(HeartbeatArrived(body, connection, trusted=True))
+                link = self._link(connection)
+                host = None if link is None else link.host
+                self.post(HeartbeatArrived(body, connection, trusted=True, host=host))
             case Heartbeat():
                 self._disown(connection, body.name, body.incarnation)
             case Command():

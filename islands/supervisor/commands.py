@@ -3,6 +3,7 @@
 =======  ==========================================================================================
 status   show the members of all roles
 drain    let a learner answer its pulls, return its leases, end, and not be started again
+evict    end a learner at once: its process is killed, if launched here, and may not come back
 add      start more learners on this host, if learners are launched here
 pause    let learners stop at their next step, and open no round; nothing is lost
 resume   let all go on
@@ -17,8 +18,9 @@ from typing import assert_never
 from islands.identities import OPERATOR, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
 from islands.messages.membership import Stop
-from islands.supervisor.core import Core
+from islands.supervisor.core import Core, Drained
 from islands.supervisor.launching import add_learners
+from islands.supervisor.membership import evict
 from islands.tape.member_entries import Commanded
 from islands.tape.process_entries import Refused
 
@@ -45,7 +47,7 @@ def take_command(
     if core.finished is not None:
         done, told = command.verb is Verb.STATUS, f"the run is over: {core.finished}"
     else:
-        done, told = _obey(core, command)
+        done, told = _obey(core, command, now_s)
     if command.verb is not Verb.STATUS:
         core.record(Commanded(done, told, *wish))
     figures = _figures(core, now_s)
@@ -55,12 +57,14 @@ def take_command(
     core.send(connection, CommandAnswer(done, told, figures))
 
 
-def _obey(core: Core, command: Command) -> Answer:
+def _obey(core: Core, command: Command, now_s: float) -> Answer:
     match command.verb:
         case Verb.STATUS:
             return _status(core)
         case Verb.DRAIN:
-            return _drain(core, command.target)
+            return _drain(core, command.target, now_s)
+        case Verb.EVICT:
+            return _evict(core, command.target, now_s)
         case Verb.ADD:
             return _add(core, command.count)
         case Verb.PAUSE:
@@ -82,18 +86,34 @@ def _status(core: Core) -> Answer:
     return True, told if core.present(Role.SYNCER) else f"{told}; there is no syncer"
 
 
-def _drain(core: Core, target: str) -> Answer:
-    learners = {member.name: member for member in core.present(Role.LEARNER)}
-    member = learners.get(target)
+def _drain(core: Core, target: str, now_s: float) -> Answer:
+    member = core.here[Role.LEARNER].get(target)
     if member is None:
-        here = ", ".join([*learners][:NAMES_MAX]) or "none"
-        here += f", and {len(learners) - NAMES_MAX} more" if len(learners) > NAMES_MAX else ""
-        return False, f"there is no learner {target!r} here; the learners are: {here}"
-    core.drained[target] = "drained by an operator"
+        return False, _nobody(core, target)
+    order = core.drained.setdefault(target, Drained("drained by an operator", now_s))
     if member.connection is not None:
-        core.send(member.connection, Drain(core.drained[target]))
-    last = "; it was the last one: nothing is trained now" if len(learners) == 1 else ""
-    return True, f"{target} answers what it is asked, leaves, and is not started again{last}"
+        core.send(member.connection, Drain(order.reason))
+    return True, f"{target} answers what it is asked, leaves, and is not started again{_last(core)}"
+
+
+def _evict(core: Core, target: str, now_s: float) -> Answer:
+    member, last = core.here[Role.LEARNER].get(target), _last(core)
+    if member is None:
+        return False, _nobody(core, target)
+    evict(core, member, "evicted by an operator", now_s)
+    return True, f"{target} is evicted: others get its tokens, and it is not started again{last}"
+
+
+def _last(core: Core) -> str:
+    alone = len(core.here[Role.LEARNER]) == 1
+    return "; it was the last one: nothing is trained now" if alone else ""
+
+
+def _nobody(core: Core, target: str) -> str:
+    names = sorted(core.here[Role.LEARNER])
+    here = ", ".join(names[:NAMES_MAX]) or "none"
+    here += f", and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return f"there is no learner {target!r} here; the learners are: {here}"
 
 
 def _add(core: Core, number: int) -> Answer:

@@ -20,21 +20,34 @@ ENDED_REMEMBERED = 32
 
 
 @dataclass(slots=True)
+class Drained:
+    """An operator's order that a learner leaves, given at `since_s`.
+
+    Once `evicted`, its process may not come back, but one that is started anew under its name may.
+    """
+
+    reason: str
+    since_s: float
+    evicted: bool = False
+
+
+@dataclass(slots=True)
 class Core:
     """The memory of a supervisor.
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
     with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
-    learners that an operator drained, with the reason, and `asking` those that asked for the run
-    spec lately, with the time. `paused` is the operator's last command to
+    learners that an operator drained or evicted, and `asking` those that asked for the run spec
+    lately, with the time. `paused` is the operator's last command to
     pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
     None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
     of admissions.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
-    that have not ended by role, `linked` the names that were last heard over each link, and `ended`
-    the names that have ended and may be forgotten, in the order of their ends. `outlived` are the
-    incarnations that earlier starts of the supervisor admitted, and that ended and were forgotten.
+    that have not ended by role, `folded` the names by their lower case, `linked` the names that
+    were last heard over each link, and `ended` the names that have ended and may be forgotten, in
+    the order of their ends. `outlived` are the incarnations that earlier starts of the supervisor
+    admitted, and that ended and were forgotten.
     """
 
     settings: RunSettings
@@ -48,6 +61,7 @@ class Core:
     here: dict[Role, dict[str, MemberRecord]] = field(
         default_factory=lambda: {role: {} for role in Role}
     )
+    folded: dict[str, str] = field(default_factory=dict)
     linked: dict[int, dict[str, None]] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
     outlived: dict[str, Incarnation] = field(default_factory=dict)
@@ -55,7 +69,7 @@ class Core:
     followers: dict[str, Follower] = field(default_factory=dict)
     stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
-    drained: dict[str, str] = field(default_factory=dict)
+    drained: dict[str, Drained] = field(default_factory=dict)
     asking: dict[str, float] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
@@ -91,6 +105,7 @@ class Core:
             self._unlink(before)
         self.ended.pop(name, None)
         self.members[name] = member
+        self.folded[name.lower()] = name
         self.here[member.role][name] = member
         if member.connection is not None:
             self.linked.setdefault(member.connection, {})[name] = None
@@ -141,10 +156,18 @@ class Core:
             name = next(iter(self.ended))
             del self.ended[name]
             member = self.members.pop(name)
+            self.folded.pop(name.lower(), None)
             self._unlink(member)
             self.view.forget(name)
             if member.incarnation.epoch < self.epoch:
                 self.outlived[name] = member.incarnation
+
+    def alike(self, name: str) -> str | None:
+        """A known name that differs from this one in case only; None if there is none."""
+        known = self.folded.get(name.lower())
+        if known is None:
+            known = next((one for one in self.launched if one.lower() == name.lower()), None)
+        return None if known == name else known
 
     def forgot(self, name: str, incarnation: Incarnation) -> bool:
         """Whether an incarnation, of a name that is not in `members`, has ended."""
@@ -189,4 +212,7 @@ class Core:
         member = self.members[name]
         if not self.settings.gossip.on:
             return Member(LearnerName(name), member.incarnation, member.status)
-        return Member(LearnerName(name), member.incarnation, member.status, *member.reach)
+        address, host, stepped = member.reach
+        return Member(
+            LearnerName(name), member.incarnation, member.status, address, stepped, host=host
+        )

@@ -30,11 +30,15 @@ class RunSpecRequested:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatArrived:
-    """A heartbeat arrived; `trusted` tells whether its credential is signed with the run's key."""
+    """A heartbeat arrived; `trusted` tells whether its credential is signed with the run's key.
+
+    `host` is where the link was dialled from; None inside one process.
+    """
 
     message: Heartbeat
     connection: int
     trusted: bool
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

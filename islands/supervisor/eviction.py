@@ -6,6 +6,7 @@ compiling for `compile_s`                               stalled
 in its first steps for max(`stalled_s`, `compile_s`)    stalled
 no further step for max(`stalled_s`, 5 · its step)      stalled
 silent for `evict_s`                                    evicted
+drained for `stalled_s` + 2 · `evict_s`                 evicted
 =====================================================  =========
 
 No step time is known before one was measured, and the first step may still compile, or wait while
@@ -13,7 +14,9 @@ devices connect to one another: so it gets the time of a compilation, and is not
 After that "its step" is the longest of the last `STEPS_KEPT`: one in ten may evaluate or save
 something. A learner that compiles in the middle of a step says so with its heartbeats.
 
-Stalled is only a status: `stalls.py` decides which processes are killed for it, and when.
+Stalled is only a status: `stalls.py` decides which processes are killed for it, and when, and the
+syncer when a member's tokens go to others (`islands/syncer/standing.py`). A learner that obeys a
+drain waits for 2 · `evict_s` at most; its step may take as long as it would without being stalled.
 
 Liveness (is it heard), participation (does it contribute) and staleness (how old is what it holds)
 are three different figures; only the first one evicts.
@@ -66,6 +69,7 @@ class MemberRecord:
     `connection` is the link over which it was heard last, `steps_s` are the durations of its last
     steps, as far as heartbeats show them, and `lines` those of the name (`names.py`). `redials`
     tells whether it may have lost its link to a supervisor that was suspended since it was heard.
+    It listens at `address`, and is dialled at `host`.
     """
 
     role: Role
@@ -82,6 +86,7 @@ class MemberRecord:
     stepped: bool = False
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     address: str | None = None
+    host: str | None = None
     epoch: int = 0
     lines: Lineages = field(default_factory=Lineages)
 
@@ -97,9 +102,9 @@ class MemberRecord:
         self.step, self.stepped_s, self.stepped = step, now_s, True
 
     @property
-    def reach(self) -> tuple[str | None, bool]:
-        """What learners that gossip must know of another: its address, and whether it trains."""
-        return self.address, self.stepped and self.phase in WHOLE
+    def reach(self) -> tuple[str | None, str | None, bool]:
+        """What learners that gossip must know of another: where it is, and whether it trains."""
+        return self.address, self.host, self.stepped and self.phase in WHOLE
 
     def shift(self, gap_s: float, timing: Timing) -> None:
         """Move all times by as much as the supervisor's tick is late, which was suspended."""
@@ -114,6 +119,11 @@ class MemberRecord:
 def tick_s(timing: Timing) -> float:
     """Seconds between two ticks of the supervisor."""
     return timing.scaled(timing.heartbeat_s) / TICKS_PER_HEARTBEAT
+
+
+def drain_limit_s(timing: Timing) -> float:
+    """Seconds in which a learner must have left after it was drained."""
+    return timing.scaled(timing.stalled_s + 2 * timing.evict_s)
 
 
 def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:

@@ -32,14 +32,19 @@ from islands.messages.membership import (
     Stop,
 )
 from islands.messages.protocol import PROTOCOL
+from islands.settings.addresses import peer_host
 from islands.supervisor.actions import CountFigures, KillProcess, SendRunSpec
-from islands.supervisor.core import Core
+from islands.supervisor.core import Core, Drained
 from islands.supervisor.events import FiguresArrived
-from islands.supervisor.eviction import MemberRecord, judge, standstill
+from islands.supervisor.eviction import MemberRecord, drain_limit_s, judge, standstill
 from islands.supervisor.names import Lineages, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 from islands.tape import member_entries, process_entries
+from messaging.plain_text import plain
+
+SHOWN = 80
+"""Most characters of a peer's text in a refusal."""
 
 ASKED_S = ASKS_AGAIN_S + 2.0
 """Whoever waits to take part has asked again after this time, if it is there."""
@@ -89,6 +94,13 @@ def take_join(
     if reason is not None:
         _refuse(core, join, connection, reason, retry=False)
         return
+    order = core.drained.get(join.name)
+    if order is not None and order.evicted:
+        if join.previous is not None:
+            reason = f"{order.reason}; start it again if it is to take part"
+            _refuse(core, join, connection, reason, retry=False)
+            return
+        del core.drained[join.name]
     member, shown = core.members.get(join.name), join.previous if returns else None
     if member is not None and not member.status.ended:
         taken = taken_because(
@@ -150,9 +162,17 @@ def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if wrong is not None:
         return wrong
     if join.run != core.settings.run:
-        return f"this is run {core.settings.run!r}, not {join.run!r}"
-    if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:
-        return f"layout {join.fingerprint} differs from the run's {core.fingerprint}"
+        return f"this is run {core.settings.run!r}, not {plain(join.run, SHOWN)!r}"
+    if join.role is Role.SUPERVISOR:
+        return "a supervisor asks nobody for admission; join as a learner or an observer"
+    if join.fingerprint != core.fingerprint:
+        return f"layout {plain(join.fingerprint, SHOWN)} differs from the run's {core.fingerprint}"
+    alike = core.alike(join.name)
+    if alike is not None:
+        return (
+            f"name is {join.name!r}, and {alike!r} is here, which differs from it in case only: "
+            "their files would be the same on some disks; choose another"
+        )
     if join.role is Role.SYNCER and not proven:
         return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
     if core.finished is not None:
@@ -166,7 +186,13 @@ def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool
 
 
 def take_heartbeat(
-    core: Core, beat: Heartbeat, connection: int, *, trusted: bool, now_s: float
+    core: Core,
+    beat: Heartbeat,
+    connection: int,
+    *,
+    trusted: bool,
+    host: str | None = None,
+    now_s: float,
 ) -> None:
     """Take in a member's heartbeat and answer it; fence an incarnation that has ended.
 
@@ -188,6 +214,7 @@ def take_heartbeat(
         return
     core.link(member, connection)
     reach, member.epoch, member.address = member.reach, beat.epoch, beat.address
+    member.host = None if beat.address is None else peer_host(beat.address, host, core.address)
     member.heard(beat.phase, beat.step, now_s)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
@@ -250,7 +277,7 @@ def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
     elif member.role is Role.SYNCER and core.stopping is not None:
         core.send(connection, Stop(core.stopping))
     elif member.name in core.drained:
-        core.send(connection, Drain(core.drained[member.name]))
+        core.send(connection, Drain(core.drained[member.name].reason))
 
 
 def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
@@ -285,6 +312,8 @@ def notice_pause(core: Core, now_s: float) -> None:
         core.record(member_entries.StoodStill(gap_s))
         for member in core.members.values():
             member.shift(gap_s, timing)
+        for order in core.drained.values():
+            order.since_s += gap_s
 
 
 def close_link(core: Core, connection: int, now_s: float) -> None:
@@ -294,7 +323,15 @@ def close_link(core: Core, connection: int, now_s: float) -> None:
 
 
 def judge_all(core: Core, now_s: float) -> None:
-    """Apply the table of `eviction.py` to every member that has not ended, in order of roles."""
+    """Apply the table of `eviction.py` to every member that has not ended, in order of roles.
+
+    A learner that does not obey a drain within its limit is evicted.
+    """
+    limit_s = drain_limit_s(core.settings.timing)
+    for name, order in core.drained.items():
+        learner = core.here[Role.LEARNER].get(name)
+        if learner is not None and now_s - order.since_s >= limit_s:
+            evict(core, learner, f"drained, and did not leave within {limit_s:g} s", now_s)
     for role in Role:
         for member in list(core.here[role].values()):
             _set_status(core, member, judge(member, core.settings.timing, now_s))
@@ -328,6 +365,14 @@ def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
     core.record(ended(member.name, str(member.incarnation), reason))
     if member.connection is not None:
         core.send(member.connection, Evicted(member.name, member.incarnation, reason))
+
+
+def evict(core: Core, member: MemberRecord, reason: str, now_s: float) -> None:
+    """End a learner for good: its process may not come back, and is killed if it was launched."""
+    core.drained[member.name] = Drained(reason, now_s, evicted=True)
+    end(core, member, Status.EVICTED, reason)
+    if member.name in core.launched:
+        core.actions.append(KillProcess(member.name, reason))
 
 
 def take_leave(core: Core, leave: Leave) -> None:

@@ -141,8 +141,8 @@ class SupervisorState:
                 take_join(core, message, connection, now_s, proven=proven, returns=returns)
             case RunSpecRequested(message, connection):
                 take_enquiry(core, message, connection, now_s)
-            case HeartbeatArrived(message, connection, trusted):
-                take_heartbeat(core, message, connection, trusted=trusted, now_s=now_s)
+            case HeartbeatArrived(message, connection, trusted, host):
+                take_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
             case NewerSupervisorProven(name, epoch, kept):
                 give_way(core, name, epoch, kept=kept)
             case LeaveArrived(message):

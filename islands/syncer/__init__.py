@@ -37,6 +37,7 @@ when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`
 when the syncer is overloaded      `overload.py`
 when nothing is merged             `standstill.py`
+whom the run waits for             `standing.py`
 how a run is paused                `pausing.py`
 how a run ends                     `closing.py`
 which journals may be resumed      `resume_checks.py`

@@ -24,7 +24,7 @@ from islands.files.disk import Disk
 from islands.identities import FinalVersions, LearnerName, Phase, Role
 from islands.messages.control import RunEnded
 from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
-from islands.messages.peers import PEER_TYPES
+from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.messages.training import (
     Contribution,
@@ -453,15 +453,15 @@ class SyncerActor(RoleActor[Event]):
             ):
                 self.record(process_entries.Impostor(name, type(body).__name__))
                 self.drop(connection, "spoke in another's name")
-            case _ if isinstance(body, PEER_TYPES):
-                self._relay(connection, envelope)
+            case StateRequest() | StateOffer():
+                self._relay(connection, envelope, body)
             case _ if answer is None:
                 self.record(process_entries.Unexpected(type(body).__name__))
 
-    def _relay(self, connection: int, envelope: Envelope) -> None:
+    def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
         sender, recipient = self._callers.names[connection], envelope.recipient
-        target = route(self.state.core, connection, sender, recipient)
+        target = route(self.state.core, connection, sender, recipient, body)
         link = None if target is None else self.link(target)
         if link is not None:
             self._envelopes += 1  # ids are counted per sender, and on this link we are the sender

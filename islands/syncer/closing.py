@@ -144,7 +144,7 @@ def tokens_used_up(core: Core) -> bool:
         return False
     reading = [learner for learner in reading if learner.reads] or reading
     least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
-    starved = frozenset(name for name in leases.holders if _starved(core, name))
+    starved = frozenset(name for name in leases.holders if cannot_step(core, name))
     if leases.exhausted(least.progress.batch_tokens, starved):
         return True
     left = {
@@ -164,14 +164,14 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
         return False
     if holder is None:
         left = leases.remaining_tokens or 0
-    elif holder in leases.holders and not _starved(core, holder):
+    elif holder in leases.holders and not cannot_step(core, holder):
         left = leases.holders[holder].unused_tokens
     else:
         return False
     return left >= learner.progress.batch_tokens
 
 
-def _starved(core: Core, name: LearnerName) -> bool:
+def cannot_step(core: Core, name: LearnerName) -> bool:
     """Return whether a learner knows its whole quota and cannot step with what is left of it.
 
     What a quarantined one has left is not lost: others get it (`quarantine.py`).
@@ -189,7 +189,7 @@ def _starved(core: Core, name: LearnerName) -> bool:
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
     """Begin the end of the run."""
     timing = core.settings.timing
-    reachable = [one for one in core.learners.values() if one.reachable]
+    reachable = [one for one in core.learners.values() if one.reachable and not one.still]
     least_s = timing.scaled(timing.final_s)
     patience_s = max((core.final_patience_s(one) for one in reachable), default=least_s)
     at_most_s = end_at_most_s(
@@ -247,6 +247,7 @@ def _steps(learner: LearnerRecord) -> bool:
         and learner.status is Status.LIVE
         and learner.connection is not None
         and learner.phase in WHOLE
+        and not learner.still
     )
 
 
@@ -290,7 +291,7 @@ def _awaited(core: Core, fragment: int) -> bool:
     """
 
     def awaited(learner: LearnerRecord) -> bool:
-        if core.closing is not None and learner.name in core.closing.silent:
+        if learner.still or (core.closing is not None and learner.name in core.closing.silent):
             return False
         reason = unready_because(learner)
         if reason is not None:
@@ -303,14 +304,36 @@ def _awaited(core: Core, fragment: int) -> bool:
 
 def _adopted(core: Core) -> bool:
     """Return whether every ready learner holds the last version of every fragment."""
+    return not core.any_learner("behind", lambda learner: _is_behind(core, learner))
 
-    def behind(learner: LearnerRecord) -> bool:
-        wanted = range(core.fragments)
-        return unready_because(learner) is None and any(
-            learner.holds(index) != core.version(index) for index in wanted
-        )
 
-    return not core.any_learner("behind", behind)
+def _is_behind(core: Core, learner: LearnerRecord) -> bool:
+    wanted = range(core.fragments)
+    return (
+        not learner.still
+        and unready_because(learner) is None
+        and any(learner.holds(index) != core.version(index) for index in wanted)
+    )
+
+
+def waited_for(core: Core) -> dict[LearnerName, str]:
+    """Return the learners that the closing waits for at this moment, each with the reason."""
+    closing, told = core.closing, dict[LearnerName, str]()
+    if closing is None:
+        return told
+    if closing.stage is ClosingStage.DRAINING:
+        away = [name for name in core.durable.ledger.books if name not in core.learners]
+        told.update(dict.fromkeys(away, "has not come back since the syncer started"))
+    for name in core.names():
+        learner = core.learners[name]
+        waiting = any(name in round_.waiting for round_ in core.rounds.values())
+        if closing.stage is ClosingStage.DRAINING and _steps(learner):
+            told[name] = "has not stopped stepping"
+        elif closing.stage is ClosingStage.ROUNDS and waiting:
+            told[name] = "has not answered its last pull"
+        elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner):
+            told[name] = "has not adopted the last versions"
+    return told
 
 
 def _finish(core: Core, closing: Closing) -> None:

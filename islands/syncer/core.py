@@ -15,6 +15,7 @@ from islands.errors import InvariantError
 from islands.identities import (
     TRAINING,
     FragmentIndex,
+    Incarnation,
     LearnerName,
     Phase,
     Version,
@@ -36,10 +37,10 @@ from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.positions import Positions
 from islands.syncer.record_schedule import ACCOUNT_BYTES, RecordSchedule
-from islands.syncer.roster import LearnerRecord
+from islands.syncer.roster import LearnerRecord, Sent, Standing
 from islands.syncer.rounds import Round
 from islands.syncer.seeding import Seeding
-from islands.syncer.standstill import MergeWatch
+from islands.syncer.standstill import MergeWatch, WaitWatch
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
 from islands.syncer.turn_length import FastestStep, set_turn
@@ -152,7 +153,8 @@ class Core:
     it once it is read. Up to `returns_until_s` a run without a journal waits for members that have
     newer values; None: such values are not taken back (`taking_back.py`). `supervised` tells
     whether the link to the supervisor is up. `wrongs` holds, by name, the times of reports that
-    cannot be true.
+    cannot be true, and `donations` those at which it was told of a donor (`state_donors.py`);
+    `standing` and `idle` tell who does no step (`standing.py`), `departed` who was sent what.
 
     `published` and `positions` are those of `Durable` that are durable, so that they may be told.
     `grants` holds the grants that are not durable yet, each with the sequence number of its record
@@ -193,6 +195,8 @@ class Core:
     view: SupervisorView = field(default_factory=SupervisorView)
     epoch_proof: str = ""
     wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
+    donations: dict[LearnerName, list[float]] = field(default_factory=dict)
+    departed: dict[LearnerName, tuple[Incarnation, dict[int, Sent]]] = field(default_factory=dict)
     supervised: bool = False
     initial: bool = False
     read: tuple[str, ...] | None = None
@@ -213,6 +217,9 @@ class Core:
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)
     merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    wait_watch: WaitWatch = field(default_factory=WaitWatch)
+    standing: dict[LearnerName, Standing] = field(default_factory=dict)
+    idle: dict[LearnerName, None] = field(default_factory=dict)
     divergences: Divergences = field(default_factory=Divergences)
     abandoned_s: dict[int, float] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)

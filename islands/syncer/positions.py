@@ -28,8 +28,8 @@ from islands.syncer.rounds import Round, Stage
 DEPARTED_KEPT = 64
 """Names without an open account whose cursors are kept, since they may come back."""
 
-HELD_BYTES_MAX = 1 << 24
-"""Most bytes of all cursors that are kept: of 4096 learners, 4 KiB for each."""
+HELD_BYTES_MAX = 1 << 22
+"""Most bytes of all cursors that are kept: of 4096 learners, 1 KiB for each."""
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):

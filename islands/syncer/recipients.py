@@ -40,6 +40,8 @@ def is_under_way(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     sent, held = learner.sent.get(fragment), learner.holds(fragment)
     if core.settings.send_to is SendTo.ALL or core.closing is not None or sent is None:
         return False
+    if not sent.times:
+        return False  # it was sent over an earlier link
     adopted = held is not None and held >= sent.version
     return not adopted and _is_enough(core, learner, fragment, sent.version)
 

@@ -80,6 +80,7 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     if claimed_s <= 0:
         return
     slack_s = timing.scaled(timing.heartbeat_s)
+    learner.seen.add(learner.progress.steps, now_s, slack_s)
     learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
     setter = core.pace_setter()
     if setter is None:
@@ -243,8 +244,14 @@ def _count_adoptions(
 
 
 def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Send a learner that has compiled the versions it lacks, which it could not adopt before."""
+    """Send a learner that has compiled the versions it lacks, which it could not adopt before.
+
+    It may say so again and again; the values are repeated in their time all the same.
+    """
+    interval_s = core.settings.timing.scaled(core.settings.timing.resend_s)
     for index, published in enumerate(core.published):
-        behind = published is not None and learner.holds(index) != published.version
-        if behind and is_owed(core, learner, index):
+        if published is None or learner.holds(index) == published.version:
+            continue
+        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
+        if due and is_owed(core, learner, index):
             core.send_update(learner, index, now_s)

@@ -15,6 +15,7 @@ from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, resend_after_s
+from islands.syncer.standing import look_at_members
 from islands.syncer.standstill import why
 from islands.syncer.timeouts import warning_patience_s
 from islands.tape.round_entries import GraceZero, NothingMerged
@@ -27,7 +28,9 @@ def sweep(core: Core, now_s: float) -> None:
     interval_s = resend_s(core)
     if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
         return
+    late_s = now_s - core.swept_s - interval_s / SWEEPS_PER_RESEND
     core.swept_s = now_s
+    look_at_members(core, now_s, late_s)
     _repeat_wish_for_seed(core, now_s, interval_s)
     for name in core.names():
         learner = core.learners[name]

@@ -22,11 +22,19 @@ from islands.syncer.positions import being_merged
 from islands.syncer.quarantine import keeps_too_much
 from islands.syncer.recipients import is_owed
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
+from islands.syncer.retries import resend_s
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
-from islands.syncer.state_donors import donor_for
+from islands.syncer.state_donors import name_donor
 from islands.tape import member_entries, process_entries
+from messaging.plain_text import plain
+
+SHOWN = 80
+"""Most characters of a peer's text in a refusal."""
+
+DEPARTED_KEPT = 256
+"""Observers without a link of which it is known what they were sent."""
 
 
 def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
@@ -56,6 +64,9 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
         notice = Refused(hello.name, "a newer link is open", retry=True)
         core.actions.append(Dismiss(connection, notice))
         return
+    who = None if learner is None else (learner.connection, learner.incarnation)
+    if who == (connection, hello.incarnation):
+        return  # a hello is answered once
     if learner is not None and learner.incarnation < hello.incarnation:
         retire(core, hello.name, "a newer incarnation said hello")
         learner = None
@@ -69,12 +80,12 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     kept = tuple(one for one in hello.kept if one is not None)
     learner.kept = kept if len(kept) == len(hello.kept) == core.fragments else ()
     core.touch(hello.name)
-    learner.sent.clear()
+    learner.opened()
     learner.unanswered.clear()
     learner.exchange.asked.clear()
     learner.exchange.left_out_until_s = None
     core.touch(learner.name)
-    core.actions.append(Send(connection, _welcome(core, hello)))
+    core.actions.append(Send(connection, _welcome(core, learner, hello, now_s)))
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
@@ -100,16 +111,17 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
             f"protocol {hello.protocol} is not spoken here, this syncer speaks {PROTOCOL}"
         )
     if hello.run != core.settings.run:
-        return refused(f"this is run {core.settings.run!r}, not {hello.run!r}")
+        return refused(f"this is run {core.settings.run!r}, not {plain(hello.run, SHOWN)!r}")
     if not trusted:
         # Its supervisor may be about to have it join anew.
         reason = f"the credential of {hello.name} is not signed by this run's supervisor"
         return Refused(hello.name, reason, retry=True)
     if hello.fingerprint != core.fingerprint:
-        return refused(f"layout {hello.fingerprint} differs from the run's {core.fingerprint}")
-    told = (len(hello.progress.fragments), len(hello.digests))
-    if told != (core.fragments, core.fragments):
-        return refused(f"{told[0]} fragments, the run has {core.fragments}")
+        told = plain(hello.fingerprint, SHOWN)
+        return refused(f"layout {told} differs from the run's {core.fingerprint}")
+    counts = (len(hello.progress.fragments), len(hello.digests))
+    if counts != (core.fragments, core.fragments):
+        return refused(f"{counts[0]} fragments, the run has {core.fragments}")
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")
@@ -164,6 +176,9 @@ def _fenced(core: Core, hello: Hello) -> bool:
 def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     learner = LearnerRecord(hello.name, hello.role, hello.incarnation, hello.progress, None)
     core.learners[hello.name] = learner
+    incarnation, sent = core.departed.pop(hello.name, (None, learner.sent))
+    if incarnation == hello.incarnation:
+        learner.sent = sent
     note_back(core, hello.name)
     if hello.role is not Role.LEARNER:
         return learner
@@ -179,21 +194,23 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     return learner
 
 
-def _welcome(core: Core, hello: Hello) -> Welcome:
+def _welcome(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.published)
     reads = hello.role is Role.LEARNER and not hello.progress.tokens
     position = core.positions.of(hello.name) if reads else b""
-    donor = donor_for(core, hello)
+    donor = name_donor(core, learner, hello, now_s)
     return Welcome(core.durable.epoch, versions, donor, core.epoch_proof, position)
 
 
 def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> None:
+    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
     for index, published in enumerate(core.published):
         if published is None or not learner.adopting:
             continue
         held = learner.holds(index)
         differs = held == published.version and hello.digests[index] != published.digest
-        if differs or (held != published.version and is_owed(core, learner, index)):
+        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
+        if due and (differs or (held != published.version and is_owed(core, learner, index))):
             core.send_update(learner, index, now_s)
 
 
@@ -214,13 +231,18 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
 def close_link(core: Core, name: LearnerName, connection: int) -> None:
     """Handle the end of a link; a newer link of the same peer is left alone.
 
-    An observer has no account to come back to, so it is forgotten with its link.
+    An observer has no account to come back to, so it is forgotten with its link, but for what the
+    last few were sent.
     """
     learner = core.learners.get(name)
     if learner is None or learner.connection != connection:
         return
     if learner.role is not Role.LEARNER:
         del core.learners[name]
+        core.departed.pop(name, None)
+        core.departed[name] = learner.incarnation, learner.sent
+        if len(core.departed) > DEPARTED_KEPT:
+            del core.departed[next(iter(core.departed))]
         core.touch(name)
         core.record(member_entries.Unlinked(name))
         return

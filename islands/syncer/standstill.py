@@ -4,6 +4,7 @@ While learners step and no version is committed for several intervals, the tape 
 `nothing_merged`. It tells for how long, what became of the rounds meanwhile, and for each learner
 why it was not asked, how long its answer has been awaited, or by how much its last one was late.
 The log and the screen show it. It is repeated while it stays true, at most once a minute.
+`waits_for` names the members that a run waits for (`standing.py`), and is repeated in the same way.
 """
 
 from dataclasses import dataclass
@@ -43,6 +44,26 @@ class MergeWatch:
         if self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S:
             return False
         self.warned_s = now_s
+        return True
+
+
+@dataclass(slots=True)
+class WaitWatch:
+    """Watches for how long the run waits for members; `since_s` is None while it does not."""
+
+    since_s: float | None = None
+    told_s: float | None = None
+
+    def due(self, *, waits: bool, now_s: float, patience_s: float) -> bool:
+        """Return whether to tell for whom it waits: after `patience_s`, at most once a minute."""
+        if not waits:
+            self.since_s = None
+            return False
+        self.since_s = now_s if self.since_s is None else self.since_s
+        lately = self.told_s is not None and now_s - self.told_s < WARN_EVERY_S
+        if now_s - self.since_s < patience_s or lately:
+            return False
+        self.told_s = now_s
         return True
 
 

@@ -349,7 +349,7 @@ class SyncerState:
             batch_tokens=batch,
             members=len(core.learner_index.sharers),
             reading=len(core.learner_index.readers),
-            chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
+            chunk_steps=_chunk_steps(core, learner),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )
         if holder.unused_tokens < batch:
@@ -358,7 +358,7 @@ class SyncerState:
             core.hungry.pop(name, None)
         if granted:
             _record_grant(core, name)
-            lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
+            lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
             short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
             needed = holder.leases is not held or name in core.grants or short
             core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
@@ -414,6 +414,13 @@ def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:
     if settings.learner_waits is LearnerWaits.AT_TAU:
         ahead_steps = interval_steps + settings.overlap_steps_max
     return Pace(settings.pace_by, interval_steps, ahead_steps)
+
+
+def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
+    """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
+    if learner.name in core.idle and not learner.progress.steps:
+        return 1
+    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
 
 
 def _has_read(learner: LearnerRecord) -> bool:

@@ -1,16 +1,46 @@
 """State donors: whose inner moments a restarted learner may ask for; routing between peers.
 
-The syncer only names a donor, and forwards messages between peers, which it neither reads nor
-keeps. No peer is believed about its own name: the sender of a forwarded message is the name that
-its link was admitted under.
+The syncer only names a donor, and forwards messages between a learner and its donor, which it does
+not keep. No peer is believed about its own name: the sender of a forwarded message is the name that
+its link was admitted under. Nobody asks another one than its donor, and nobody is sent moments by
+another one. Where none was named, as after a restart of the syncer, the donor of an incarnation
+that has not stepped is the one that it asks first.
+
+Whole states are large, so a name is told of a donor `DONATIONS_MAX` times within `STRIKE_WINDOW_S`,
+however often it comes back.
 
 Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 """
 
 from islands.identities import LearnerName, Role
+from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import Hello
 from islands.syncer.core import Core
 from islands.syncer.learner_index import best_donor
+from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+
+DONATIONS_MAX = 8
+"""A process that ends again and again after it was given moments begins with fresh ones then."""
+
+
+def name_donor(
+    core: Core, learner: LearnerRecord, hello: Hello, now_s: float
+) -> LearnerName | None:
+    """Return the donor that a learner is told of, and let it ask that one."""
+    donor = donor_for(core, hello)
+    if donor is None:
+        return None
+    core.donations = {
+        name: recent
+        for name, times_s in core.donations.items()
+        if (recent := [at_s for at_s in times_s if now_s - at_s < STRIKE_WINDOW_S])
+    }
+    times_s = core.donations.setdefault(hello.name, [])
+    if len(times_s) >= DONATIONS_MAX:
+        return None
+    times_s.append(now_s)
+    learner.donor = donor
+    return donor
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
@@ -34,7 +64,9 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
     return best_donor(others)
 
 
-def route(core: Core, connection: int, sender: str, recipient: str) -> int | None:
+def route(
+    core: Core, connection: int, sender: str, recipient: str, body: StateRequest | StateOffer
+) -> int | None:
     """Return the connection over which to forward a message between peers, or None.
 
     Args:
@@ -42,6 +74,7 @@ def route(core: Core, connection: int, sender: str, recipient: str) -> int | Non
         connection: the connection over which it came.
         sender: name under which that connection said hello.
         recipient: the name that the envelope is addressed to.
+        body: the message.
     """
     source = core.learners.get(LearnerName(sender))
     target = core.learners.get(LearnerName(recipient))
@@ -49,4 +82,9 @@ def route(core: Core, connection: int, sender: str, recipient: str) -> int | Non
         return None
     if Role.LEARNER is not source.role or Role.LEARNER is not target.role:
         return None
-    return target.connection
+    if isinstance(body, StateOffer):
+        return target.connection if target.donor == source.name else None
+    if source.donor is None and source.progress.steps == 0:
+        source.donor = target.name
+    own = body.incarnation == source.incarnation
+    return target.connection if own and source.donor == target.name else None

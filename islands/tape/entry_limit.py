@@ -3,6 +3,7 @@
 One refusal is worth an entry; ten thousand a second would fill a disk and hide everything else.
 """
 
+from islands.tape.gossip_entries import ShareRefused
 from islands.tape.process_entries import (
     Impostor,
     Refused,
@@ -12,7 +13,16 @@ from islands.tape.process_entries import (
 )
 from islands.tape.round_entries import KeptOut, Void
 
-CAUSED_BY_PEERS = (Refused, ShareDropped, Unexpected, UpdateRefused, Impostor, KeptOut, Void)
+CAUSED_BY_PEERS = (
+    Refused,
+    ShareDropped,
+    ShareRefused,
+    Unexpected,
+    UpdateRefused,
+    Impostor,
+    KeptOut,
+    Void,
+)
 """Entries that any peer with the token can cause at will."""
 
 ENTRIES_PER_S = 20

@@ -23,13 +23,17 @@ class Widowed(Entry, frozen=True):
 
 
 class ShareRefused(Logged, frozen=True):
-    """A learner refused a neighbour's share; with the third strike it meets it no more."""
+    """A learner refused a neighbour's values; with the third strike it meets it no more.
+
+    What a newcomer refuses is no strike. `left_out` entries before it were not kept.
+    """
 
     peer: str
     incarnation: str
     round: int
     reason: str
     strikes: int
+    left_out: int | None = None
 
 
 class TookOver(Logged, frozen=True):

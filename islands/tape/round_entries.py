@@ -223,6 +223,13 @@ class DataEnded(Logged, frozen=True):
     shards: int
 
 
+class WaitsFor(Logged, frozen=True):
+    """The run waits for `members`, to go on or to end; `because` has reasons of the first few."""
+
+    members: int
+    because: dict[LearnerName, str]
+
+
 class CursorNotKept(Logged, frozen=True):
     """How far a loop has read its own data is not kept, as the cursors of others take all the room.
 

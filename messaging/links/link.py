@@ -37,6 +37,11 @@ class Link(Protocol):
         ...
 
     @property
+    def host(self) -> str | None:
+        """Address from which the other end dialled this one; None if it did not, or has none."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether the session is over; envelopes that arrived before can still be received."""
         ...

@@ -54,6 +54,11 @@ class MemoryLink:
         return f"MemoryLink({self.local} -> {self.remote}, {state})"
 
     @property
+    def host(self) -> None:
+        """None, as both ends are in one process."""
+        return
+
+    @property
     def closed(self) -> bool:
         """Whether the session is over."""
         return self.close_reason is not None

@@ -8,6 +8,7 @@ import secrets
 import socket
 import ssl
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import aiohttp
@@ -38,7 +39,7 @@ from messaging.websocket.door import (
     SESSION_HEADER,
     SOCKET_HEADER,
 )
-from messaging.websocket.security import Secret
+from messaging.websocket.security import Keyring, Secret
 from messaging.websocket.settings import BULK_SOCKETS_MAX, WebsocketSettings
 from messaging.websocket.threshold import of_whole_messages
 from messaging.websocket.wire import Wire, dialled, tune
@@ -80,13 +81,27 @@ def check_address(address: str) -> URL:
     return url
 
 
+class Way(NamedTuple):
+    """The way to a listener.
+
+    Attributes:
+        url: What is dialled.
+        shown: Value of the `Authorization` header; None: nothing is shown.
+        certified: Name that the listener's certificate must hold; None: that of the URL.
+    """
+
+    url: URL
+    shown: str | None
+    certified: str | None
+
+
 class Connector:
     """Opens the websockets of sessions; each network has one caller, on one loop."""
 
     def __init__(
         self,
         settings: WebsocketSettings,
-        secret: Secret | None,
+        secret: Secret | Keyring | None,
         tls: ssl.SSLContext | None,
         codec: Codec,
     ) -> None:
@@ -118,7 +133,7 @@ class Connector:
         control: list[Wire] = []
         try:
             async with asyncio.timeout(self._settings.handshake_s):
-                await self._open_all(url, local, control, bulks)
+                await self._open_all(self._way(url), local, control, bulks)
         except BaseException as error:
             for bulk in bulks:
                 bulk.abort()
@@ -132,15 +147,26 @@ class Connector:
             raise (DialDenied if denied else DialFailed)(sentence) from error
         return unquote(url.raw_path.rpartition("/")[2]), control[0], bulks
 
+    def _way(self, url: URL) -> Way:
+        """Return where an address is dialled, what is shown there, and whose certificate it has."""
+        secret, address = self._secret, str(url)
+        host = None if secret is None else secret.host(address)
+        shown = None if secret is None else secret.header(address)
+        if host is None:
+            return Way(url, shown, None)
+        return Way(url.with_host(host), shown, url.host if url.scheme == "wss" else None)
+
     async def _open_all(
-        self, url: URL, local: str, control: list[Wire], bulks: list[BulkProtocol]
+        self, way: Way, local: str, control: list[Wire], bulks: list[BulkProtocol]
     ) -> None:
+        url = way.url
         headers = {PROTOCOL_HEADER: PROTOCOL, NAME_HEADER: quote(local, safe="")}
-        if self._secret is not None:
-            headers["Authorization"] = self._secret.header()
+        if way.shown is not None:
+            headers["Authorization"] = way.shown
         websocket = await self._client().ws_connect(
             url,
             headers=headers,
+            server_hostname=way.certified,
             ssl=self._tls or True,
             autoclose=False,
             autoping=False,
@@ -152,12 +178,12 @@ class Connector:
         number, count = _session_of(await websocket.receive(), url)
         for index in range(count):
             told = {SESSION_HEADER: number, SOCKET_HEADER: str(index)}
-            bulks.append(await self._open_bulk(url, headers | told))
+            bulks.append(await self._open_bulk(way, headers | told))
         await websocket.send_str(GO)
         if (await websocket.receive()).data != READY:
             raise DialFailed(f"{_place(url)} gave up the session while it was opened")
 
-    async def _open_bulk(self, url: URL, headers: dict[str, str]) -> BulkProtocol:
+    async def _open_bulk(self, way: Way, headers: dict[str, str]) -> BulkProtocol:
         """Open a websocket and take over its connection.
 
         Raises:
@@ -171,7 +197,11 @@ class Connector:
             "Sec-WebSocket-Key": key,
         }
         response = await self._client().get(
-            url, headers=headers | asked, ssl=self._tls or True, allow_redirects=False
+            way.url,
+            headers=headers | asked,
+            server_hostname=way.certified,
+            ssl=self._tls or True,
+            allow_redirects=False,
         )
         connection = response.connection
         digest = hashlib.sha1((key + _GUID).encode(), usedforsecurity=False).digest()

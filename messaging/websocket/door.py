@@ -35,7 +35,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from messaging.codec.frames import Codec
 from messaging.websocket.bulk_protocol import BulkProtocol
-from messaging.websocket.security import RefusalReport, Secret
+from messaging.websocket.security import Keyring, RefusalReport, Secret
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.threshold import REQUEST_BYTES_MAX, HubProtocol
 from messaging.websocket.visitors import TrustLevel, Visitors, place_of
@@ -124,7 +124,7 @@ class Door(web.Server):
     def __init__(
         self,
         settings: WebsocketSettings,
-        secret: Secret | None,
+        secret: Secret | Keyring | None,
         codec: Codec,
         *,
         tls: ssl.SSLContext | None = None,

@@ -83,6 +83,7 @@ class WebsocketLink:
             report: Called with a sentence about each protocol violation of the peer.
         """
         self.local, self.remote = names
+        self.host = control.host
         self.close_reason: str | None = None
         self.ended = asyncio.Event()
         self._wire = control

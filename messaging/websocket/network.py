@@ -22,7 +22,7 @@ from messaging.websocket.dial import Connector
 from messaging.websocket.door import Door, Room, path_of
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.read_scheduler import ReadScheduler
-from messaging.websocket.security import Secret, only_loopback
+from messaging.websocket.security import Keyring, Secret, only_loopback
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import Wire
 
@@ -69,7 +69,7 @@ class WebsocketNetwork:
         message_types: Sequence[type],
         *,
         settings: WebsocketSettings | None = None,
-        secret: Secret | None = None,
+        secret: Secret | Keyring | None = None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
@@ -80,7 +80,8 @@ class WebsocketNetwork:
         Args:
             message_types: Dataclasses that may be the body of an envelope, on both sides.
             settings: Capacities and timeouts.
-            secret: This process shows it when dialling, and demands it when dialled.
+            secret: This process shows it when dialling, and demands it when dialled; a keyring has
+                another one for each peer.
             server_tls: TLS context of the server; None: it listens without TLS.
             client_tls: Dial wss:// with these authorities and certificates; None: the system's.
             limits: The most that a peer may send.
@@ -158,6 +159,12 @@ class WebsocketNetwork:
         self._server = Acceptor(sockets, self._take, self._exhausted)
         self.port = self._server.port
         self._place = _advertised(advertise, host, self.port)
+        if self._server_tls is None and not only_loopback(host):
+            self._report(
+                f"others reach this process at {self._place} without TLS: whoever is on the way "
+                "can read its secret and change what is sent; give it a certificate, or keep it to "
+                "a network that you trust"
+            )
         self._scope.spawn(self._door.sweep(), "sweep")
 
     def url(self, name: str) -> str:

@@ -4,6 +4,7 @@ The secret travels in the `Authorization` header of each websocket's opening req
 URL, because URLs end up in logs. It is compared in constant time, and no text shows it.
 """
 
+import hashlib
 import hmac
 import ipaddress
 import os
@@ -12,7 +13,7 @@ import socket
 import ssl
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -117,9 +118,13 @@ class Secret:
         except OSError as error:
             raise LocalFault(f"the secret cannot be written to {path}: {error}") from error
 
-    def header(self) -> str:
+    def header(self, address: str = "") -> str:
         """Return the `Authorization` header's value; it holds the secret, so never print it."""
         return f"Bearer {self._value}"
+
+    def host(self, address: str) -> None:
+        """None, as whoever has a shared secret is dialled where its address says."""
+        return
 
     def matches(self, candidate: str | None) -> bool:
         """Compare in constant time."""
@@ -130,6 +135,54 @@ class Secret:
         """Whether the value of an `Authorization` header holds the secret."""
         kind, _, value = (header or "").partition(" ")
         return self.matches(value) and kind.lower() == "bearer"
+
+
+class Keyring:
+    """Secrets of pairs, where this process shares another one with each of its peers.
+
+    A peer is dialled at the host that is known of it, whatever host its address names: that one
+    only has to be in its certificate.
+    """
+
+    __slots__ = ("_accepted", "_shown")
+
+    def __init__(self) -> None:
+        """Show nothing, and accept nobody."""
+        self._shown: dict[str, tuple[str, str | None]] = {}
+        self._accepted: dict[bytes, None] = {}
+
+    def __repr__(self) -> str:
+        return "Keyring(not shown)"
+
+    def show(self, address: str, secret: str, host: str | None) -> None:
+        """Show a secret at an address, which is dialled at this host; None: at its own."""
+        self._shown[address] = secret, host
+        if len(self._shown) > ADDRESSES_REMEMBERED:
+            del self._shown[next(iter(self._shown))]
+
+    def accept(self, secrets_: Iterable[str]) -> None:
+        """Accept these secrets from now on, and no others."""
+        self._accepted = dict.fromkeys(_digest(one) for one in secrets_ if one)
+
+    def header(self, address: str) -> str | None:
+        """Return the `Authorization` header's value for an address; None if it is not known."""
+        known = self._shown.get(address)
+        return None if known is None else f"Bearer {known[0]}"
+
+    def host(self, address: str) -> str | None:
+        """Return the host at which an address is dialled; None: the one that it names."""
+        known = self._shown.get(address)
+        return None if known is None else known[1]
+
+    def admits(self, header: str | None) -> bool:
+        """Whether the value of an `Authorization` header holds an accepted secret."""
+        kind, _, value = (header or "").partition(" ")
+        return _digest(value) in self._accepted and kind.lower() == "bearer"
+
+
+def _digest(secret: str) -> bytes:
+    """Return what is compared of a secret, so that the time that it takes tells nothing of it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:

@@ -26,10 +26,12 @@ class Wire:
     Attributes:
         socket: The websocket of aiohttp, which sends and receives.
         abort: Ends the connection at once, whatever waits in its buffers.
+        host: Address from which it was dialled; None if this process dialled it.
     """
 
     socket: WebSocket
     abort: Callable[[], None]
+    host: str | None = None
 
     async def hang_up(self, timeout_s: float, code: int = WSCloseCode.OK, reason: str = "") -> None:
         """Close the websocket; abort it if the peer does not answer within `timeout_s`."""
@@ -61,7 +63,7 @@ def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire
         if request.transport is not None:
             request.transport.abort()
 
-    return Wire(websocket, abort)
+    return Wire(websocket, abort, request.remote)
 
 
 def tune(connection: object, user_timeout_s: float) -> None:

@@ -52,6 +52,11 @@ class StrictLink:
         return self._inner.closed
 
     @property
+    def host(self) -> None:
+        """None: nobody dialled it over a network."""
+        return
+
+    @property
     def close_reason(self) -> str | None:
         return self._inner.close_reason
 

@@ -24,7 +24,7 @@ from islands.errors import (
 )
 from islands.identities import LearnerName, Phase, Role
 from islands.messages.membership import Leave
-from islands.supervisor.core import Core
+from islands.supervisor.core import Core, Drained
 from islands.supervisor.events import LeaveArrived
 from islands.syncer.divergence import DIVERGED
 from tests.supervisor.desk import Desk, beat
@@ -112,7 +112,7 @@ def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
     assert can_still_train(core, [], {"learner-0"})  # the other one is started again
     assert not can_still_train(core, ["supervisor", "syncer", "observer"], LEARNERS)
     assert can_still_train(core, ["learner-2"], LEARNERS)
-    core.drained["learner-1"] = "drained by an operator"
+    core.drained["learner-1"] = Drained("drained by an operator", 0.0)
     assert not can_still_train(core, [], {"learner-0"})
     assert can_still_train(core, ["learner-1"], {"learner-0"})  # it still answers
     guest = desk.admit("guest")

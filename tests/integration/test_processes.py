@@ -321,11 +321,12 @@ async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
         terminal, side = os.openpty()
         os.set_blocking(terminal, False)
         words = (sys.executable, "-c", ON_TERMINAL, "-m", *command)
-        on_side = {"stdin": side, "stdout": side, "stderr": side}
-        run = await asyncio.create_subprocess_exec(*words, cwd=tmp_path, **on_side)
+        run = await asyncio.create_subprocess_exec(
+            *words, cwd=tmp_path, stdin=side, stdout=side, stderr=side
+        )
         try:
             os.close(side)
-            await room.wait(lambda: (drained(terminal), merges(folder) > 4)[1])
+            await room.wait(lambda: drained(terminal) and merges(folder) > 4)
             os.close(terminal)
             await room.wait(lambda: run.returncode is not None)
         finally:
@@ -336,11 +337,12 @@ async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
     assert [end["error"] for end in logged(folder, "process_ended", actor="hub")] == [""] * 2
 
 
-def drained(terminal: int) -> None:
-    """Read what a process has written to its terminal, which is small."""
+def drained(terminal: int) -> bool:
+    """Read what a process has written to its terminal, which is small; returns True."""
     with contextlib.suppress(BlockingIOError):
         while os.read(terminal, 65536):
             pass
+    return True
 
 
 # --- every role a command of its own --------------------------------------------------------------

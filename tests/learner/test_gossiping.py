@@ -71,7 +71,7 @@ def gossip_of(bench: Bench) -> Gossip:
 def give(bench: Bench, fragment: int, round_: int) -> None:
     """Ben gives its slow value of a fragment; the newest round that it knows is told."""
     given = ValueGiven(FragmentIndex(fragment), BEN, round_, "digest")
-    bench.do(ValueArrived("ben", given, intact=True, payload=NO_BYTES))
+    bench.do(ValueArrived("ben", given, Checked(None, 1.0, 1.0), payload=NO_BYTES))
 
 
 def settled() -> Bench:

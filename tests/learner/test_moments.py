@@ -13,7 +13,7 @@ from islands.learner.actions import (
     SetTimer,
     ToPeer,
 )
-from islands.learner.donating import GIVING_MAX
+from islands.learner.donating import COPIES_MAX, GIVING_MAX
 from islands.learner.events import (
     FromSyncer,
     MomentsLoaded,
@@ -366,6 +366,19 @@ def test_a_donor_reads_at_a_boundary_and_offers() -> None:
     offer = OfferMoments(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
     assert bench.of(OfferMoments) == [offer]
     assert bench.of(OfferMoments)[0].payload is read
+
+
+def test_nobody_is_given_a_piece_again_and_again() -> None:
+    """Lost answers are sent again, a few times; another incarnation is given its own copies."""
+    bench = donor()
+    for _ in range(COPIES_MAX):
+        assert request(bench, 2) == []
+        bench.do(MomentsRead(2, BEN, payload(2)))
+    assert request(bench, 2) == declined(2)
+    assert request(bench, 1) == []
+    bench.do(MomentsRead(1, BEN, payload(1)))
+    bench.do(StateRequested(BEN, StateRequest(Incarnation(1, 10), 2, SCHEMA)))
+    assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
 
 
 def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:

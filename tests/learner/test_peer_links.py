@@ -6,18 +6,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
 from islands.actors.role_actor import Context, RoleActor
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Status
 from islands.learner.peer_links import LINKS_MAX, PeerLinks
 from islands.messages.gossip import PeerHello, ValueWanted
 from islands.messages.membership import Member
+from islands.messages.protocol import MESSAGE_TYPES
 from islands.settings.run import RunSettings
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.envelope import Envelope
-from messaging.errors import LinkClosed
+from messaging.errors import DialFailed, LinkClosed
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Keyring, Secret
 
 SETTINGS = RunSettings()
 LAYOUT = NumpyTrainer().layout
@@ -27,8 +32,8 @@ WORD = ValueWanted(FragmentIndex(0), Incarnation(1, 1))
 class Node(RoleActor[object]):
     """A process that has nothing but links."""
 
-    def __init__(self, network: MemoryNetwork, name: str, number: int) -> None:
-        super().__init__(name, Context(SETTINGS, LAYOUT, network, MemoryTape()))
+    def __init__(self, network: MemoryNetwork, name: str, number: int, *, hub: str = "hub") -> None:
+        super().__init__(name, Context(SETTINGS, LAYOUT, network, MemoryTape(), hub))
         self.incarnation = Incarnation(1, number)
         self.roster: dict[str, Member] = {}
         self.heard: list[tuple[str, object]] = []
@@ -36,6 +41,7 @@ class Node(RoleActor[object]):
             self,
             random.Random(number),
             known=self.roster.get,
+            listed=self.roster.values,
             receive=lambda sender, envelope: self.heard.append((sender, envelope.body)),
         )
 
@@ -176,3 +182,123 @@ def test_links_are_kept_to_those_met_last() -> None:
             assert open_ == LINKS_MAX
 
     run_virtual(live(), limit_s=120.0)
+
+
+class SocketNode(Node):
+    """A learner of a run whose hub has another token than it shows to its neighbours."""
+
+    def __init__(self, name: str, number: int, said: list[str]) -> None:
+        super().__init__(MemoryNetwork(), name, number)
+        self.arrived = asyncio.Event()
+        self.keyring = Keyring()
+        self.peers = WebsocketNetwork(MESSAGE_TYPES, secret=self.keyring, report=said.append)
+        self.context = replace(self.context, peers=self.peers, keyring=self.keyring)
+        self.links = PeerLinks(
+            self,
+            random.Random(number),
+            known=self.roster.get,
+            listed=self.roster.values,
+            receive=self.hear,
+        )
+        self.address = ""
+
+    def hear(self, sender: str, envelope: Envelope) -> None:
+        self.heard.append((sender, envelope.body))
+        self.arrived.set()
+
+    def member(self, proof: str) -> Member:
+        return replace(super().member(proof), address=self.address, host="127.0.0.1")
+
+
+@asynccontextmanager
+async def over_sockets(count: int) -> AsyncIterator[tuple[list[SocketNode], list[str]]]:
+    """So many learners that listen on loopback, and what is reported of whom they refuse."""
+    said: list[str] = []
+    made = [SocketNode(f"learner-{number}", number, said) for number in range(count)]
+    for node in made:
+        await node.peers.open("127.0.0.1", 0)
+        node.address = node.links.listen()
+    try:
+        yield made, said
+    finally:
+        for node in made:
+            await node.end()
+            await node.peers.close()
+
+
+async def test_over_sockets_the_pairs_proof_stands_in_place_of_the_token() -> None:
+    """It is all that is shown, at the member's own host, though its address names another one."""
+    async with over_sockets(2) as ((one, two), said):
+        proof = "p" * 64
+        elsewhere = replace(
+            two.member(proof), address=two.address.replace("127.0.0.1", "nowhere.invalid")
+        )
+        two.knows(one, proof)
+        one.roster[two.name] = elsewhere
+        one.links.follow(one.incarnation)
+        one.links.send(two.name, WORD)
+        async with asyncio.timeout(20.0):
+            await two.arrived.wait()
+        assert two.heard == [(one.name, WORD)]
+        assert said == []
+
+
+async def test_over_sockets_no_other_secret_opens_a_link() -> None:
+    """Neither the token of the run nor the proof of another pair is one that it knows."""
+    async with over_sockets(2) as ((one, two), said):
+        two.knows(one, "p" * 64)
+        for secret in (Secret("the-token-of-the-run"), Secret("q" * 64), None):
+            stranger = WebsocketNetwork(MESSAGE_TYPES, secret=secret)
+            with pytest.raises(DialFailed):
+                await stranger.dial(two.address, local=one.name)
+            await stranger.close()
+        assert len(said) == 3
+        assert two.heard == []
+
+
+@pytest.mark.parametrize("hub", ["wss://hub:7070/supervisor", "ws://hub:7070/supervisor"])
+def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(hub: str) -> None:
+    """Whatever address a member names: a proof is not sent in clear."""
+
+    async def live() -> None:
+        node = Node(MemoryNetwork(), "learner-0", 0, hub=hub)
+        for number, scheme in enumerate(("ws", "wss"), start=1):
+            name = LearnerName(f"learner-{number}")
+            node.roster[name] = Member(
+                name, Incarnation(1, number), Status.LIVE, f"{scheme}://{name}:1/{name}", proof="p"
+            )
+        node.links.follow(Incarnation(1, 0))
+        for other in ("learner-1", "learner-2"):
+            node.links.send(other, WORD)
+        dialled = list(node.links._sessions)  # noqa: SLF001
+        known = ["learner-1", "learner-2"]
+        assert dialled == (known[1:] if hub.startswith("wss") else known)
+        await node.end()
+
+    run_virtual(live(), limit_s=30.0)
+
+
+def test_two_members_that_name_one_address_are_shown_their_own_proofs() -> None:
+    """A liar that names a neighbour's address gets nothing that is meant for the neighbour."""
+
+    async def live() -> None:
+        node = SocketNode("learner-0", 0, [])
+        for number, host in ((1, "127.0.0.1"), (2, "127.0.0.2")):
+            name = LearnerName(f"learner-{number}")
+            node.roster[name] = Member(
+                *(name, Incarnation(1, number), Status.LIVE, "ws://127.0.0.1:7/learner-1"),
+                stepped=True,
+                proof=f"proof of {number}",
+                host=host,
+            )
+        node.links.follow(Incarnation(1, 0))
+        for other in ("learner-1", "learner-2"):
+            node.links.send(other, WORD)
+        for number in (1, 2):
+            address = f"ws://127.0.0.1:7/learner-{number}"
+            assert node.keyring.header(address) == f"Bearer proof of {number}"
+            assert node.keyring.host(address) == f"127.0.0.{number}"
+        await node.end()
+        await node.peers.close()
+
+    run_virtual(live(), limit_s=30.0)

@@ -68,6 +68,11 @@ class FaultyLink:
         return self._link.closed
 
     @property
+    def host(self) -> None:
+        """None: nobody dialled it over a network."""
+        return
+
+    @property
     def close_reason(self) -> str | None:
         """Why the session is over."""
         return self._link.close_reason

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.identities import Incarnation
+from islands.identities import LearnerName
 from islands.messages.peers import StateRequest
 from islands.settings.run import RunSettings, Timing
 from islands.simulation.world import LearnerHost, World
@@ -104,8 +104,12 @@ def test_the_hub_says_who_speaks() -> None:
         assert eve is not None
         link = ana._syncer.link  # type: ignore[union-attr]  # noqa: SLF001
         schema = ana.state.core.moments.schema or ""
-        request = StateRequest(Incarnation(1, 1), 0, schema)
+        state, own = world.syncer_state, ana.state.core.incarnation
         assert link is not None
+        assert state is not None
+        assert own is not None
+        state.core.learners[LearnerName("ana")].donor = LearnerName("eve")
+        request = StateRequest(own, 0, schema)
         for recipient in ("eve", "nobody", "nobody"):
             link.send(Envelope("ben", recipient, 10**6, request))
 

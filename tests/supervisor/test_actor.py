@@ -176,6 +176,22 @@ def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
     with_hub(tmp_path, body)
 
 
+@pytest.mark.parametrize("characters", [300, 60_000])
+def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
+    tmp_path: Path, characters: int
+) -> None:
+    """A refusal that repeats it twice could not be sent at all, which ends a process."""
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("eve")
+        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "\0" * characters, LAYOUT.fingerprint))
+        with pytest.raises(LinkClosed, match="at most 256 are allowed"):
+            await link.receive()
+        await hub.admit("ana")
+
+    with_hub(tmp_path, body)
+
+
 def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Path) -> None:
     """What an envelope claims does not count; early notes wait for the admission."""
 

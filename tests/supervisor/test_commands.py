@@ -4,16 +4,22 @@ import pytest
 
 from islands.identities import LearnerName, Phase, Role, Status
 from islands.messages.control import Drain, Verb
-from islands.messages.membership import Leave, MembershipChanged, Stop
-from islands.supervisor.actions import Action, StartProcess
+from islands.messages.membership import Evicted, Leave, MembershipChanged, Refused, Stop
+from islands.supervisor.actions import Action, KillProcess, StartProcess
 from islands.supervisor.commands import ADDED_MAX
 from islands.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived
-from tests.supervisor.desk import Desk, beat, recorded, sent, syncer_beat
+from islands.supervisor.eviction import drain_limit_s
+from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_beat
 
 
 def started(actions: list[Action]) -> list[str]:
     """Names of the processes that are to be started."""
     return [action.name for action in actions if isinstance(action, StartProcess)]
+
+
+def killed(actions: list[Action]) -> list[str]:
+    """Names of the processes that are to be killed."""
+    return [action.name for action in actions if isinstance(action, KillProcess)]
 
 
 def test_without_the_runs_key_nothing_is_done() -> None:
@@ -98,6 +104,77 @@ def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> Non
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
     assert desk.evictions == 0, "nobody ended it against its will"
+
+
+def test_a_drain_that_is_not_obeyed_evicts() -> None:
+    """It beats on and does not leave: after its limit it has ended, and its process with it."""
+    desk = Desk(launched=("a",))
+    a = desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    limit_s = drain_limit_s(TIMING)
+    assert not killed(desk.wait(limit_s - 0.5, beat(a)))
+    assert desk.status() is Status.LIVE
+    desk.command(Verb.DRAIN, "a")  # said again, it gives no more time
+    actions = desk.wait(0.5, beat(a))
+    assert desk.status() is Status.EVICTED
+    assert killed(actions) == ["a"]
+    assert f"did not leave within {limit_s:g} s" in sent(actions, Evicted)[0].reason
+    assert not started(desk.handle(ProcessEnded("a", "killed by SIGKILL (9)")))
+
+
+def test_our_own_pause_gives_a_drained_learner_more_time() -> None:
+    """Nobody was heard in it, so nobody could obey."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    desk.now_s += 100.0
+    desk.wait(1, beat(a))
+    assert desk.status() is Status.LIVE
+
+
+# ----------------------------------------------------------------------------------------- evict
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_an_evicted_learner_ends_at_once(launched: bool) -> None:  # noqa: FBT001
+    """Syncers hear it with the view; a process that was launched here is killed, and stays away."""
+    desk = Desk(launched=("a",) if launched else ())
+    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
+    a = desk.admit("a", 1)
+    answer = desk.command(Verb.EVICT, "a")
+    assert answer.done
+    assert answer.told.startswith("a is evicted")
+    assert answer.told.endswith("it was the last one: nothing is trained now")
+    assert [word.incarnation for word in sent(desk.actions, Evicted)] == [a]
+    (page,) = sent(desk.actions, MembershipChanged)
+    assert [member.status for member in page.members] == [Status.EVICTED]
+    assert killed(desk.actions) == ["a"] * launched
+    assert not started(desk.handle(ProcessEnded("a", "killed by SIGKILL (9)")))
+    assert sent(desk.hear(beat(a)), Evicted)
+
+
+def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
+    """The old one shows the incarnation that it had; a person who starts it again means it."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.command(Verb.EVICT, "a")
+    (word,) = sent(desk.join("a", 1, previous=a), Refused)
+    assert not word.retry
+    assert word.reason == "evicted by an operator; start it again if it is to take part"
+    again = desk.admit("a", 2)
+    assert not sent(desk.hear(beat(again), 2), Drain)
+    assert desk.status() is Status.LIVE
+
+
+def test_evicting_needs_the_runs_key_and_a_learner_that_is_here() -> None:
+    """It is an operator's command as the others are."""
+    desk = Desk()
+    desk.admit("a", 1)
+    assert not desk.command(Verb.EVICT, "a", genuine=False).done
+    assert desk.status() is Status.LIVE
+    assert desk.command(Verb.EVICT, "b").told == (
+        "there is no learner 'b' here; the learners are: a"
+    )
 
 
 def test_who_is_not_here_cannot_be_drained() -> None:

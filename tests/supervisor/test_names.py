@@ -4,7 +4,11 @@ import pytest
 
 from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.membership import Joined, Refused
+from islands.messages.protocol import MESSAGE_TYPES
+from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.names import LINES_KEPT, Lineages
+from messaging.codec.frames import Codec
+from messaging.envelope import Envelope
 from tests.supervisor.desk import Desk, beat, sent
 
 
@@ -127,3 +131,45 @@ def test_lines_are_remembered_of_a_bounded_number_of_incarnations() -> None:
     assert len(lines.begun) == LINES_KEPT
     assert lines.of(Incarnation(1, 999)) == Incarnation(1, 1)
     assert lines.of(Incarnation(1, 7)) == Incarnation(1, 7)
+
+
+def test_names_that_differ_in_case_only_are_refused() -> None:
+    """Their folders would be one folder on a disk that does not tell them apart."""
+    desk = Desk(launched=("Learner-0",))
+    desk.admit("ana", 1)
+    for name, known in (("Ana", "ana"), ("ANA", "ana"), ("learner-0", "Learner-0")):
+        (refused,) = sent(desk.join(name, 2), Refused)
+        assert not refused.retry
+        assert f"{known!r} is here, which differs from it in case only" in refused.reason
+    assert desk.admit("Learner-0", 3) in {m.incarnation for m in desk.state.members.values()}
+
+
+def test_a_name_is_free_again_once_it_is_forgotten() -> None:
+    """Only those that are remembered are compared."""
+    desk = Desk()
+    for index in range(2 * ENDED_REMEMBERED):
+        desk.admit(f"n{index}")
+        desk.wait(6)
+    assert not sent(desk.join("N0"), Refused)
+    (refused,) = sent(desk.join("N60"), Refused)
+    assert "in case only" in refused.reason
+
+
+def test_nobody_is_admitted_as_a_supervisor() -> None:
+    """The token alone would make a process one; a supervisor asks nobody."""
+    desk = Desk()
+    for proven in (True, False):
+        desk.proven = proven
+        (refused,) = sent(desk.join("supervisor", role=Role.SUPERVISOR), Refused)
+        assert "a supervisor asks nobody for admission" in refused.reason
+    assert not desk.state.members
+
+
+@pytest.mark.parametrize("field", ["run", "fingerprint"])
+@pytest.mark.parametrize("text", ["\0", "x", "\u2028"])
+def test_a_refusal_can_be_sent_whatever_it_refuses(field: str, text: str) -> None:
+    """It shows the first characters of a text that fills the largest frame."""
+    changed: dict[str, object] = {field: text * 60_000}
+    (refused,) = sent(Desk().join("a", 1, **changed), Refused)
+    assert Codec(MESSAGE_TYPES).encode(Envelope("supervisor", "a", 1, refused))
+    assert len(refused.reason) < 1000

@@ -16,12 +16,14 @@ from islands.messages.training import (
 from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, DropContribution
 from islands.syncer.events import ContributionArrived, ProgressArrived
-from islands.syncer.leases import LeaseBook
+from islands.syncer.leases import OUTAGE_S, LeaseBook
 from islands.syncer.plausibility import (
     ANSWERS_KEPT,
     COPIES_MAX,
+    STEP_CLAIMED_MIN_S,
     Answers,
     ReportedTotals,
+    SeenSteps,
     believed_batch,
     believed_step_s,
     wrong_report,
@@ -29,7 +31,7 @@ from islands.syncer.plausibility import (
 )
 from islands.syncer.rounds import Stage
 from islands.tape.entry import Record
-from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
+from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
 
 ANA = LearnerName("ana")
 WHO = Incarnation(1, 1)
@@ -188,6 +190,37 @@ def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
     believed_s = bench.core.durations.step_s.value
     assert believed_s is not None
     assert believed_s <= 5.0
+
+
+@pytest.mark.parametrize("step_s", [5e-324, 1e-9, 1e-3])
+def test_a_claimed_step_time_brings_nobody_the_tokens_of_millions_of_steps(step_s: float) -> None:
+    """Before this clock has seen a step, tokens are granted for steps of 10 ms at most."""
+    bench = Bench()
+    learner = bench.learners["ana"] = Learner("ana", 2, 1)
+    learner.step_time_s = step_s
+    bench.hello("ana")
+    bench.seed()
+    most = 2 * OUTAGE_S / STEP_CLAIMED_MIN_S * BATCH
+    holder = bench.core.durable.leases.holders[ANA]
+    assert 0 < holder.quota_tokens <= most
+    bench.step("ana")
+    bench.tick(2.0)
+    bench.step("ana", 100)
+    assert holder.quota_tokens <= 2 * most
+    assert bench.core.learners[ANA].granted_step_s == pytest.approx(2.0 / 100 / 2)
+
+
+def test_a_step_is_seen_over_a_second_of_reports() -> None:
+    """Reports that waited for one link come at once, and say nothing of how fast steps are."""
+    seen = SeenSteps()
+    for steps, at_s in ((0, 0.0), (1, 0.5), (50, 0.5), (100, 1.0), (101, 1.0), (102, 1.9)):
+        seen.add(steps, at_s, 1.0)
+    assert seen.step_s == pytest.approx(0.01)
+    seen.add(110, 2.0, 1.0)
+    assert seen.step_s == pytest.approx(0.1)
+    seen.add(0, 3.0, 1.0)
+    seen.add(2, 4.0, 1.0)
+    assert seen.step_s == pytest.approx(0.5)
 
 
 def test_a_batch_is_believed_as_far_as_steps_bear_it_out() -> None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from islands.errors import OutdatedError
-from islands.identities import Phase, Status, Version
+from islands.identities import LearnerName, Phase, Role, Status, Version
 from islands.messages.membership import Evicted, Refused
 from islands.messages.training import FinalRound, LeaseGranted, Welcome
 from islands.settings.run import RunSettings
 from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
+from islands.syncer.roster import LINKS_FREE
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
 
@@ -91,6 +92,68 @@ def test_a_compiling_learner_gets_values_when_it_can_adopt_them() -> None:
     bench.learners["ben"].phase = Phase.HEALING
     bench.report("ben")
     assert bench.receivers(0) == bench.receivers(1) == ["ben"]
+
+
+def test_a_hello_that_is_said_again_over_its_link_is_not_answered_again() -> None:
+    """Each answer holds the whole model, and a link may deliver a message twice."""
+    bench = seeded("ana")
+    bench.hello("ben")
+    assert bench.receivers(0) == ["ben"]
+    connection = bench.connections["ben"]
+    for _ in range(100):
+        assert bench.hello("ben", connection=connection) == []
+
+
+def test_who_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
+    """A lost link may have lost it: it comes again at once a few times, then ever later."""
+    bench, copies = seeded("ana"), 0
+    for _ in range(1000):
+        bench.hello("ben")
+        copies += bench.receivers(0) == ["ben"]
+    assert copies == 1 + LINKS_FREE
+    for _ in range(1000):
+        bench.tick(0.1)
+        bench.hello("ben")
+        copies += bench.receivers(0) == ["ben"]
+    assert copies <= 1 + LINKS_FREE + 6
+
+
+def test_an_observer_that_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
+    """It has no account, and is forgotten with its link, but not what it was sent."""
+    bench, copies = seeded("ana"), 0
+    learner = Learner("eye", 2, 9)
+    for connection in range(100, 400):
+        hello = replace(bench.hello_of(learner), role=Role.OBSERVER)
+        bench.connections["eye"] = connection
+        bench.do(LinkOpened(hello, connection, trusted=True))
+        copies += bench.receivers(0) == ["eye"]
+        bench.drop("eye")
+    assert copies == 1 + LINKS_FREE
+
+
+def test_who_compiles_again_and_again_is_not_sent_the_model_each_time() -> None:
+    """A phase is only a claim: the values are repeated when they are due."""
+    bench, copies = seeded("ana"), 0
+    bench.hello("ben")
+    for _ in range(100):
+        for phase in (Phase.COMPILING, Phase.HEALING):
+            bench.learners["ben"].phase = phase
+            bench.report("ben")
+            copies += bench.receivers(0) == ["ben"]
+    assert copies == 0, "they came with the answer to its hello"
+
+
+def test_a_new_version_is_sent_over_a_new_link_at_once() -> None:
+    """However many links there were, it was not sent over any of them."""
+    bench = seeded("ana")
+    for _ in range(50):
+        bench.hello("ben")
+    sent = bench.core.learners[LearnerName("ben")].sent[0]
+    assert bench.core.published[0] is not None
+    bench.core.published[0].version = Version(1, 7)
+    bench.hello("ben")
+    assert bench.receivers(0) == ["ben"]
+    assert sent.version == Version(1, 0)
 
 
 def test_a_newer_incarnation_ends_the_older_one() -> None:

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import LearnerName, Phase, Role, Status
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import Welcome
 from islands.syncer.events import LinkOpened, StopRequested
-from islands.syncer.state_donors import route
+from islands.syncer.roster import STRIKE_WINDOW_S
+from islands.syncer.state_donors import DONATIONS_MAX, route
 from tests.syncer.bench import Bench, seeded
 
 
@@ -97,23 +99,67 @@ def test_observers_neither_donate_nor_take() -> None:
     assert named_to(bench, "zoe") == "ben"
 
 
-def test_words_go_from_one_learner_to_another() -> None:
-    """Over the newest link of the one that is named."""
+ASKS = StateRequest(Incarnation(1, 1), 0, "schema")
+OFFERS = StateOffer(0, 3, "schema", "digest")
+
+
+def asking() -> Bench:
+    """Zoe was told of ben."""
     bench = running()
-    ana, ben = bench.connections["ana"], bench.connections["ben"]
-    assert route(bench.core, ana, "ana", "ben") == ben
+    assert named_to(bench, "zoe") == "ben"
+    return bench
+
+
+def test_words_go_between_a_learner_and_its_donor() -> None:
+    """Over the newest link of the one that is named."""
+    bench = asking()
+    zoe, ben = bench.connections["zoe"], bench.connections["ben"]
+    assert route(bench.core, zoe, "zoe", "ben", ASKS) == ben
+    assert route(bench.core, ben, "ben", "zoe", OFFERS) == zoe
     bench.hello("ben")
-    assert route(bench.core, ana, "ana", "ben") == bench.connections["ben"] != ben
+    assert route(bench.core, zoe, "zoe", "ben", ASKS) == bench.connections["ben"] != ben
+
+
+def test_nobody_asks_another_one_than_its_donor() -> None:
+    """Moments are large: whoever asked everybody for them would fill the hub's links."""
+    bench = asking()
+    zoe, ana = bench.connections["zoe"], bench.connections["ana"]
+    assert route(bench.core, zoe, "zoe", "ana", ASKS) is None
+    assert route(bench.core, ana, "ana", "zoe", OFFERS) is None
+    assert route(bench.core, ana, "ana", "ben", ASKS) is None  # it has moments of its own
+    other = replace(ASKS, incarnation=Incarnation(1, 7))
+    assert route(bench.core, zoe, "zoe", "ben", other) is None
+
+
+def test_after_a_restart_of_the_syncer_a_learner_goes_on_with_its_donor() -> None:
+    """It holds versions, so that none is named to it; the one that it asks is its donor."""
+    bench = running()
+    bench.hello("zoe")
+    bench.adopt("zoe")
+    bench.core.learners[LearnerName("zoe")].donor = None
+    zoe = bench.connections["zoe"]
+    assert route(bench.core, zoe, "zoe", "ana", ASKS) == bench.connections["ana"]
+    assert route(bench.core, zoe, "zoe", "ben", ASKS) is None
+
+
+def test_whoever_comes_back_again_and_again_is_told_of_no_donor() -> None:
+    """Each incarnation could have the whole state sent; after a while it is told again."""
+    bench = running()
+    told = [named_to(bench, "zoe", counter=counter) for counter in range(1, 12)]
+    assert told == ["ben"] * DONATIONS_MAX + [None] * (11 - DONATIONS_MAX)
+    bench.now_s += STRIKE_WINDOW_S
+    assert named_to(bench, "zoe", counter=20) == "ben"
 
 
 def test_words_of_strangers_and_to_strangers_go_nowhere() -> None:
     """The sender's link must be the one it was admitted over; both ends must be learners here."""
     bench = observed()
-    ana, eve = bench.connections["ana"], bench.connections["eve"]
+    assert named_to(bench, "zoe") == "ben"
+    zoe, eve = bench.connections["zoe"], bench.connections["eve"]
     for connection, sender, recipient in (
-        *((ana, "ana", "nobody"), (ana, "ana", "ana"), (ana, "ana", "screen")),
-        *((eve, "ana", "ben"), (50, "screen", "ben"), (99, "nobody", "ben")),
+        *((zoe, "zoe", "nobody"), (zoe, "zoe", "zoe"), (zoe, "zoe", "screen")),
+        *((eve, "zoe", "ben"), (50, "screen", "ben"), (99, "nobody", "ben")),
     ):
-        assert route(bench.core, connection, sender, recipient) is None
+        assert route(bench.core, connection, sender, recipient, ASKS) is None
     bench.drop("ben")
-    assert route(bench.core, ana, "ana", "ben") is None
+    assert route(bench.core, zoe, "zoe", "ben", ASKS) is None

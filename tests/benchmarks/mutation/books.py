@@ -196,8 +196,8 @@ BOOKS = (
     Mutation(
         "only a differing version is sent at a hello, not a differing digest",
         "islands/syncer/sessions.py",
-        "if differs or (held != published.version and is_owed(core, learner, index)):",
-        "if held != published.version and is_owed(core, learner, index):",
+        "if due and (differs or (held != published.version and is_owed(core, learner, index))):",
+        "if due and held != published.version and is_owed(core, learner, index):",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
@@ -419,7 +419,7 @@ BOOKS = (
     Mutation(
         "a layout that differs is admitted",
         "islands/supervisor/membership.py",
-        "if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:",
+        "if join.fingerprint != core.fingerprint:",
         "if False:",
         (SUPERVISOR_STATE,),
     ),

@@ -1,0 +1,34 @@
+"""Texts that roles repeat are bounded where links are read."""
+
+from collections.abc import Callable
+
+import pytest
+
+from islands.actors.acceptor import TEXTS_MAX, too_long
+from islands.identities import Incarnation, LearnerName, Role
+from islands.messages.membership import Join, Leave
+from islands.messages.protocol import PROTOCOL
+
+
+def leave(characters: int) -> Leave:
+    """A goodbye with so long a reason."""
+    return Leave(LearnerName("ana"), Incarnation(1, 1), "r" * characters)
+
+
+def join(characters: int) -> Join:
+    """A wish to be admitted under so long a name."""
+    return Join(PROTOCOL, "run", Role.LEARNER, "n" * characters, "layout")
+
+
+@pytest.mark.parametrize(("field", "make"), [("name", join), ("reason", leave)])
+def test_a_longer_text_is_not_received(field: str, make: Callable[[int], object]) -> None:
+    """The longest one is, and one more character is told with the limit."""
+    most = TEXTS_MAX[field]
+    assert too_long(make(most)) is None
+    told = too_long(make(most + 1))
+    assert told == f"a {field} of {most + 1} characters; at most {most} are allowed"
+
+
+def test_what_has_no_such_text_is_received() -> None:
+    """Other fields are bounded by the frame."""
+    assert too_long(object()) is None

@@ -1,0 +1,194 @@
+"""Bounds of what admitted members take, and of gossip, from the third review."""
+
+from tests.benchmarks.mutation.kind import Mutation
+
+LEARNER_LINKS = "tests/learner/test_peer_links.py"
+LEARNER_MOMENTS = "tests/learner/test_moments.py"
+LEARNER_NEWCOMERS = "tests/learner/test_newcomers.py"
+LEARNER_NORMS = "tests/learner/test_norm_gate.py"
+ACTORS_ACCEPTOR = "tests/actors/test_acceptor.py"
+SETTINGS_PEER_HOST = "tests/settings/test_peer_host.py"
+SUPERVISOR_COMMANDS = "tests/supervisor/test_commands.py"
+SUPERVISOR_NAMES = "tests/supervisor/test_names.py"
+SYNCER_DONORS = "tests/syncer/test_state_donors.py"
+SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
+SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
+SYNCER_STANDING = "tests/syncer/test_standing.py"
+
+MUTATIONS = (
+    Mutation(
+        "who stands still keeps its tokens",
+        "islands/syncer/standing.py",
+        "if stood_s < GRACE_LIMITS * limit_s:",
+        "if True:",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "who stands still has no grace",
+        "islands/syncer/standing.py",
+        "GRACE_LIMITS = 2",
+        "GRACE_LIMITS = 1",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "the syncer's own suspension is a member's standing still",
+        "islands/syncer/standing.py",
+        "            before.since_s += late_s\n",
+        "            pass\n",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "a claimed step of a week is waited for",
+        "islands/syncer/standing.py",
+        "return min(own_s, max(first_s, STALLED_STEPS * core.step_s))",
+        "return own_s",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "who stood still is granted as much as before",
+        "islands/syncer/state.py",
+        "if learner.name in core.idle and not learner.progress.steps:",
+        "if False:",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "the closing waits for who stands still",
+        "islands/syncer/closing.py",
+        "        and not learner.still\n    )\n",
+        "    )\n",
+        (SYNCER_STANDING,),
+    ),
+    Mutation(
+        "a drain need not be obeyed",
+        "islands/supervisor/membership.py",
+        "if learner is not None and now_s - order.since_s >= limit_s:",
+        "if False:",
+        (SUPERVISOR_COMMANDS,),
+    ),
+    Mutation(
+        "an evicted process comes back",
+        "islands/supervisor/membership.py",
+        "if join.previous is not None:",
+        "if False:",
+        (SUPERVISOR_COMMANDS,),
+    ),
+    Mutation(
+        "a refused distance moves the limit",
+        "islands/learner/norm_gate.py",
+        "        if usual > 0 and norm > own",
+        "        self.norms.append(norm)\n        if usual > 0 and norm > own",
+        (LEARNER_NORMS,),
+    ),
+    Mutation(
+        "the first distances may be any",
+        "islands/learner/norm_gate.py",
+        "usual = max(usual, own)",
+        "usual = 0.0",
+        (LEARNER_NORMS,),
+    ),
+    Mutation(
+        "a newcomer takes whatever it is given",
+        "islands/learner/gossiping.py",
+        "in gossip.taken or _refused(core, gossip, event):",
+        "in gossip.taken:",
+        (LEARNER_NEWCOMERS,),
+    ),
+    Mutation(
+        "moments are asked of anybody",
+        "islands/syncer/state_donors.py",
+        "return target.connection if own and source.donor == target.name else None",
+        "return target.connection if own else None",
+        (SYNCER_DONORS,),
+    ),
+    Mutation(
+        "a donor is named again and again",
+        "islands/syncer/state_donors.py",
+        "if len(times_s) >= DONATIONS_MAX:",
+        "if False:",
+        (SYNCER_DONORS,),
+    ),
+    Mutation(
+        "a piece of moments is given again and again",
+        "islands/learner/donating.py",
+        "often = given.get(request.piece, 0) >= COPIES_MAX",
+        "often = False",
+        (LEARNER_MOMENTS,),
+    ),
+    Mutation(
+        "one hello is answered again and again",
+        "islands/syncer/sessions.py",
+        "if who == (connection, hello.incarnation):",
+        "if False:",
+        (SYNCER_SESSIONS,),
+    ),
+    Mutation(
+        "every new link gets the model at once",
+        "islands/syncer/roster.py",
+        "again = max(0, self.links - LINKS_FREE)",
+        "again = 0",
+        (SYNCER_SESSIONS,),
+    ),
+    Mutation(
+        "a claimed step time is granted for",
+        "islands/syncer/plausibility.py",
+        "return max(claimed_s, seen_s / STEP_TIME_SLACK if seen_s > 0 else STEP_CLAIMED_MIN_S)",
+        "return claimed_s",
+        (SYNCER_PLAUSIBILITY,),
+    ),
+    Mutation(
+        "the token makes a supervisor",
+        "islands/supervisor/membership.py",
+        "if join.role is Role.SUPERVISOR:",
+        "if False:",
+        (SUPERVISOR_NAMES,),
+    ),
+    Mutation(
+        "names differ in case only",
+        "islands/supervisor/membership.py",
+        "    if alike is not None:\n",
+        "    if False:\n",
+        (SUPERVISOR_NAMES,),
+    ),
+    Mutation(
+        "a refusal repeats what it refuses",
+        "islands/supervisor/membership.py",
+        "not {plain(join.run, SHOWN)!r}",
+        "not {join.run!r}",
+        (SUPERVISOR_NAMES,),
+    ),
+    Mutation(
+        "texts of any length are received",
+        "islands/actors/acceptor.py",
+        "if isinstance(text, str) and len(text) > most:",
+        "if False:",
+        (ACTORS_ACCEPTOR,),
+    ),
+    Mutation(
+        "a member is dialled where it says",
+        "islands/settings/addresses.py",
+        "    if seen is None:\n        return None\n",
+        "    if seen is None or not _loopback(address):\n        return None\n",
+        (SETTINGS_PEER_HOST,),
+    ),
+    Mutation(
+        "a learner is dialled without TLS",
+        "islands/learner/peer_links.py",
+        'if self._demands_tls and not member.address.startswith("wss://"):',
+        "if False:",
+        (LEARNER_LINKS,),
+    ),
+    Mutation(
+        "any secret opens a link between learners",
+        "messaging/websocket/security.py",
+        'return _digest(value) in self._accepted and kind.lower() == "bearer"',
+        "return True",
+        (LEARNER_LINKS,),
+    ),
+    Mutation(
+        "a liar that names another's address is shown its proof",
+        "islands/learner/peer_links.py",
+        "            address = f\"{address.rpartition('/')[0]}/{member.name}\"",
+        "            address = str(address)",
+        (LEARNER_LINKS,),
+    ),
+)

@@ -1,0 +1,231 @@
+"""Members that are heard and do no step: when their tokens go to others, and who is told."""
+
+import pytest
+
+from islands.identities import LearnerName, Phase
+from islands.messages.membership import Evicted
+from islands.settings.run import RunSettings
+from islands.syncer.core import ClosingStage
+from islands.syncer.events import StopRequested
+from islands.syncer.standing import IDLE_KEPT, still_limit_s
+from islands.tape.round_entries import WaitsFor
+from tests.syncer.bench import BATCH, Bench, seeded
+
+BEN = LearnerName("ben")
+SETTINGS = RunSettings(interval_steps=4, budget_tokens=4000)
+STALLED_S, COMPILE_S = SETTINGS.timing.stalled_s, SETTINGS.timing.compile_s
+
+
+def spend(bench: Bench, name: str = "ana") -> None:
+    """A learner steps on all that it is granted, and tells so."""
+    learner, holders = bench.learners[name], bench.core.durable.leases.holders
+    while holders[learner.name].unused_tokens >= BATCH:
+        bench.step(name)
+        bench.journal()
+    learner.quota = holders[learner.name].quota_tokens
+    learner.leases, learner.phase = tuple(holders[learner.name].leases), Phase.STARVED
+    bench.report(name)
+
+
+def held_up(*, steps: int = 1) -> Bench:
+    """Ana has used up all that she can get, and ben holds tokens after so many steps."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    for _ in range(steps):
+        bench.step("ben")
+    spend(bench)
+    assert bench.core.closing is None
+    return bench
+
+
+def wait(bench: Bench, seconds: float, *reports: str) -> list[WaitsFor]:
+    """Let time pass in seconds, in which some say again what they said; returns who was named."""
+    named: list[WaitsFor] = []
+    for _ in range(round(seconds)):
+        bench.tick(1.0)
+        named += bench.entries(WaitsFor)
+        for name in reports:
+            bench.report(name)
+    return named
+
+
+@pytest.mark.parametrize(
+    "phase", [Phase.STEPPING, Phase.STARVED, Phase.WAITING, Phase.PAUSED, Phase.FINISHED], ids=str
+)
+def test_who_only_says_that_it_lives_does_not_keep_the_run_from_ending(phase: Phase) -> None:
+    """Whatever phase it names, others get its tokens after its limit and a grace, and end."""
+    bench = held_up()
+    bench.learners["ben"].phase = phase
+    wait(bench, 2 * STALLED_S - 3, "ben")
+    assert BEN in bench.core.learners
+    wait(bench, 5, "ben")
+    assert BEN not in bench.core.durable.ledger.books
+    spend(bench)
+    wait(bench, 2)
+    assert bench.core.closing is not None
+    assert bench.core.closing.reason == "tokens"
+    assert sum(row.processed for row in bench.state.ledger_rows()) == 2 * SETTINGS.budget_tokens  # type: ignore[operator]
+
+
+def test_it_may_come_back() -> None:
+    """It is told that its incarnation has ended, as after any other eviction."""
+    bench, notices = held_up(), list[object]()
+    for _ in range(70):
+        bench.tick(1.0)
+        notices += bench.dismissed()
+    (notice,) = notices
+    assert isinstance(notice, Evicted)
+    assert "took no step for" in notice.reason
+    bench.hello("ben", counter=2)
+    assert BEN in bench.core.learners
+
+
+@pytest.mark.parametrize("away", ["link down", "never linked"])
+def test_an_account_without_a_link_is_closed_too(away: str) -> None:
+    """Its heartbeats reach the supervisor, so nobody evicts it; unknown, it may yet compile."""
+    bench = held_up()
+    bench.drop("ben")
+    if away == "never linked":  # as after a restart of the syncer
+        del bench.core.learners[BEN]
+        bench.core.touch(BEN)
+    limit_s = STALLED_S if away == "link down" else COMPILE_S
+    wait(bench, 2 * limit_s - 3)
+    assert BEN in bench.core.durable.ledger.books
+    wait(bench, 5)
+    assert BEN not in bench.core.durable.ledger.books
+
+
+def test_new_links_and_new_phases_are_no_work() -> None:
+    """Whoever dials again every few seconds stands still all the same."""
+    bench = held_up()
+    for _ in range(15):
+        wait(bench, 5)
+        if BEN not in bench.core.learners:
+            return
+        bench.hello("ben")
+        bench.learners["ben"].phase = Phase.WAITING
+        bench.report("ben")
+    raise AssertionError("ben is still there")
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPILING, Phase.HEALING], ids=str)
+def test_who_compiles_has_a_limit_of_its_own(phase: Phase) -> None:
+    """A compilation may take ten minutes, and as long again as its grace."""
+    bench = held_up(steps=0)
+    bench.learners["ben"].phase = phase
+    bench.report("ben")
+    wait(bench, 2 * COMPILE_S - 3)
+    assert BEN in bench.core.learners
+    wait(bench, 5)
+    assert BEN not in bench.core.learners
+
+
+def test_who_is_not_needed_keeps_what_it_has() -> None:
+    """An own loop that its user has paused holds up nobody, as long as the others have tokens."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=10**6))
+    bench.step("ben")
+    for _ in range(400):
+        bench.step("ana")
+        bench.journal()
+        assert not wait(bench, 1)
+    assert BEN in bench.core.learners
+
+
+def test_alone_it_keeps_what_it_has() -> None:
+    """Nobody else could use its tokens."""
+    bench = seeded("ben", settings=SETTINGS)
+    bench.step("ben")
+    assert not wait(bench, 300)
+    assert BEN in bench.core.learners
+
+
+@pytest.mark.parametrize("step_s", [0.1, 20.0, 100.0])
+def test_a_slow_learner_is_waited_for(step_s: float) -> None:
+    """As long as a step comes within five of its own, it goes on to the end of its quota."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    learner = bench.learners["ben"]
+    learner.step_time_s = step_s
+    bench.tick(step_s)
+    bench.step("ben")
+    spend(bench)
+    for _ in range(3):
+        wait(bench, 4 * step_s)
+        bench.step("ben")
+        assert BEN in bench.core.learners
+
+
+def test_a_claimed_step_of_a_week_is_waited_for_no_longer_than_a_compilation() -> None:
+    """What it has shown counts as long as it is not far slower than the others."""
+    bench = held_up()
+    bench.core.learners[BEN].step_s = 7 * 86400.0
+    assert still_limit_s(bench.core, bench.core.learners[BEN]) == COMPILE_S
+
+
+def test_nobody_stands_still_while_the_run_is_paused() -> None:
+    """The time before the pause does not count either."""
+    bench = held_up()
+    wait(bench, 2 * STALLED_S - 10)
+    bench.core.durable.paused = True
+    wait(bench, 500)
+    bench.core.durable.paused = False
+    wait(bench, 2 * STALLED_S - 10)
+    assert BEN in bench.core.learners
+
+
+def test_a_suspended_syncer_does_not_blame_its_members() -> None:
+    """It heard nobody while it was frozen: only the time until its tick was due counts."""
+    bench = held_up()
+    wait(bench, 10)
+    bench.tick(500.0)
+    bench.tick(1.0)
+    assert BEN in bench.core.learners
+
+
+def test_the_tape_says_whom_the_run_waits_for() -> None:
+    """After the first limit it names the member, at most once a minute."""
+    bench = held_up()
+    assert not wait(bench, STALLED_S - 5)
+    (named,) = wait(bench, 20)
+    assert named.members == 1
+    assert "others want its tokens" in named.because[BEN]
+
+
+def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
+    """The last tokens of a run do not go back and forth: it holds one batch, and then ordinary."""
+    bench = held_up()
+    wait(bench, 70)
+    bench.hello("ben", counter=2)
+    bench.adopt("ben")
+    holder = bench.core.durable.leases.holders[BEN]
+    assert holder.quota_tokens <= BATCH
+    assert len(bench.core.idle) == 1 <= IDLE_KEPT
+    bench.journal()
+    bench.step("ben")
+    wait(bench, 2)
+    assert not bench.core.idle
+
+
+# ------------------------------------------------------------------------------------- the end
+
+
+def test_a_closing_run_names_the_learners_it_waits_for() -> None:
+    """Ben goes on stepping; the tape says so while the run waits for him, and why."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    bench.step("ben")
+    bench.do(StopRequested("enough"))
+    bench.learners["ana"].phase = Phase.FINISHED
+    bench.report("ana")
+    (named,) = wait(bench, 10, "ben")
+    assert named.because == {BEN: "has not stopped stepping"}
+
+
+def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
+    """Its patience is that of the others, and nobody waits until it says that it has stopped."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4))
+    bench.step("ana")
+    bench.core.learners[BEN].step_s = 0.0
+    wait(bench, COMPILE_S + 5, "ben")
+    bench.do(StopRequested("enough"))
+    bench.learners["ana"].phase = Phase.FINISHED
+    bench.report("ana")
+    assert bench.core.closing is not None
+    assert bench.core.closing.stage is not ClosingStage.DRAINING
