@@ -256,7 +256,7 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
     for each in (trainer, single):
         assert each._learner is not None  # noqa: SLF001  (the state is no part of the interface)
         seconds, state = each._program.second_moments, each._learner.optimizer_state  # noqa: SLF001
-        places = [place for one in seconds for place in (one.held, one.own)]
+        places = [place for one in seconds for place in (one.own, *one.kept)]
         found.append([np.asarray(state[place], np.float32) for place in places])
     assert any(array.any() for array in found[0])
     for mine, theirs in zip(*found, strict=True):
