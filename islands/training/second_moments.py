@@ -257,8 +257,9 @@ def _probed(
 
 def _is_count(leaf: object) -> bool:
     """Whether a leaf of an optimizer's state is one integer."""
-    array = isinstance(leaf, jax.Array) and not leaf.ndim
-    return array and bool(jnp.issubdtype(leaf.dtype, jnp.integer))
+    if not isinstance(leaf, jax.Array) or leaf.ndim:
+        return False
+    return bool(jnp.issubdtype(leaf.dtype, jnp.integer))
 
 
 def _decays(
