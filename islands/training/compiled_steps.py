@@ -107,12 +107,7 @@ class CompiledSteps:
         moments = [(path_of(keys), leaf) for keys, leaf in flat]
         estimated = self._estimated(shapes[0], dict(moments))
         self._merged = [_is_moment(leaf) and path not in estimated for path, leaf in moments]
-        shapes_of = {path: leaf.shape for path, leaf in moments if _is_moment(leaf)}
-        self.unmeasured: tuple[str, ...] = tuple(
-            path
-            for path, shape in shapes_of.items()
-            if path not in estimated and shapes_of.get(first_of(path) or "") == shape
-        )
+        self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
         self._squares = [
             not SQUARES.isdisjoint(path.split("/"))
             for (path, _), merged in zip(moments, self._merged, strict=True)
@@ -360,6 +355,15 @@ def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
 def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
     """Whether a leaf of an optimizer's state has an average: an array, no count and no rate."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
+
+
+def _unmeasured(
+    moments: Mapping[str, jax.ShapeDtypeStruct], estimated: Mapping[str, Decays]
+) -> tuple[str, ...]:
+    """Return the second moments that lie beside first ones, but are not estimated."""
+    shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
+    beside = (path for path in shapes if shapes.get(first_of(path) or "") == shapes[path])
+    return tuple(path for path in beside if path not in estimated)
 
 
 def _parameter_of(path: str, shape: tuple[int, ...], parameters: Mapping[str, Leaf]) -> Leaf | None:
