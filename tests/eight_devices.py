@@ -239,7 +239,7 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
 def test_second_moments_advance_on_a_mesh_as_on_one_device(
     task: Task[PyTree], devices: int, model: int
 ) -> None:
-    """Each device advances its own part; what a leaf of bfloat16 tells is rounded."""
+    """Each device advances its own part; sums of gradients are rounded otherwise on a mesh."""
     trainer = made(task, devices, model, merges_moments=True)
     single = made(task, 1, 1, merges_moments=True)
     for each in (trainer, single):
@@ -256,11 +256,11 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
     for each in (trainer, single):
         assert each._learner is not None  # noqa: SLF001  (the state is no part of the interface)
         seconds, state = each._program.second_moments, each._learner.optimizer_state  # noqa: SLF001
-        places = [place for one in seconds for place in (one.held, one.own)]
+        places = [place for one in seconds for place in (one.own, *one.kept)]
         found.append([np.asarray(state[place], np.float32) for place in places])
     assert any(array.any() for array in found[0])
     for mine, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-12)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * np.abs(theirs).max())
 
 
 def test_stacks_keep_donation_on_a_mesh() -> None:

@@ -29,7 +29,14 @@ from islands.training.compiled_functions import CompiledFunctions
 from islands.training.model import MOMENT_PIECE_BYTES
 from islands.training.moment_pieces import plan_moments, words_of
 from islands.training.moment_plan import MomentPlan
-from islands.training.second_moments import Decays, SecondMoment, count_of, decays_of, first_of
+from islands.training.second_moments import (
+    Decays,
+    Kept,
+    SecondMoment,
+    count_of,
+    decays_of,
+    first_of,
+)
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (
     checked_loss,
@@ -53,6 +60,10 @@ class CompiledSteps:
         min_piece_bytes: Least size of a fragment's largest piece.
         merges_moments: Whether the arrays of the optimizer's state are merged like parameters, but
             for second moments that first ones tell.
+
+    Attributes:
+        unmeasured: Paths of second moments that are averaged although first ones lie beside them,
+            as the optimizer does not show by which decays it averages them, or changes these.
 
     Raises:
         TaskError: The task's parameters cannot be trained; the sentence says which and why.
@@ -96,6 +107,7 @@ class CompiledSteps:
         moments = [(path_of(keys), leaf) for keys, leaf in flat]
         estimated = self._estimated(shapes[0], dict(moments))
         self._merged = [_is_moment(leaf) and path not in estimated for path, leaf in moments]
+        self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
         self._squares = [
             not SQUARES.isdisjoint(path.split("/"))
             for (path, _), merged in zip(moments, self._merged, strict=True)
@@ -196,14 +208,14 @@ class CompiledSteps:
     def optimizer_state(self, local: Leaves) -> PyTree:
         """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated.
 
-        Behind its leaves follow, for each of `second_moments`, one without what the learner itself
-        added since the last merge.
+        Behind its leaves follow, for each of `second_moments`, what is kept of it from merge to
+        merge: first all of one kind, then all of the next.
         """
         whole = self._whole_moments(local[: self._trained])
         if not any(self._merged):
             return whole
         stay = self._split_moments(whole)[1]
-        shapes = (stay[each.own].shape for each in self.second_moments)
+        shapes = [stay[each.own].shape for each in self.second_moments] * len(Kept._fields)
         return (*stay, *(jnp.zeros(shape, jnp.float32) for shape in shapes))
 
     def _estimated(
@@ -229,11 +241,12 @@ class CompiledSteps:
         merges = dict(zip(paths, self._merged, strict=True))
         local = [path for path in paths if merges[path]]
         stay = [path for path in paths if not merges[path]]
+        n = len(estimated)
         return tuple(
             SecondMoment(
                 first=self._kept + local.index(first_of(path) or ""),
                 own=stay.index(path),
-                held=len(stay) + number,
+                kept=(len(stay) + number, len(stay) + n + number, len(stay) + 2 * n + number),
                 count=stay.index(count_of(path)) if count_of(path) in stay else None,
                 decays=decays,
             )
@@ -342,6 +355,15 @@ def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
 def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
     """Whether a leaf of an optimizer's state has an average: an array, no count and no rate."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
+
+
+def _unmeasured(
+    moments: Mapping[str, jax.ShapeDtypeStruct], estimated: Mapping[str, Decays]
+) -> tuple[str, ...]:
+    """Return the second moments that lie beside first ones, but are not estimated."""
+    shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
+    beside = (path for path in shapes if shapes.get(first_of(path) or "") == shapes[path])
+    return tuple(path for path in beside if path not in estimated)
 
 
 def _parameter_of(path: str, shape: tuple[int, ...], parameters: Mapping[str, Leaf]) -> Leaf | None:

@@ -248,6 +248,30 @@ class JaxModel:
         marked: Array = compiled(leaf)
         return marked
 
+    def contributed(self, fragment: int, sent: NDArray[np.float32] | None) -> Array:
+        """Dispatch a new array with this process's share of what was contributed of a fragment.
+
+        Args:
+            fragment: index of the fragment.
+            sent: base − local when it was; None: now.
+        """
+        if sent is None:
+            return self._gather(fragment)
+        compiled, arguments = self._contributed(fragment, self._upload(fragment, sent))
+        value: Array = compiled(*arguments)
+        return value
+
+    def prepare_contributed(self, fragment: int) -> None:
+        """Compile what `contributed` calls."""
+        self._contributed(fragment, self.base[fragment])
+
+    def _contributed(self, fragment: int, sent: Array) -> _Call:
+        """Return the call that subtracts what was sent from the base."""
+        arguments, flat, name = (self.base[fragment], sent), self._place.flat, "contributed"
+        of = (name, sent.shape)
+        compiled = self._functions.compile(self._place, of, jnp.subtract, arguments, parts_to=flat)
+        return compiled, arguments
+
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
         """Copy a share to the devices, so that the caller may reuse its buffer at once."""
         size = size_of(self._shares[fragment])

@@ -140,7 +140,8 @@ class JaxTrainer:
         learner.model.prepare(self._precision, self._adoption)
         for fragment, base in enumerate(learner.model.base):
             if self._beside[fragment].places:
-                self._advance(learner, fragment, base, 1)
+                learner.model.prepare_contributed(fragment)
+                self._advance(learner, fragment, (base, base, base), 1, 1)
         self._first_carried()  # a reset of the moments will call what this compiles
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
@@ -202,28 +203,38 @@ class JaxTrainer:
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
         model = self._ready().model
-        before = model.base[fragment]
+        before, mine = model.base[fragment], self._contributed(fragment, None)
         model.adopt(fragment, value)
-        self._advance_second_moments(fragment, before)
+        self._advance_second_moments(fragment, before, mine)
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
         """Dispatch local := local + (value − (base − sent)) and base := value."""
         model = self._ready().model
-        before = model.base[fragment]
+        before, mine = model.base[fragment], self._contributed(fragment, sent)
         model.carry_on(fragment, value, sent)
-        self._advance_second_moments(fragment, before)
+        self._advance_second_moments(fragment, before, mine)
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
         """Dispatch local := share · local + (1 − share) · value and base := value."""
         model = self._ready().model
-        before = model.base[fragment]
+        before, mine = model.base[fragment], self._contributed(fragment, None)
         model.mix(fragment, value, share)
-        self._advance_second_moments(fragment, before)
+        self._advance_second_moments(fragment, before, mine)
 
-    def _advance_second_moments(self, fragment: int, before: Array) -> None:
+    def _contributed(self, fragment: int, sent: NDArray[np.float32] | None) -> Array | None:
+        """Return a fragment's value of this learner alone, if it tells second moments."""
+        rows, model = self._beside[fragment], self._ready().model
+        return model.contributed(fragment, sent) if rows.places else None
+
+    def _advance_second_moments(self, fragment: int, before: Array, mine: Array | None) -> None:
         """Advance the second moments beside a fragment by its first ones, the base against before.
+
+        Args:
+            fragment: index of the fragment.
+            before: the base before.
+            mine: the learner's own value that it was compared with; None: nothing is to be told.
 
         The first base says nothing: what was before it is the learner's own initial value. One that
         is slower than the others, or stood still, takes what they did in an interval for its own.
@@ -231,11 +242,13 @@ class JaxTrainer:
         learner = self._ready()
         based, self._based[fragment] = self._based[fragment], self._steps
         stepped = based is not None and based < self._steps
-        steps = max(self._interval_steps, self._steps - (based or 0)) if stepped else 0
+        taken = self._steps - (based or 0) if stepped else 0
+        steps = max(self._interval_steps, taken) if stepped else 0
         rows = self._beside[fragment]
-        if not rows.places:
+        if mine is None:
             return
-        compiled, arguments = self._advance(learner, fragment, before, steps)
+        values = (before, learner.model.base[fragment], mine)
+        compiled, arguments = self._advance(learner, fragment, values, steps, taken)
         state = list(learner.optimizer_state)
         for place, array in zip(rows.places, compiled(*arguments), strict=True):
             state[place] = array
@@ -245,7 +258,8 @@ class JaxTrainer:
         """Begin to count anew, with second moments that are fit for the first ones of the base."""
         self._based = [None] * len(self._based)
         for fragment, base in enumerate(learner.model.base):
-            self._advance_second_moments(fragment, base)
+            mine = base if self._beside[fragment].places else None
+            self._advance_second_moments(fragment, base, mine)
 
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
@@ -366,18 +380,27 @@ class JaxTrainer:
     def _step_name(batch: object) -> tuple[object, ...]:
         return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
 
-    def _advance(self, learner: _Learner, fragment: int, before: Array, steps: int) -> _Call:
-        rows, model, state = self._beside[fragment], learner.model, learner.optimizer_state
-        both = tuple(state[place] for place in rows.places)
-        held, own = both[: len(both) // 2], both[len(both) // 2 :]
+    def _advance(
+        self,
+        learner: _Learner,
+        fragment: int,
+        values: tuple[Array, Array, Array],
+        steps: int,
+        taken: int,
+    ) -> _Call:
+        rows, model = self._beside[fragment], learner.model
+        state = tuple(learner.optimizer_state[place] for place in rows.places)
         first = tuple(model.local[leaf] for leaf in rows.first)
-        ages = tuple(np.float32(inf) if place is None else state[place] for place in rows.counts)
-        values = (model.base[fragment], before, ages, np.float32(steps))
-        arguments = (held, own, first, rows.starts, *values)
-        dtypes = tuple(str(x.dtype) for x in (*both, *first, *ages))
+        ages = tuple(
+            np.float32(inf) if place is None else learner.optimizer_state[place]
+            for place in rows.counts
+        )
+        numbers = (np.float32(steps), np.float32(taken))
+        arguments = (state, first, rows.starts, values, ages, *numbers)
+        dtypes = tuple(str(x.dtype) for x in (*state, *first, *ages))
         name = (self._shapes[fragment], rows.beside, dtypes)
-        to, function = tuple(x.sharding for x in both), partial(advance, *name[:2])
-        compiled = self._compile(("advance", name), function, arguments, donate=(0, 1), parts_to=to)
+        to, function = tuple(x.sharding for x in state), partial(advance, *name[:2])
+        compiled = self._compile(("advance", name), function, arguments, donate=(0,), parts_to=to)
         return compiled, arguments
 
     def _copy(self, leaf: Array | jax.ShapeDtypeStruct, part: Part) -> _Call:

@@ -93,6 +93,7 @@ class JaxWorkload(Workload):
             values=values,
             room_bytes=room_bytes,
             needed_bytes=lambda: self.trainer_memory(settings).total,
+            merges_moments=settings.merge_moments,
             told=told,
         ).run()
 

@@ -98,6 +98,7 @@ class TaskCheck:
             small.
         room_bytes: memory of this host that a learner may take; None if that is not known.
         needed_bytes: returns the bytes that a learner takes; called after `init` passed.
+        merges_moments: whether the run merges moments.
         told: called with the name of each part when it begins, since a part may take long.
     """
 
@@ -112,6 +113,7 @@ class TaskCheck:
         values: bool | None,
         room_bytes: int | None,
         needed_bytes: Callable[[], int],
+        merges_moments: bool = False,
         told: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Prepare the check, with an empty report."""
@@ -125,6 +127,7 @@ class TaskCheck:
         self._values = False
         self._room_bytes = room_bytes
         self._needed_bytes = needed_bytes
+        self._merges_moments = merges_moments
         self._told = told
         self._program: CompiledSteps
         self._batch: PyTree = None
@@ -303,7 +306,23 @@ class TaskCheck:
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 what = f"an update turns {old.dtype}{list(old.shape)} into {new.dtype}"
                 raise TaskError(with_location(place, what))
-        return "a step can be traced"
+        return f"a step can be traced{self._unmeasured()}"
+
+    def _unmeasured(self) -> str:
+        """Return which second moments a run averages, as it cannot measure their decays."""
+        if not self._merges_moments:
+            return ""
+        paths = compiled_steps_for(
+            *(self._task, self._fragments, self._pattern, self._min_piece_bytes),
+            merges_moments=True,
+        ).unmeasured
+        if not paths:
+            return ""
+        return (
+            f"; second moments are averaged at {len(paths)} paths of its state, as {paths[0]}, "
+            "since it changes their decays with its steps, or hides them from a probe with arrays "
+            "of two rows"
+        )
 
     def _shapes(self) -> tuple[PyTree, PyTree, PyTree]:
         shapes: tuple[PyTree, PyTree, PyTree] = jax.eval_shape(self._program.init, _key())

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
@@ -123,6 +125,28 @@ def test_a_sound_task_has_nothing_to_mend(capsys: pytest.CaptureFixture[str]) ->
     assert "nothing to mend" in told
     for part in ("init", "memory", "batches", "loss", "optimizer", "step", "evaluate"):
         assert re.search(rf"^  {part} ", told, re.MULTILINE), part
+
+
+class Scheduled(broken_tasks.Sound):
+    """The share of its second moments that a step keeps grows."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.inject_hyperparams(optax.adam)(
+            learning_rate, b2=lambda count: 1 - (count + 2.0) ** -0.8
+        )
+
+
+def test_second_moments_that_cannot_be_estimated_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run that merges moments averages them; one that does not has nothing to be told."""
+    task = "tests.training.test_task_check:Scheduled"
+    sentence = "second moments are averaged at 1 paths of its state"
+    for merges in (True, False):
+        assert main(["check", task, "--run.merge_moments", str(merges).lower()]) == 0
+        assert (sentence in " ".join(capsys.readouterr().out.split())) is merges
+    assert main(["check", "tests.broken_tasks:Sound"]) == 0
+    assert "are averaged at" not in capsys.readouterr().out
 
 
 class Wide(broken_tasks.Sound):
