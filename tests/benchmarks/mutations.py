@@ -24,16 +24,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.mutation.books import BOOKS
+from tests.benchmarks.mutation.boundaries import BOUNDARIES
+from tests.benchmarks.mutation.checker import CHECKED
+from tests.benchmarks.mutation.figures import FIGURES
 from tests.benchmarks.mutation.glue import GLUE
 from tests.benchmarks.mutation.kind import Mutation
 from tests.benchmarks.mutation.lifetimes import LIFETIMES
+from tests.benchmarks.mutation.loops import LOOPS
+from tests.benchmarks.mutation.lost_files import LOST_FILES
+from tests.benchmarks.mutation.members import MEMBERS
+from tests.benchmarks.mutation.moments import MOMENTS
 from tests.benchmarks.mutation.rounds import ROUNDS
+from tests.benchmarks.mutation.strangers import STRANGERS
 from tests.benchmarks.mutation.twelve import TWELVE
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("islands", "messaging", "tests", "pyproject.toml")
 LIMIT_S = 300
-MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES
+REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
+MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED
 SOUP = "tests/simulation/test_faults.py::test_seed_keeps_every_promise"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 

@@ -5,7 +5,7 @@ from tests.benchmarks.mutation.kind import Mutation
 LOST_FOLDER = "tests/simulation/test_lost_folder.py"
 TAKING_BACK = "tests/syncer/test_taking_back.py"
 
-REVIEW_E = (
+LOST_FILES = (
     Mutation(
         "a reused key ends another run",
         "islands/actors/credentials.py",

@@ -11,7 +11,7 @@ SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
 SYNCER_OVERLOAD = "tests/syncer/test_overload.py"
 
-REVIEW_D = (
+FIGURES = (
     Mutation(
         "a version counts what is still pending",
         "islands/syncer/commits.py",

@@ -4,7 +4,7 @@ from tests.benchmarks.mutation.kind import Mutation
 
 SECOND_MOMENTS = ("tests/training/test_second_moments.py",)
 
-REVIEW_A = (
+MOMENTS = (
     Mutation(
         "an optimizer is not asked for its decays far ahead",
         "islands/training/second_moments.py",

@@ -1,4 +1,4 @@
-"""Fleets, gossip, a learner's rules, joining, and chaos: mistakes of the third review."""
+"""Fleets, gossip, a learner's rules, joining, and chaos."""
 
 from tests.benchmarks.mutation.kind import Mutation
 
@@ -57,7 +57,7 @@ LEARNER_SYNCHRONY_STATE_OLD_NEWS = (
 )
 LEARNER_TURNS = ("tests/learner/test_turns.py",)
 
-REVIEW_C = (
+LOOPS = (
     Mutation(
         "belated tokens count for a fleet's yield",
         "islands/fleets/fleet.py",

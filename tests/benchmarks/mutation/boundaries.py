@@ -1,4 +1,4 @@
-"""Loops that come to a boundary without a step, and hosts that end for others: the third review."""
+"""Loops that come to a boundary without a step, and hosts that end for others."""
 
 from tests.benchmarks.mutation.kind import Mutation
 
@@ -11,7 +11,7 @@ ENDS = "tests/multihost/test_ends.py"
 HEALTH = "tests/multihost/test_health.py"
 SUPERVISOR_STATE = "tests/supervisor/test_state.py"
 
-REVIEW_F = (
+BOUNDARIES = (
     Mutation(
         "a boundary without a step books none",
         "islands/joining/joined_run.py",

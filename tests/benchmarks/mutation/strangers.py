@@ -5,7 +5,7 @@ from tests.benchmarks.mutation.kind import Mutation
 THRESHOLD = "messaging/websocket/threshold.py"
 TESTS = ("tests/messaging/websocket/test_threshold.py",)
 
-REVIEW_G: tuple[Mutation, ...] = (
+STRANGERS: tuple[Mutation, ...] = (
     Mutation(
         "a stranger sends without end",
         THRESHOLD,

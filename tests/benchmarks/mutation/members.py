@@ -1,4 +1,4 @@
-"""Bounds of what admitted members take, and of gossip, from the third review."""
+"""Bounds of what admitted members take, and of gossip."""
 
 from tests.benchmarks.mutation.kind import Mutation
 
@@ -15,7 +15,7 @@ SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_STANDING = "tests/syncer/test_standing.py"
 
-MUTATIONS = (
+MEMBERS = (
     Mutation(
         "who stands still keeps its tokens",
         "islands/syncer/standing.py",
