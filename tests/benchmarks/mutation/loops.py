@@ -401,17 +401,6 @@ LOOPS = (
         LEARNER_ENGINE_MOMENTS_COMPUTE,
     ),
     Mutation(
-        "a step that was not taken is booked at a loop's end",
-        "islands/joining/joined_run.py",
-        (
-            "        if self._announced:\n"
-            "            self._announced = False\n"
-            "            self._compute.stepped"
-        ),
-        "        if True:\n            self._announced = False\n            self._compute.stepped",
-        JOINING_JOINED_RUN,
-    ),
-    Mutation(
         "arrays that a step consumed are adopted into at the end",
         "islands/joining/joined_run.py",
         "            if self._announced:  # the parameters may have been donated to a step",
@@ -505,7 +494,7 @@ LOOPS = (
     Mutation(
         "positions reached are forgotten with a grant",
         "islands/joining/leased_batches.py",
-        "max(lease, reached.get(key_of(lease), lease)) for lease in leases",
+        "max(lease, known.get(key_of(lease), lease)) for lease in leases",
         "lease for lease in leases",
         JOINING_LEASED_BATCHES_JOINED_RUN,
     ),
@@ -526,8 +515,8 @@ LOOPS = (
     Mutation(
         "a batch is booked twice",
         "islands/joining/leased_batches.py",
-        "self._leases, self._taken = self._taken, None",
-        "self._leases = self._taken",
+        "        self._forget_taken()\n        return self._leases",
+        "        return self._leases",
         JOINING_LEASED_BATCHES_JOINED_RUN,
     ),
     Mutation(

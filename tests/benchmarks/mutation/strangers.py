@@ -72,8 +72,8 @@ STRANGERS: tuple[Mutation, ...] = (
     Mutation(
         "a secret that is no UTF-8 is an error of the hub",
         "messaging/websocket/security.py",
-        '.encode("utf-8", "surrogatepass")',
-        ".encode()",
+        '(candidate or "").encode("utf-8", "surrogatepass")',
+        '(candidate or "").encode()',
         TESTS,
     ),
     Mutation(
