@@ -48,7 +48,7 @@ LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70
 
 # A file that breaks each rule, and what the sentence must mention.
 PLANTED = [
-    (tidy_rules.file_length, "islands/a.py", "x = 1\n" * 701, "501 lines"),
+    (tidy_rules.file_length, "islands/a.py", "x = 1\n" * 701, "701 lines"),
     (tidy_rules.function_length, "islands/a.py", LONG_FUNCTION, "`f` has 71 lines"),
     (tidy_rules.module_name, "islands/utils.py", "", "`utils`"),
     (tidy_rules.module_name, "messaging/common/a.py", "", "`common`"),
