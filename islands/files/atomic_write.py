@@ -17,7 +17,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the disk is full or broken; the old file stays.
     """
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(f".{path.name}.new")  # hidden: a user may have a file of any other name
     with fresh.open("wb") as file:
         yield file
         file.flush()

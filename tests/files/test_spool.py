@@ -169,7 +169,7 @@ def test_a_content_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
     """A reader finds what was there, whole."""
     path = tmp_path / "figures.json"
     replace_file(path, b"old")
-    (tmp_path / "figures.json.new").mkdir()
+    (tmp_path / ".figures.json.new").mkdir()
     with pytest.raises(IsADirectoryError):
         replace_file(path, b"new")
     told: list[str] = []

@@ -14,12 +14,13 @@ from islands.hosting.lossy_output import LossyOutput
 
 @pytest.fixture
 def hangups() -> Iterator[None]:
-    """What SIGHUP does to this process is as before after the test."""
-    before = signal.getsignal(signal.SIGHUP)
+    """SIGHUP has its default action, also where these tests run under nohup; then as before."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", ENDING)
 async def test_each_of_them_is_handled_by_its_name(number: signal.Signals) -> None:
     """SIGTERM, SIGINT and SIGHUP, which a closed terminal sends, are one request."""

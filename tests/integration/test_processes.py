@@ -304,8 +304,9 @@ async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Pat
 
 
 ON_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 os.setsid()
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
@@ -361,13 +362,13 @@ async def test_every_role_can_be_a_command_of_its_own(tmp_path: Path) -> None:
         join = ("--supervisor", address, "--token_file", token)
         syncer = room.start(
             *("islands.syncer", *join, "--listen", "127.0.0.1:0", "--folder", tmp_path / "journal"),
-            *("--key_file", folder / "key"),
+            *("--key_file", f"{token}.key"),
         )
         observer = room.start("islands.observer", *join, "--evaluate_every_s", "0.1")
         learners = [room.start("islands.learner", *join, "--name", name) for name in PAIR]
         for program in (supervisor, syncer, *learners, observer):
             assert await room.ended(program) == 0, program
-        assert leaks(room, [token, folder / "key"]) == []
+        assert leaks(room, [token, Path(f"{token}.key")]) == []
     summary = summary_of(folder)
     assert summary is not None
     assert imbalance(summary) == 0

@@ -117,7 +117,7 @@ def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> No
 
 def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Path) -> None:
     """The same documents give the same windows; hosts compare its files, its column and bytes."""
-    datasets = pytest.importorskip("datasets", reason="needs pip install islands[hugging-face]")
+    datasets = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     texts = [path.read_text() for path in sorted(folder.iterdir())]
     lines = "".join(f'{{"story": "{text}"}}\n' for text in texts)
     (tmp_path / "lines.jsonl").write_text(lines)
@@ -142,7 +142,7 @@ def test_tokenize_reads_a_saved_dataset(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its tokens are then read without the dataset; a wrong column ends with a sentence."""
-    datasets = pytest.importorskip("datasets", reason="needs pip install islands[hugging-face]")
+    datasets = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     texts = [path.read_text() for path in sorted(folder.iterdir())]
     datasets.Dataset.from_dict({"story": texts}).save_to_disk(tmp_path / "saved")
     command = ["tokenize", str(tmp_path / "saved"), "--out", str(tmp_path / "tokens")]
