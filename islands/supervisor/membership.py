@@ -121,6 +121,7 @@ def take_join(
     ):
         core.drained.pop(join.name, None)  # a new process of this name was started on purpose
     core.counter += 1
+    core.asking.pop(join.name, None)
     incarnation = Incarnation(core.epoch, core.counter)
     lines = Lineages() if member is None else member.lines
     lines.admit(incarnation, shown)
@@ -350,6 +351,9 @@ def _kill_stalled(core: Core, member: MemberRecord, now_s: float) -> None:
 
 def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
     if status is member.status:
+        return
+    if status.ended and core.finished is not None:  # its process ended with the run
+        end(core, member, Status.LEFT, "the run is over")
         return
     if status.ended:
         end(core, member, status, "silent")

@@ -334,6 +334,27 @@ def test_nobody_is_waited_for_who_is_here_or_gone() -> None:
     assert finished(desk) == 0
 
 
+def test_who_was_admitted_and_has_left_is_not_waited_for() -> None:
+    """It asked a moment ago, and has had its run."""
+    desk = Desk()
+    asked(desk, "a")
+    desk.admit("a")
+    desk.handle(
+        LeaveArrived(Leave(LearnerName("a"), desk.state.members["a"].incarnation, "SIGTERM"))
+    )
+    assert finished(desk) == 0
+
+
+def test_silence_after_the_end_is_no_eviction() -> None:
+    """A syncer ends with its run, while the supervisor stays for those who still ask."""
+    desk = Desk()
+    finished(desk)
+    desk.handle(LinkClosed(7))
+    desk.wait(20)
+    assert desk.status("s") is Status.LEFT
+    assert desk.evictions == 0
+
+
 def test_those_who_ask_are_remembered_up_to_a_number() -> None:
     """Whoever has the token may ask under any name."""
     desk = Desk()
