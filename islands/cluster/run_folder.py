@@ -202,6 +202,10 @@ class RunFolder:
             return  # its entry `Diverged` has said that it begins again
         if isinstance(entry, members.StoodStill) and self.starting:
             return
+        if isinstance(entry, members.StatusChanged):
+            shown = self.figures.learners.get(entry.name)
+            if shown is not None and shown.status == entry.status.value:
+                return  # supervisor and syncer each record it
         known = None
         if isinstance(entry, members.Admitted):
             known = self.figures.learners.get(entry.name)

@@ -49,7 +49,6 @@ WORDS: Mapping[type[Entry], str] = {
     rounds.SeedLate: "{0.name} did not send the initial parameters in time",
     rounds.Extended: "the run goes on with a larger budget",
     rounds.Abandoned: "a round on fragment {0.fragment} was given up: {0.reason}",
-    rounds.NothingMerged: "nothing was merged for {0.for_s:.0f} s: {0.because}",
     processes.Refused: "{0.name} was refused: {0.reason}",
     processes.Failed: "{actor} failed: {0.error}",
     processes.EvaluationFailed: "an evaluation failed: {0.error}",
@@ -80,9 +79,13 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"{actor} sends {sends(entry)}: {entry.reason}"
         case learners.MomentsFresh(reason) if reason not in USUAL:
             told = f"{actor} begins with fresh moments: {reason}"
-        case rounds.WaitsFor(_, because):
+        case rounds.WaitsFor(count, because):
             named = "; ".join(f"{name} {why}" for name, why in because.items())
-            told = f"the run waits for {named}"
+            more = count - len(because)
+            told = f"the run waits for {named}" + (f"; and for {more} more" if more > 0 else "")
+        case rounds.NothingMerged(for_s=for_s, because=because):
+            named = "; ".join(f"{name}: {why}" for name, why in because.items())
+            told = f"nothing was merged for {for_s:.0f} s: {named}"
         case rounds.Closing(reason):
             told = f"the run is ending: {why_ended(reason)}"
         case _:

@@ -18,7 +18,7 @@ NOBODY = -1
 """In place of a rank: no process has failed, as where a host was asked to end."""
 
 CONSEQUENCE_S = 1.0
-"""How long an error of JAX waits for the news that a process was lost, of which it may come."""
+"""An error of JAX waits for so long for the news that a process was lost, of which it may come."""
 
 
 @dataclass(frozen=True, slots=True)

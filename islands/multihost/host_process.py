@@ -7,6 +7,7 @@ all, since their devices' steps are one: `host_watchdog.py` starts them again.
 """
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -20,7 +21,7 @@ from islands.actors.role_actor import dialling
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
 from islands.errors import DONE, FAILED, RunOverError, SettingsError, UnreachableError
-from islands.hosting.ending_signals import ENDING
+from islands.hosting.ending_signals import on_ending_signals
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
     ConsoleTape,
@@ -80,6 +81,7 @@ class HostProcess:
         self._host, self._port = split_address("island_address", options.island_address)
         self._scope = Scope("island", lambda _, error: self._fail(error))
         self._asked = ""  # why a host was asked to end
+        self._signals = contextlib.ExitStack()  # handled until the process ends
         self._learner: LearnerActor | None = None
         self._tape: FileTape | None = None
         self._forming: asyncio.Task[None]
@@ -157,9 +159,8 @@ class HostProcess:
             await asyncio.to_thread(self._tape.close)
         await among.close()
         sys.stdout.flush()
-        os._exit(
-            ended.code_at(self._rank)
-        )  # a device that waits for lost hosts would keep the process alive
+        code = ended.code_at(self._rank)
+        os._exit(code)  # a device that waits for lost hosts would keep the process alive
 
     # --- rank 0 -------------------------------------------------------------------------------
 
@@ -248,9 +249,7 @@ class HostProcess:
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
         """Follow rank 0, which tells when the island ends."""
-        loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, follower.leave, number.name)
+        self._signals.enter_context(on_ending_signals(follower.leave))
         waiting = self._scope.spawn(self._tell_obstacles(follower), "waiting")
         coordinator = await follower.form()
         waiting.cancel()

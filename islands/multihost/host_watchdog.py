@@ -44,7 +44,7 @@ BY_ANOTHER = 75
 """Exit code of a host's process that ended since another host's did, or was asked to end."""
 
 AFTER_ANOTHER_S = 1.0
-"""How long this host waits then before it starts its process again, for as often as it takes."""
+"""This host waits for so long then before it starts its process again, as often as it takes."""
 
 ASKED_TO_END = 128 + signal.SIGTERM
 """Exit code of the command where the run goes on, so that whoever started it starts it again."""

@@ -450,8 +450,8 @@ class ControlOptions:
         """
         if self.folder is None and not self.supervisor:
             raise SettingsError(
-                "neither folder nor supervisor is set; name the run's folder, or the address of "
-                "its hub and the run's key"
+                "neither folder nor supervisor is set; name the run's folder by --folder, or the "
+                "address of its hub by --supervisor and the file of the run's key by --key_file"
             )
         if self.folder is None and self.key_file is None:
             raise SettingsError("key_file is not set; without the run's folder it is needed")

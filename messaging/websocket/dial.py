@@ -85,7 +85,7 @@ class Way(NamedTuple):
     """The way to a listener.
 
     Attributes:
-        url: What is dialled.
+        url: The address that is dialled.
         shown: Value of the `Authorization` header; None: nothing is shown.
         certified: Name that the listener's certificate must hold; None: that of the URL.
     """

@@ -32,6 +32,7 @@ from messaging.codec.frames import Codec
 from messaging.errors import EncodeError
 from messaging.websocket.network import WebsocketNetwork
 from tests.benchmarks.attackers import FIGURES, GONE, NOBODY, Peer, Target, admit
+from tests.benchmarks.drawn_messages import damaged
 
 NUMBERS = (-(2**63), -(10**6), -1, 0, 1, 2, 7, 10**6, 2**31, 2**63 - 1)
 TIMES = (-1.0, 0.0, 1e-300, 0.1, 1e6, 1e308, float("inf"), float("nan"))
@@ -100,24 +101,6 @@ def sayings(target: Target, name: str, joined: Joined | None) -> dict[str, list[
         "syncer": [*told[1:], *trained],
         "all": [*told, *trained, *rest, beat, target.join(name)],
     }
-
-
-def damaged(document: bytes, chance: random.Random) -> bytes:
-    """The same bytes, some of which are others."""
-    data = bytearray(document)
-    for _ in range(chance.randrange(1, 4)):
-        place = chance.randrange(len(data))
-        match chance.randrange(4):
-            case 0:
-                data[place] = chance.randrange(256)
-            case 1:
-                data[place] ^= 1 << chance.randrange(8)
-            case 2:
-                del data[place : place + chance.randrange(1, 9)]
-            case _:
-                data[place:place] = chance.randbytes(chance.randrange(1, 9))
-        data = data or bytearray(b"\0")
-    return bytes(data)
 
 
 class Mutants:

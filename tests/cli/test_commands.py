@@ -113,7 +113,10 @@ def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
         (("learner",), "islands: there is no command learner; it starts by python -m islands.le"),
         ((), "islands: no command; it must be one of demo, run, check, study, chaos"),
         (("--x",), "islands: there is no command --x; it must be one of"),
-        (("control", "pause"), "islands control: neither folder nor supervisor is set"),
+        (
+            ("control", "status"),
+            "islands control: neither folder nor supervisor is set; name the run's folder by --f",
+        ),
         (("control", "--folder", "none"), "islands control: none/hub.json cannot be read"),
     ],
 )

@@ -23,6 +23,7 @@ from islands.tape.member_entries import (
     Diverged,
     Left,
     Paused,
+    ProcessEnded,
     Recognised,
     Resumed,
     StatusChanged,
@@ -624,6 +625,19 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
     again.write(0.6, "v", Recognised("c", "1.1"))
     assert [found[name].status for name in "abc"] == ["live", "unheard", "left"]
     again.close()
+
+
+def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
+    """Supervisor and syncer find a learner silent, and other news may come between."""
+    folder.write(0.0, "supervisor", admitted("v"))
+    folder.write(1.0, "supervisor", StatusChanged("v", Status.SUSPECT))
+    folder.write(1.1, "hub", ProcessEnded("v", "killed by SIGKILL"))
+    folder.write(1.2, "syncer", StatusChanged("v", Status.SUSPECT))
+    assert [event.split("  ")[-1] for event in folder.figures.events] == [
+        "v joined",
+        "v is not heard",
+        "the process of v ended: killed by SIGKILL",
+    ]
 
 
 def test_data_that_has_ended_is_told_until_there_is_some(folder: RunFolder) -> None:

@@ -5,12 +5,15 @@ from string import Formatter
 import pytest
 
 from islands.cluster.tape_sentences import WORDS, sentence
-from islands.identities import Role, Status
+from islands.identities import LearnerName, Role, Status
 from islands.messages.control import Verb
 from islands.tape import learner_entries as learners
 from islands.tape import member_entries as members
 from islands.tape.entry import Entry, Logged
-from islands.tape.round_entries import Closing, Swinging
+from islands.tape.round_entries import Closing, NothingMerged, Swinging, WaitsFor
+
+WAITED_FOR = {LearnerName("a"): "is not heard", LearnerName("b"): "was asked"}
+WAITS = "the run waits for a is not heard; b was asked"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,12 @@ from islands.tape.round_entries import Closing, Swinging
         (members.StoodStill(2.25), "s stood still for 2.2 s"),
         (members.Resumed(), "the run goes on"),
         (Swinging("too long", 1, 4, -0.3, 2), ""),
+        (WaitsFor(2, WAITED_FOR), WAITS),
+        (WaitsFor(9, WAITED_FOR), f"{WAITS}; and for 7 more"),
+        (
+            NothingMerged(9.8, 1, 1, "auto", {"a": "asked 9.9 s ago", "b": "left out"}),
+            "nothing was merged for 10 s: a: asked 9.9 s ago; b: left out",
+        ),
     ],
 )
 def test_an_entry_is_told_if_a_person_acts_on_it(entry: Entry, told: str) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import islands
 from islands.hosting.ending_signals import ENDING, on_ending_signals
 from islands.hosting.lossy_output import LossyOutput
+
+ISLANDS = Path(islands.__file__).parent
 
 
 @pytest.fixture
@@ -64,3 +67,13 @@ def test_a_full_disk_ends_no_output() -> None:
         where = Path(f"/proc/self/fd/{stream.fileno()}").resolve()
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for the last flush
     assert where == Path("/dev/full")
+
+
+def test_one_file_handles_the_signals_of_a_run() -> None:
+    """A process that handled SIGHUP by itself would end under nohup with its terminal."""
+    handlers = [
+        str(file.relative_to(ISLANDS))
+        for file in sorted(ISLANDS.rglob("*.py"))
+        if "add_signal_handler(" in file.read_text() and "chaos" not in file.parts
+    ]
+    assert handlers == ["hosting/ending_signals.py"]
