@@ -120,6 +120,8 @@ def take_join(
         member is not None and member.status is Status.LEFT and join.previous != member.incarnation
     ):
         core.drained.pop(join.name, None)  # a new process of this name was started on purpose
+    if order is not None and join.previous is None:
+        order.since_s = now_s  # another process, which has not been told of it
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
     lines = Lineages() if member is None else member.lines
