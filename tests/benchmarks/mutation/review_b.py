@@ -2,6 +2,7 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+JOURNAL = "tests/syncer/test_journal.py"
 SUPERVISOR_COMMANDS = "tests/supervisor/test_commands.py"
 SYNCER_DONORS = "tests/syncer/test_state_donors.py"
 
@@ -19,5 +20,12 @@ REVIEW_B = (
         "if order is not None and join.previous is None:",
         "if False:",
         (SUPERVISOR_COMMANDS,),
+    ),
+    Mutation(
+        "the version before a damaged one accounts for no tokens",
+        "islands/syncer/journal.py",
+        "tokens = 0 if then is None else then.tokens",
+        "tokens = 0",
+        (JOURNAL,),
     ),
 )
