@@ -117,7 +117,9 @@ def test_words_go_between_a_learner_and_its_donor() -> None:
     assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == ben
     assert route(bench.core, ben, "ben", "zoe", OFFERS, bench.now_s) == zoe
     bench.hello("ben")
-    assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == bench.connections["ben"] != ben
+    assert (
+        route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == bench.connections["ben"] != ben
+    )
 
 
 def test_nobody_asks_another_one_than_its_donor() -> None:
@@ -126,7 +128,9 @@ def test_nobody_asks_another_one_than_its_donor() -> None:
     zoe, ana = bench.connections["zoe"], bench.connections["ana"]
     assert route(bench.core, zoe, "zoe", "ana", ASKS, bench.now_s) is None
     assert route(bench.core, ana, "ana", "zoe", OFFERS, bench.now_s) is None
-    assert route(bench.core, ana, "ana", "ben", ASKS, bench.now_s) is None  # it has moments of its own
+    assert (
+        route(bench.core, ana, "ana", "ben", ASKS, bench.now_s) is None
+    )  # it has moments of its own
     other = replace(ASKS, incarnation=Incarnation(1, 7))
     assert route(bench.core, zoe, "zoe", "ben", other, bench.now_s) is None
 

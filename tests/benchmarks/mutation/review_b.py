@@ -4,6 +4,7 @@ from tests.benchmarks.mutation.kind import Mutation
 
 JOURNAL = "tests/syncer/test_journal.py"
 SUPERVISOR_COMMANDS = "tests/supervisor/test_commands.py"
+SYNCER_STANDING = "tests/syncer/test_standing.py"
 SYNCER_DONORS = "tests/syncer/test_state_donors.py"
 
 REVIEW_B = (
@@ -27,5 +28,14 @@ REVIEW_B = (
         "tokens = 0 if then is None else then.tokens",
         "tokens = 0",
         (JOURNAL,),
+    ),
+    Mutation(
+        "whom the end waits for is looked up in each round for each learner",
+        "islands/syncer/closing.py",
+        "        learner = core.learners[name]\n        if closing.stage is ClosingStage.DRAINING and",
+        "        learner = core.learners[name]\n"
+        "        pulled = {one for held in core.rounds.values() for one in held.waiting}\n"
+        "        if closing.stage is ClosingStage.DRAINING and",
+        (SYNCER_STANDING,),
     ),
 )
