@@ -32,7 +32,8 @@ REVIEW_B = (
     Mutation(
         "whom the end waits for is looked up in each round for each learner",
         "islands/syncer/closing.py",
-        "        learner = core.learners[name]\n        if closing.stage is ClosingStage.DRAINING and",
+        "        learner = core.learners[name]\n"
+        "        if closing.stage is ClosingStage.DRAINING and",
         "        learner = core.learners[name]\n"
         "        pulled = {one for held in core.rounds.values() for one in held.waiting}\n"
         "        if closing.stage is ClosingStage.DRAINING and",
