@@ -46,6 +46,8 @@ from messaging.plain_text import plain
 SHOWN = 80
 """Most characters of a peer's text in a refusal."""
 
+AGAIN = "start it again if it is to take part"
+
 ASKED_S = ASKS_AGAIN_S + 2.0
 """Whoever waits to take part has asked again after this time, if it is there."""
 
@@ -97,8 +99,7 @@ def take_join(
     order = core.drained.get(join.name)
     if order is not None and order.evicted:
         if join.previous is not None:
-            reason = f"{order.reason}; start it again if it is to take part"
-            _refuse(core, join, connection, reason, retry=False)
+            _refuse(core, join, connection, f"{order.reason}; {AGAIN}", retry=False)
             return
         del core.drained[join.name]
     member, shown = core.members.get(join.name), join.previous if returns else None
@@ -112,14 +113,15 @@ def take_join(
             proven=proven,
         )
         if taken is not None:
-            reason, retry = taken
-            _refuse(core, join, connection, reason, retry=retry)
+            _refuse(core, join, connection, taken[0], retry=taken[1])
             return
         end(core, member, Status.EVICTED, "replaced by a newer incarnation")
     elif (
         member is not None and member.status is Status.LEFT and join.previous != member.incarnation
     ):
         core.drained.pop(join.name, None)  # a new process of this name was started on purpose
+    if order is not None and join.previous is None:
+        order.since_s = now_s  # another process, which has not been told of it
     core.counter += 1
     core.asking.pop(join.name, None)
     incarnation = Incarnation(core.epoch, core.counter)

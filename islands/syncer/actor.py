@@ -461,7 +461,7 @@ class SyncerActor(RoleActor[Event]):
     def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
         sender, recipient = self._callers.names[connection], envelope.recipient
-        target = route(self.state.core, connection, sender, recipient, body)
+        target = route(self.state.core, connection, sender, recipient, body, self.now_s())
         link = None if target is None else self.link(target)
         if link is not None:
             self._envelopes += 1  # ids are counted per sender, and on this link we are the sender

@@ -324,12 +324,12 @@ def waited_for(core: Core) -> dict[LearnerName, str]:
     if closing.stage is ClosingStage.DRAINING:
         away = [name for name in core.durable.ledger.books if name not in core.learners]
         told.update(dict.fromkeys(away, "has not come back since the syncer started"))
+    pulled = {name for round_ in core.rounds.values() for name in round_.waiting}
     for name in core.names():
         learner = core.learners[name]
-        waiting = any(name in round_.waiting for round_ in core.rounds.values())
         if closing.stage is ClosingStage.DRAINING and _steps(learner):
             told[name] = "has not stopped stepping"
-        elif closing.stage is ClosingStage.ROUNDS and waiting:
+        elif closing.stage is ClosingStage.ROUNDS and name in pulled:
             told[name] = "has not answered its last pull"
         elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner):
             told[name] = "has not adopted the last versions"

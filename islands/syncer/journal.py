@@ -214,8 +214,10 @@ class Journal:
                 continue
             again = Version(max(self.epoch, durable.epoch + 1), record.version.number)
             value = np.ascontiguousarray(record.arrays["value"], np.float32)
+            then = decode(record.metadata).published[fragment]
+            tokens = 0 if then is None else then.tokens
             durable.published[fragment] = Published(
-                again, digest(as_buffer(value)), published.round
+                again, digest(as_buffer(value)), published.round, tokens
             )
             self._slots.keep(name, head)
             told = f"{name}: version {lost} is lost, and {record.version} is published again"

@@ -6,8 +6,8 @@ its link was admitted under. Nobody asks another one than its donor, and nobody 
 another one. Where none was named, as after a restart of the syncer, the donor of an incarnation
 that has not stepped is the one that it asks first.
 
-Whole states are large, so a name is told of a donor `DONATIONS_MAX` times within `STRIKE_WINDOW_S`,
-however often it comes back.
+Whole states are large, so a name gets a donor, told or chosen, `DONATIONS_MAX` times within
+`STRIKE_WINDOW_S`, however often it comes back.
 
 Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 """
@@ -28,19 +28,24 @@ def name_donor(
 ) -> LearnerName | None:
     """Return the donor that a learner is told of, and let it ask that one."""
     donor = donor_for(core, hello)
-    if donor is None:
+    if donor is None or not _may_have_donor(core, hello.name, now_s):
         return None
-    core.donations = {
-        name: recent
-        for name, times_s in core.donations.items()
-        if (recent := [at_s for at_s in times_s if now_s - at_s < STRIKE_WINDOW_S])
-    }
-    times_s = core.donations.setdefault(hello.name, [])
-    if len(times_s) >= DONATIONS_MAX:
-        return None
-    times_s.append(now_s)
     learner.donor = donor
     return donor
+
+
+def _may_have_donor(core: Core, name: LearnerName, now_s: float) -> bool:
+    """Return whether a name may have a donor once more, and count it."""
+    core.donations = {
+        one: recent
+        for one, times_s in core.donations.items()
+        if (recent := [at_s for at_s in times_s if now_s - at_s < STRIKE_WINDOW_S])
+    }
+    times_s = core.donations.setdefault(name, [])
+    if len(times_s) >= DONATIONS_MAX:
+        return False
+    times_s.append(now_s)
+    return True
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
@@ -65,7 +70,12 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
 
 
 def route(
-    core: Core, connection: int, sender: str, recipient: str, body: StateRequest | StateOffer
+    core: Core,
+    connection: int,
+    sender: str,
+    recipient: str,
+    body: StateRequest | StateOffer,
+    now_s: float,
 ) -> int | None:
     """Return the connection over which to forward a message between peers, or None.
 
@@ -75,6 +85,7 @@ def route(
         sender: name under which that connection said hello.
         recipient: the name that the envelope is addressed to.
         body: the message.
+        now_s: the time.
     """
     source = core.learners.get(LearnerName(sender))
     target = core.learners.get(LearnerName(recipient))
@@ -84,7 +95,8 @@ def route(
         return None
     if isinstance(body, StateOffer):
         return target.connection if target.donor == source.name else None
-    if source.donor is None and source.progress.steps == 0:
-        source.donor = target.name
     own = body.incarnation == source.incarnation
+    unnamed = own and source.donor is None and source.progress.steps == 0
+    if unnamed and _may_have_donor(core, source.name, now_s):
+        source.donor = target.name
     return target.connection if own and source.donor == target.name else None

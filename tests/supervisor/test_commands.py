@@ -122,6 +122,20 @@ def test_a_drain_that_is_not_obeyed_evicts() -> None:
     assert not started(desk.handle(ProcessEnded("a", "killed by SIGKILL (9)")))
 
 
+def test_a_process_that_takes_the_name_of_a_drained_one_has_its_own_time_to_leave() -> None:
+    """The drained one fell silent, and nobody has told the one that is started in its place."""
+    desk = Desk()
+    desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    desk.wait(drain_limit_s(TIMING) - 1)
+    assert desk.status() is Status.EVICTED
+    second = desk.admit("a")
+    assert sent(desk.wait(2.0, beat(second)), Drain)
+    assert desk.status() is Status.LIVE
+    desk.wait(drain_limit_s(TIMING), beat(second))
+    assert desk.status() is Status.EVICTED
+
+
 def test_our_own_pause_gives_a_drained_learner_more_time() -> None:
     """Nobody was heard in it, so nobody could obey."""
     desk = Desk()

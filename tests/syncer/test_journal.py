@@ -48,7 +48,8 @@ class Writer:
         version = Version(self.durable.epoch, number)
         self.durable.sequence += 1
         self.durable.merges += 1
-        self.durable.published[fragment] = Published(version, f"digest {number}", number)
+        told = f"digest {number}"
+        self.durable.published[fragment] = Published(version, told, number, 100 * number)
         arrays = {"value": value(number), "momentum": -value(number), "count": np.int32(number)}
         self.journal.write(
             self.durable.sequence,
@@ -255,6 +256,7 @@ def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage:
             assert older is not None
             assert older.version == Version(journal.epoch, 2), "newer than what members hold"
             assert older.digest == digest(as_buffer(value(2)))
+            assert older.tokens == 200, "what that value accounts for, not what the lost one did"
             told = f"{path.stem}: version 1.3 is lost, and 1.2 is published again as 2.2"
             assert journal.damaged == [path.name, told]
             later = Journal(RealDisk(folder), FRAGMENTS)

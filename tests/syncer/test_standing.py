@@ -1,15 +1,18 @@
 """Members that are heard and do no step: when their tokens go to others, and who is told."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from islands.identities import LearnerName, Phase
+from islands.identities import LearnerName, Phase, Ticket
 from islands.messages.membership import Evicted
 from islands.settings.run import RunSettings
+from islands.syncer.closing import waited_for
 from islands.syncer.core import ClosingStage
 from islands.syncer.events import StopRequested
 from islands.syncer.standing import IDLE_KEPT, still_limit_s
 from islands.tape.round_entries import WaitsFor
-from tests.syncer.bench import BATCH, Bench, seeded
+from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 BEN = LearnerName("ben")
 SETTINGS = RunSettings(interval_steps=4, budget_tokens=4000)
@@ -229,3 +232,26 @@ def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
     bench.report("ana")
     assert bench.core.closing is not None
     assert bench.core.closing.stage is not ClosingStage.DRAINING
+
+
+class Read(dict[LearnerName, Ticket]):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[LearnerName]:
+        """Count, and go through the keys."""
+        self.times += 1
+        return super().__iter__()
+
+
+def test_whom_the_end_waits_for_is_told_in_one_look_at_each_round() -> None:
+    """With a look for each of 4,096 learners, one telling would block the hub for a second."""
+    names = [f"learner-{number}" for number in range(12)]
+    bench = seeded(*names, settings=SETTINGS)
+    opened(bench)
+    bench.do(StopRequested("enough"))
+    (round_,) = bench.core.rounds.values()
+    read = round_.asked = Read(round_.asked)
+    assert waited_for(bench.core)
+    assert read.times == 1

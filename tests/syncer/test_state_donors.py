@@ -114,21 +114,25 @@ def test_words_go_between_a_learner_and_its_donor() -> None:
     """Over the newest link of the one that is named."""
     bench = asking()
     zoe, ben = bench.connections["zoe"], bench.connections["ben"]
-    assert route(bench.core, zoe, "zoe", "ben", ASKS) == ben
-    assert route(bench.core, ben, "ben", "zoe", OFFERS) == zoe
+    assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == ben
+    assert route(bench.core, ben, "ben", "zoe", OFFERS, bench.now_s) == zoe
     bench.hello("ben")
-    assert route(bench.core, zoe, "zoe", "ben", ASKS) == bench.connections["ben"] != ben
+    assert (
+        route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == bench.connections["ben"] != ben
+    )
 
 
 def test_nobody_asks_another_one_than_its_donor() -> None:
     """Moments are large: whoever asked everybody for them would fill the hub's links."""
     bench = asking()
     zoe, ana = bench.connections["zoe"], bench.connections["ana"]
-    assert route(bench.core, zoe, "zoe", "ana", ASKS) is None
-    assert route(bench.core, ana, "ana", "zoe", OFFERS) is None
-    assert route(bench.core, ana, "ana", "ben", ASKS) is None  # it has moments of its own
+    assert route(bench.core, zoe, "zoe", "ana", ASKS, bench.now_s) is None
+    assert route(bench.core, ana, "ana", "zoe", OFFERS, bench.now_s) is None
+    assert (
+        route(bench.core, ana, "ana", "ben", ASKS, bench.now_s) is None
+    )  # it has moments of its own
     other = replace(ASKS, incarnation=Incarnation(1, 7))
-    assert route(bench.core, zoe, "zoe", "ben", other) is None
+    assert route(bench.core, zoe, "zoe", "ben", other, bench.now_s) is None
 
 
 def test_after_a_restart_of_the_syncer_a_learner_goes_on_with_its_donor() -> None:
@@ -138,8 +142,8 @@ def test_after_a_restart_of_the_syncer_a_learner_goes_on_with_its_donor() -> Non
     bench.adopt("zoe")
     bench.core.learners[LearnerName("zoe")].donor = None
     zoe = bench.connections["zoe"]
-    assert route(bench.core, zoe, "zoe", "ana", ASKS) == bench.connections["ana"]
-    assert route(bench.core, zoe, "zoe", "ben", ASKS) is None
+    assert route(bench.core, zoe, "zoe", "ana", ASKS, bench.now_s) == bench.connections["ana"]
+    assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) is None
 
 
 def test_whoever_comes_back_again_and_again_is_told_of_no_donor() -> None:
@@ -151,6 +155,19 @@ def test_whoever_comes_back_again_and_again_is_told_of_no_donor() -> None:
     assert named_to(bench, "zoe", counter=20) == "ben"
 
 
+def test_whoever_is_told_of_no_donor_any_more_cannot_choose_one() -> None:
+    """Otherwise each of its incarnations would have the whole state sent by whom it likes."""
+    bench = running()
+    for counter in range(1, DONATIONS_MAX + 2):
+        told = named_to(bench, "zoe", counter=counter)
+    assert told is None
+    asks = replace(ASKS, incarnation=bench.learners["zoe"].incarnation)
+    zoe, ana = bench.connections["zoe"], bench.connections["ana"]
+    assert route(bench.core, zoe, "zoe", "ana", asks, bench.now_s) is None
+    later_s = bench.now_s + STRIKE_WINDOW_S
+    assert route(bench.core, zoe, "zoe", "ana", asks, later_s) == ana
+
+
 def test_words_of_strangers_and_to_strangers_go_nowhere() -> None:
     """The sender's link must be the one it was admitted over; both ends must be learners here."""
     bench = observed()
@@ -160,6 +177,6 @@ def test_words_of_strangers_and_to_strangers_go_nowhere() -> None:
         *((zoe, "zoe", "nobody"), (zoe, "zoe", "zoe"), (zoe, "zoe", "screen")),
         *((eve, "zoe", "ben"), (50, "screen", "ben"), (99, "nobody", "ben")),
     ):
-        assert route(bench.core, connection, sender, recipient, ASKS) is None
+        assert route(bench.core, connection, sender, recipient, ASKS, bench.now_s) is None
     bench.drop("ben")
-    assert route(bench.core, zoe, "zoe", "ben", ASKS) is None
+    assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) is None
