@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from islands.actors.acceptor import TEXTS_MAX
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import (
     Evicted,
@@ -161,7 +162,8 @@ class MembershipState:
         """The message that ends this incarnation voluntarily; None if there is no incarnation."""
         if self.incarnation is None:
             return None
-        return Leave(self.name, self.incarnation, reason, diverged)
+        told = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
+        return Leave(self.name, self.incarnation, told, diverged)
 
     # --- incoming messages ---------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from islands.actors.acceptor import too_long
 from islands.actors.membership import EpochOrder, HeartbeatContent, MembershipState
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import (
@@ -139,6 +140,14 @@ def test_only_who_is_admitted_says_goodbye() -> None:
     """There is nothing to end otherwise."""
     assert outside().farewell("bye") is None
     assert admitted().farewell("nan", diverged=True) == Leave(NAME, FIRST, "nan", diverged=True)
+
+
+def test_a_long_goodbye_is_cut_to_what_a_hub_receives() -> None:
+    """A traceback as the reason would end the link, and the learner would be gone without a word."""
+    said = admitted().farewell("why " * 10_000)
+    assert said is not None
+    assert too_long(said) is None
+    assert said.reason.startswith("why why")
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.001, 1.0, 300.0])
