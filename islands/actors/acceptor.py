@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 
+from islands.messages.membership import TEXTS_MAX
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
@@ -18,9 +19,6 @@ from messaging.links.link import Link, Listener
 
 READ_AT_ONCE = 16
 """Envelopes read from one link before the readers of other links have their turn."""
-
-TEXTS_MAX = {"name": 256, "reason": 1000}
-"""Most characters of these fields of a message; names that are admitted are shorter still."""
 
 
 def too_long(body: object) -> str | None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from islands.actors.acceptor import TEXTS_MAX
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import (
+    TEXTS_MAX,
     Evicted,
     Heartbeat,
     HeartbeatAck,

@@ -13,6 +13,8 @@ from islands.identities import (
 NOT_FINITE = "its loss is not a finite number"
 """The reason for which an incarnation that has diverged ends."""
 
+TEXTS_MAX = {"name": 256, "reason": 1000}
+"""Most characters of these fields of a message; names that are admitted are shorter still."""
 RUN_OVER = "the run is over"
 """Beginning of the reason of a refusal that needs no action, since the run has ended."""
 

@@ -143,7 +143,7 @@ def test_only_who_is_admitted_says_goodbye() -> None:
 
 
 def test_a_long_goodbye_is_cut_to_what_a_hub_receives() -> None:
-    """A traceback as the reason would end the link, and the learner would be gone without a word."""
+    """A traceback as the reason would end the link, and tell nobody why."""
     said = admitted().farewell("why " * 10_000)
     assert said is not None
     assert too_long(said) is None
