@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from islands.actors.acceptor import TEXTS_MAX, too_long
+from islands.actors.acceptor import too_long
 from islands.identities import Incarnation, LearnerName, Role
-from islands.messages.membership import Join, Leave
+from islands.messages.membership import TEXTS_MAX, Join, Leave
 from islands.messages.protocol import PROTOCOL
 
 
