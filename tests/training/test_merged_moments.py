@@ -106,8 +106,13 @@ def test_a_step_is_the_same_as_where_moments_stay() -> None:
 
 @pytest.mark.parametrize("merges_moments", [True, False])
 def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: bool) -> None:
-    """Two learners with one value take the same step on one batch, if their moments are one too."""
-    one, other = (made(merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2))
+    """Two learners with one value take the same step on one batch, if their moments are one too.
+
+    So it is of RMSProp; of Adam each learner's second moments are its own squares, and estimated.
+    """
+    one, other = (
+        made(BySquares(), merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2)
+    )
     for trainer in (one, other):
         for index, value in enumerate(values(trainer)):
             trainer.adopt(index, value)

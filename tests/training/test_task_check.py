@@ -43,7 +43,7 @@ BROKEN = {
     "NoBatches": "none of the 64 shards has a batch at position 0",
     "WrongPositions": "batches of shard 0 from position 1 begin with another batch",
     "FunctionLeaf": "params/activation is a custom_jvp, not an array",
-    "TooLarge": "takes 28 TiB beside its activations",
+    "TooLarge": "takes 36 TiB beside its activations",
     "NoOptimizer": "optimizer returned a NoneType; it must be an optimizer of optax",
     "LossOfRows": r"the loss is float32\[2\]; it must be one floating number",
 }
