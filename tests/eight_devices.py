@@ -239,7 +239,10 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
 def test_second_moments_advance_on_a_mesh_as_on_one_device(
     task: Task[PyTree], devices: int, model: int
 ) -> None:
-    """Each device advances its own part; sums of gradients are rounded otherwise on a mesh."""
+    """Each device advances its own part, and so alike but for the order of sums in gradients.
+
+    On a mesh these leave first moments that differ by 5e-6 of the largest, and second ones by 1e-6.
+    """
     trainer = made(task, devices, model, merges_moments=True)
     single = made(task, 1, 1, merges_moments=True)
     for each in (trainer, single):
@@ -260,7 +263,7 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
         found.append([np.asarray(state[place], np.float32) for place in places])
     assert any(array.any() for array in found[0])
     for mine, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * np.abs(theirs).max())
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5 * np.abs(theirs).max())
 
 
 def test_stacks_keep_donation_on_a_mesh() -> None:

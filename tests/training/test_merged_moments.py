@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from islands.data.shards import ShardKey
-from islands.errors import SettingsError
+from islands.errors import InvariantError, SettingsError
 from islands.layout.leaves import MOMENTS_PREFIX, Role
 from islands.settings.run import Adoption, Anchor, RunSettings
 from islands.settings.study import StudyOptions
@@ -17,6 +18,10 @@ from islands.study.cells import trials_of
 from islands.study.trial import play
 from islands.training.export import load_model, write_model
 from islands.training.jax_trainer import JaxTrainer
+from islands.training.jax_workload import JaxWorkload
+from islands.training.model import MOMENT_PIECE_BYTES
+from islands.training.moment_plan import plan_leaves
+from islands.training.second_moments import Kept
 from islands.training.warm_start import read_values
 from tests.study.regression import Regression
 
@@ -101,8 +106,13 @@ def test_a_step_is_the_same_as_where_moments_stay() -> None:
 
 @pytest.mark.parametrize("merges_moments", [True, False])
 def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: bool) -> None:
-    """Two learners with one value take the same step on one batch, if their moments are one too."""
-    one, other = (made(merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2))
+    """Two learners with one value take the same step on one batch, if their moments are one too.
+
+    So it is of RMSProp; of Adam each learner's second moments are its own squares, and estimated.
+    """
+    one, other = (
+        made(BySquares(), merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2)
+    )
     for trainer in (one, other):
         for index, value in enumerate(values(trainer)):
             trainer.adopt(index, value)
@@ -207,3 +217,53 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
     result = play(trial)
     assert (result.tokens, result.reason) == (1600, "tokens")
     assert result.figures["loss"] < left * result.curve[0][2]["loss"]
+
+
+def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
+    """The optimizer's state is Optax's own, before and after a value is adopted."""
+    trainer = made(merges_moments=False)
+    plain = ByAdam().optimizer(0.01).init({"weight": jnp.zeros((8, 8))})
+    shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(plain)]
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, value)
+    train(trainer, 3)
+    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
+    assert learner is not None
+    before = [np.asarray(x) for x in jax.tree.leaves(learner.optimizer_state)]
+    assert [(x.shape, x.dtype) for x in before] == shapes
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, 2 * value)
+    for one, other in zip(before, jax.tree.leaves(learner.optimizer_state), strict=True):
+        np.testing.assert_array_equal(one, np.asarray(other))
+
+
+def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
+    """Three arrays beside each, all float32; a first moment counts as a parameter with a base."""
+    size, count = 4 * 8 * 8, 4
+    memory = {
+        merges: JaxWorkload(ByAdam()).trainer_memory(RunSettings(merge_moments=merges))
+        for merges in (False, True)
+    }
+    assert memory[False].moments == 2 * size + count
+    assert memory[True].moments == (1 + len(Kept._fields)) * size + count
+    assert (memory[True].parameters, memory[True].base) == (2 * size, 2 * size)
+
+
+def test_moments_of_the_earlier_rule_are_not_loaded() -> None:
+    """One array was kept beside each second moment, and three are: the schema tells them apart.
+
+    Whoever finds such moments on disk begins with fresh ones, as `learner/moments_recovery.py` does
+    with those of another optimizer; forced on a trainer they are refused, and change nothing.
+    """
+    trainer = made()
+    now = trainer._program.moments  # noqa: SLF001  (the plan is no part of the interface)
+    earlier = plan_leaves(now.leaves[:-2], MOMENT_PIECE_BYTES)
+    assert plan_leaves(now.leaves, MOMENT_PIECE_BYTES).schema == trainer.moments_schema
+    assert earlier.schema != trainer.moments_schema
+    train(trainer, 3)
+    before = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
+    sizes = [sum(part.size_bytes for part in piece) for piece in earlier.pieces]
+    with pytest.raises(InvariantError):
+        trainer.load_moments([memoryview(bytes(size)) for size in sizes])
+    after = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
+    assert after == before

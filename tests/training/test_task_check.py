@@ -43,7 +43,7 @@ BROKEN = {
     "NoBatches": "none of the 64 shards has a batch at position 0",
     "WrongPositions": "batches of shard 0 from position 1 begin with another batch",
     "FunctionLeaf": "params/activation is a custom_jvp, not an array",
-    "TooLarge": "takes 28 TiB beside its activations",
+    "TooLarge": "takes 36 TiB beside its activations",
     "NoOptimizer": "optimizer returned a NoneType; it must be an optimizer of optax",
     "LossOfRows": r"the loss is float32\[2\]; it must be one floating number",
 }
@@ -147,6 +147,38 @@ def test_second_moments_that_cannot_be_estimated_are_told(
         assert (sentence in " ".join(capsys.readouterr().out.split())) is merges
     assert main(["check", "tests.broken_tasks:Sound"]) == 0
     assert "are averaged at" not in capsys.readouterr().out
+
+
+class Masked(broken_tasks.Sound):
+    """Only arrays of three rows or more are stepped, which a probe has none of."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.masked(
+            optax.adam(learning_rate), lambda tree: jax.tree.map(lambda x: x.shape[0] > 2, tree)
+        )
+
+
+class Sorted(broken_tasks.Sound):
+    """Small arrays have another optimizer than large ones."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        kinds = {"large": optax.adam(learning_rate), "small": optax.sgd(learning_rate)}
+        return optax.multi_transform(
+            kinds,
+            lambda tree: jax.tree.map(lambda x: "large" if x.shape[0] > 2 else "small", tree),
+        )
+
+
+@pytest.mark.parametrize("name", ["Masked", "Sorted"])
+def test_second_moments_that_are_hidden_from_a_probe_are_told(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are averaged, and the check says so in one sentence; the task is sound."""
+    arguments = [f"tests.training.test_task_check:{name}", "--run.merge_moments", "true"]
+    assert main(["check", *arguments]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("second moments are averaged at 1 paths of its state, as ") == 1
+    assert "hides them from a probe with arrays of two rows" in told
 
 
 class Wide(broken_tasks.Sound):

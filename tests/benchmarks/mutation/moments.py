@@ -33,4 +33,18 @@ MOMENTS = (
         "model.base[fragment], self._contributed(fragment, None)",
         SECOND_MOMENTS,
     ),
+    Mutation(
+        "second moments that are hidden from a probe are told to nobody",
+        "islands/training/compiled_steps.py",
+        "return tuple(path for path in beside if path not in estimated)",
+        "return tuple(path for path in beside if path not in shapes)",
+        ("tests/training/test_task_check.py",),
+    ),
+    Mutation(
+        "what an optimizer keeps counts for no memory",
+        "islands/training/jax_workload.py",
+        "moments=_bytes_of((moments, carried)),",
+        "moments=_bytes_of(carried),",
+        ("tests/training/test_merged_moments.py",),
+    ),
 )
