@@ -513,13 +513,6 @@ LOOPS = (
         JOINING_LEASED_BATCHES_JOINED_RUN,
     ),
     Mutation(
-        "a batch is booked twice",
-        "islands/joining/leased_batches.py",
-        "        self._forget_taken()\n        return self._leases",
-        "        return self._leases",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
-    ),
-    Mutation(
         "the last batch is short",
         "islands/joining/leased_batches.py",
         "return None if missing else (np",
