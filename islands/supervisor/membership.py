@@ -92,16 +92,10 @@ def take_join(
         proven: whether the joiner has proven that it holds the run's key.
         returns: whether the joiner has proven that it is the incarnation `join.previous`.
     """
-    reason = _unlike(core, join, proven=proven)
+    reason = _unlike(core, join, proven=proven) or _ordered_out(core, join, now_s)
     if reason is not None:
         _refuse(core, join, connection, reason, retry=False)
         return
-    order = core.drained.get(join.name)
-    if order is not None and order.evicted:
-        if join.previous is not None:
-            _refuse(core, join, connection, f"{order.reason}; {AGAIN}", retry=False)
-            return
-        del core.drained[join.name]
     member, shown = core.members.get(join.name), join.previous if returns else None
     if member is not None and not member.status.ended:
         taken = taken_because(
@@ -120,8 +114,6 @@ def take_join(
         member is not None and member.status is Status.LEFT and join.previous != member.incarnation
     ):
         core.drained.pop(join.name, None)  # a new process of this name was started on purpose
-    if order is not None and join.previous is None:
-        order.since_s = now_s  # another process, which has not been told of it
     core.counter += 1
     core.asking.pop(join.name, None)
     incarnation = Incarnation(core.epoch, core.counter)
@@ -150,6 +142,23 @@ def take_join(
         syncers=core.addresses(),
     )
     core.send(connection, joined)
+
+
+def _ordered_out(core: Core, join: Join, now_s: float) -> str | None:
+    """Return why an operator's order keeps a process out; None if it does not.
+
+    Another process of an evicted name may join, and one of a drained name has all of the time to
+    leave, since neither has been told of the order.
+    """
+    order = core.drained.get(join.name)
+    if order is None:
+        return None
+    if join.previous is not None:
+        return f"{order.reason}; {AGAIN}" if order.evicted else None
+    order.since_s = now_s
+    if order.evicted:
+        del core.drained[join.name]
+    return None
 
 
 def _mismatch(protocol: int) -> str | None:

@@ -169,7 +169,7 @@ def test_an_honest_run_is_as_published(
     """What was rounded on the wire is replayed as it was rounded; low rates hide nothing."""
     folder = play(tmp_path / "run", replace(SETTINGS, budget_tokens=3_000, **changed))  # type: ignore[arg-type]
     found = Replay(folder).run()
-    assert len(found.merges) >= 4
+    assert found.merges  # how many there are follows from the speed of this machine
     assert (found.error < EXACT, found.step_error < EXACT) == (True, True)
     assert main(["replay", str(folder)]) == 0
     told = capsys.readouterr().out
