@@ -202,8 +202,8 @@ MEMBERS = (
     Mutation(
         "a new process has the time to leave of the drained one before it",
         "islands/supervisor/membership.py",
-        "if order is not None and join.previous is None:",
-        "if False:",
+        "    order.since_s = now_s\n",
+        "",
         (SUPERVISOR_COMMANDS,),
     ),
     Mutation(
