@@ -15,6 +15,7 @@ from islands.simulation.world import LearnerHost, NumpyTrainers, World
 from islands.syncer.taking_back import waits_s
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
+from tests.simulation.run_end import finished
 
 pytestmark = pytest.mark.simulation
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
@@ -40,14 +41,7 @@ def played(
         world.start_all()
         await asyncio.sleep(6.0)
         await live(world)
-        for _ in range(1200):
-            await asyncio.sleep(0.1)
-            if world.finished is not None:
-                break
-        assert world.finished == "tokens"
-        await asyncio.sleep(5.0)
-        assert not world.failures
-        await world.kill_all()
+        await finished(world)
 
     run_virtual(whole(), limit_s=400.0)
     return world

@@ -9,6 +9,7 @@ from islands.settings.run import RunSettings
 from islands.simulation.world import LearnerHost, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
+from tests.simulation.run_end import finished
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
 SETTINGS = RunSettings(interval_steps=8, fragments=4, budget_tokens=6000, seed=1)
@@ -27,18 +28,6 @@ async def fenced(world: World) -> None:
     ((name, error),) = world.failures
     assert (name, type(error)) == (SYNCER, OutdatedError)
     world.failures.clear()
-
-
-async def finished(world: World) -> None:
-    """The run goes on to its end, and nobody failed."""
-    for _ in range(1200):
-        await asyncio.sleep(0.1)
-        if world.finished is not None:
-            break
-    assert world.finished == "tokens"
-    await asyncio.sleep(5.0)
-    assert not world.failures
-    await world.kill_all()
 
 
 def test_the_run_goes_on_and_the_ledger_balances() -> None:
