@@ -5,6 +5,7 @@ from enum import StrEnum
 from math import inf
 
 from islands.identities import Incarnation, Phase, Role, Status
+from messaging.envelope import message
 
 COUNT_MAX = 2**48
 """Upper limit of each count of one name, over all its processes: an admitted peer that lies adds no
@@ -18,6 +19,7 @@ GAP_BIN_MAX = 2000
 """Largest index of a bin of step gaps; a bin is a hundredth of a decade of seconds."""
 
 
+@message("Drain")
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Supervisor → learner: answer the pulls, return the leases, leave and end."""
@@ -37,6 +39,7 @@ class Verb(StrEnum):
     STOP = "stop"
 
 
+@message("Command")
 @dataclass(frozen=True, slots=True)
 class Command:
     """Operator → supervisor: a command; `proof` shows that the operator holds the run's key.
@@ -50,6 +53,7 @@ class Command:
     count: int = 1
 
 
+@message("CommandAnswer")
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
     """Answer to a command: whether it is done, one sentence, and all roles' members after it.
@@ -80,6 +84,7 @@ class MemberFigures:
     silent_s: float
 
 
+@message("Note")
 @dataclass(frozen=True, slots=True)
 class Note:
     """Member → supervisor: a tape entry for the run's folder too; `fields` is a JSON object."""
@@ -88,6 +93,7 @@ class Note:
     fields: str
 
 
+@message("StepFigures")
 @dataclass(frozen=True, slots=True)
 class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
@@ -124,6 +130,7 @@ class StepFigures:
         return counted and timed and binned and gaps <= COUNT_MAX
 
 
+@message("RunEnded")
 @dataclass(frozen=True, slots=True)
 class RunEnded:
     """Syncer → supervisor: the final cut is durable; payload: a share of the summary as JSON."""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from islands.identities import FragmentIndex, Incarnation, LearnerName
+from messaging.envelope import message
 
 
+@message("Share")
 @dataclass(frozen=True, slots=True)
 class Share:
     """A learner's part of an exchange; payload: slow value φ, then φ − θ, each flat float32.
@@ -22,6 +24,7 @@ class Share:
     digest: str
 
 
+@message("ShareDeclined")
 @dataclass(frozen=True, slots=True)
 class ShareDeclined:
     """The sender will send no share for this round."""
@@ -32,6 +35,7 @@ class ShareDeclined:
     reason: str
 
 
+@message("ValueWanted")
 @dataclass(frozen=True, slots=True)
 class ValueWanted:
     """A newcomer asks a learner that trains for its slow value of a fragment."""
@@ -40,6 +44,7 @@ class ValueWanted:
     incarnation: Incarnation
 
 
+@message("ValueGiven")
 @dataclass(frozen=True, slots=True)
 class ValueGiven:
     """Answer to ValueWanted; payload: the slow value φ, flat float32, or nothing to give.
@@ -53,6 +58,7 @@ class ValueGiven:
     digest: str
 
 
+@message("PeerHello")
 @dataclass(frozen=True, slots=True)
 class PeerHello:
     """The first message on a link between two learners: who dials, and a proof of it.

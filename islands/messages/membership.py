@@ -9,6 +9,7 @@ from islands.identities import (
     Role,
     Status,
 )
+from messaging.envelope import message
 
 NOT_FINITE = "its loss is not a finite number"
 """The reason for which an incarnation that has diverged ends."""
@@ -22,6 +23,7 @@ ASKS_AGAIN_S = 5.0
 """So often a process that waits to take part asks for the run spec, to hear if the run is over."""
 
 
+@message("Join")
 @dataclass(frozen=True, slots=True)
 class Join:
     """Ask the supervisor for admission.
@@ -54,6 +56,7 @@ class SyncerAddress:
     fragments: tuple[int, ...] | None = None
 
 
+@message("Joined")
 @dataclass(frozen=True, slots=True)
 class Joined:
     """Admission: an incarnation, a signed credential for the syncer, and the address map.
@@ -70,6 +73,7 @@ class Joined:
     supervisor_proof: str = ""
 
 
+@message("Refused")
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Refusal of an admission, a session or the run spec; `reason` is one sentence.
@@ -82,6 +86,7 @@ class Refused:
     retry: bool
 
 
+@message("Heartbeat")
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """A member's event loop is alive; the phase and step say what it is doing.
@@ -107,6 +112,7 @@ class Heartbeat:
     supervisor_proof: str = ""
 
 
+@message("HeartbeatAck")
 @dataclass(frozen=True, slots=True)
 class HeartbeatAck:
     """Acknowledgement of a heartbeat.
@@ -138,6 +144,7 @@ class Member:
     host: str | None = None
 
 
+@message("MembershipChanged")
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
     """A page of the membership view: the learners that changed after change number `after`.
@@ -158,6 +165,7 @@ class MembershipChanged:
     latest: int = 0
 
 
+@message("Evicted")
 @dataclass(frozen=True, slots=True)
 class Evicted:
     """This incarnation is over; the receiver may join again.
@@ -172,6 +180,7 @@ class Evicted:
     unknown: bool = False
 
 
+@message("Leave")
 @dataclass(frozen=True, slots=True)
 class Leave:
     """A learner ends its own incarnation.
@@ -186,6 +195,7 @@ class Leave:
     diverged: bool = False
 
 
+@message("Stop")
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The run is over."""
@@ -193,6 +203,7 @@ class Stop:
     reason: str
 
 
+@message("RunSpecRequest")
 @dataclass(frozen=True, slots=True)
 class RunSpecRequest:
     """Ask the supervisor for the run spec, which a process needs before it can join."""
@@ -202,6 +213,7 @@ class RunSpecRequest:
     name: str
 
 
+@message("LayoutWanted")
 @dataclass(frozen=True, slots=True)
 class LayoutWanted:
     """The answer to a request for the run spec while the run has no layout yet.
@@ -212,6 +224,7 @@ class LayoutWanted:
     name: str
 
 
+@message("LayoutTold")
 @dataclass(frozen=True, slots=True)
 class LayoutTold:
     """The layout that a loop would train; payload: its leaves as JSON (`layout.layout_file`)."""
@@ -220,6 +233,7 @@ class LayoutTold:
     name: str
 
 
+@message("LayoutTaken")
 @dataclass(frozen=True, slots=True)
 class LayoutTaken:
     """The run has a layout now, this one or that of another loop; the run spec tells which."""
@@ -227,6 +241,7 @@ class LayoutTaken:
     name: str
 
 
+@message("RunSpecReply")
 @dataclass(frozen=True, slots=True)
 class RunSpecReply:
     """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""

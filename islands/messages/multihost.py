@@ -5,8 +5,10 @@ from typing import Any
 
 from islands.identities import FragmentIndex, Ticket, Version
 from islands.messages.shares import ShareHello
+from messaging.envelope import message
 
 
+@message("HostHello")
 @dataclass(frozen=True, slots=True)
 class HostHello:
     """Follower → leader: this host is ready; `facts` must be equal on all hosts, by what they are.
@@ -21,6 +23,7 @@ class HostHello:
     facts: dict[str, str]
 
 
+@message("IslandFormed")
 @dataclass(frozen=True, slots=True)
 class IslandFormed:
     """Leader → followers: all hosts are there; JAX's coordinator is to be at this address."""
@@ -28,6 +31,7 @@ class IslandFormed:
     coordinator: str
 
 
+@message("CommandIssued")
 @dataclass(frozen=True, slots=True)
 class CommandIssued:
     """Leader → followers: command `number` of the island's log; its arrays follow as `parts`."""
@@ -38,6 +42,7 @@ class CommandIssued:
     parts: int
 
 
+@message("CommandPart")
 @dataclass(frozen=True, slots=True)
 class CommandPart:
     """Leader → followers: an array of a command, as the receiver's share of it; payload: bytes."""
@@ -46,6 +51,7 @@ class CommandPart:
     index: int
 
 
+@message("Word")
 @dataclass(frozen=True, slots=True)
 class Word:
     """Leader → followers: the boundary carries out the commands up to number `upto`."""
@@ -54,6 +60,7 @@ class Word:
     upto: int
 
 
+@message("HostState")
 @dataclass(frozen=True, slots=True)
 class HostState:
     """Follower → leader, each second and whenever `held` grows.
@@ -81,6 +88,7 @@ class HostState:
     bytes_received: int = 0
 
 
+@message("SyncerTold")
 @dataclass(frozen=True, slots=True)
 class SyncerTold:
     """Leader → followers: the island's learner is welcome at a syncer, so each may open a session.
@@ -93,6 +101,7 @@ class SyncerTold:
     hello: ShareHello
 
 
+@message("ShareWanted")
 @dataclass(frozen=True, slots=True)
 class ShareWanted:
     """Leader → follower: send these ranges of a snapshot to the syncer, for this ticket.
@@ -108,6 +117,7 @@ class ShareWanted:
     ranges: tuple[tuple[int, int], ...]
 
 
+@message("ShareLacking")
 @dataclass(frozen=True, slots=True)
 class ShareLacking:
     """Follower → leader: it cannot send what was wanted for this ticket."""
@@ -116,6 +126,7 @@ class ShareLacking:
     fragment: FragmentIndex
 
 
+@message("ShareHeld")
 @dataclass(frozen=True, slots=True)
 class ShareHeld:
     """Follower → leader: it holds its share of a published value, until a newer one is adopted."""
@@ -124,11 +135,13 @@ class ShareHeld:
     version: Version
 
 
+@message("LeaderBeat")
 @dataclass(frozen=True, slots=True)
 class LeaderBeat:
     """Leader → followers, each second: the leader is alive."""
 
 
+@message("ValueShare")
 @dataclass(frozen=True, slots=True)
 class ValueShare:
     """Follower → leader: its share of the value with this number of its kind; payload: bytes."""
@@ -137,6 +150,7 @@ class ValueShare:
     number: int
 
 
+@message("HostFailed")
 @dataclass(frozen=True, slots=True)
 class HostFailed:
     """Follower → leader: this host cannot go on; `mistake` says that the user must mend it."""
@@ -145,6 +159,7 @@ class HostFailed:
     mistake: bool
 
 
+@message("LeaveAsked")
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
     """Follower → leader: this host was asked to end, so the island is to leave the run."""
@@ -152,6 +167,7 @@ class LeaveAsked:
     reason: str
 
 
+@message("IslandEnds")
 @dataclass(frozen=True, slots=True)
 class IslandEnds:
     """Leader → followers: the island ends, with this exit code (`islands.errors`) on each host.
@@ -162,23 +178,3 @@ class IslandEnds:
     reason: str
     code: int
     rank: int | None = None
-
-
-MULTIHOST_TYPES: tuple[type, ...] = (
-    HostHello,
-    IslandFormed,
-    CommandIssued,
-    CommandPart,
-    Word,
-    HostState,
-    SyncerTold,
-    ShareWanted,
-    ShareLacking,
-    ShareHeld,
-    LeaderBeat,
-    ValueShare,
-    HostFailed,
-    LeaveAsked,
-    IslandEnds,
-)
-"""All of them, for the network that connects the hosts of an island."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from islands.identities import (
     Incarnation,
 )
+from messaging.envelope import message
 
 
+@message("StateRequest")
 @dataclass(frozen=True, slots=True)
 class StateRequest:
     """Ask a state donor for one piece of its inner optimizer's state.
@@ -20,6 +22,7 @@ class StateRequest:
     schema: str
 
 
+@message("StateOffer")
 @dataclass(frozen=True, slots=True)
 class StateOffer:
     """Answer to a StateRequest; payload: the piece's bytes.

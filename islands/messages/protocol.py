@@ -1,99 +1,31 @@
-"""The types of all messages that a link carries, and the version of the protocol."""
+"""The types of all messages that a link carries, and the version of the protocol.
 
-from islands.messages.control import Command, CommandAnswer, Drain, Note, RunEnded, StepFigures
-from islands.messages.gossip import PeerHello, Share, ShareDeclined, ValueGiven, ValueWanted
-from islands.messages.membership import (
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Join,
-    Joined,
-    LayoutTaken,
-    LayoutTold,
-    LayoutWanted,
-    Leave,
-    MembershipChanged,
-    Refused,
-    RunSpecReply,
-    RunSpecRequest,
-    Stop,
-)
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.shares import (
-    ContributionShare,
-    ShareHello,
-    ShareWelcome,
-    UpdateShare,
-    UpdatesInShares,
-)
-from islands.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    ContributionReceived,
-    FinalRound,
-    FragmentRequest,
-    FragmentSeed,
-    FragmentUpdate,
-    Hello,
-    LeaseGranted,
-    LinkProbe,
-    Paused,
-    Progress,
-    PullFragment,
-    Quarantined,
-    Welcome,
-)
+They are collected from the modules that declare messages, so that none is listed twice.
+"""
+
+from types import ModuleType
+
+from islands.messages import control, gossip, membership, multihost, peers, shares, training
+from messaging.envelope import is_message
 
 PROTOCOL = 7
 
-MESSAGE_TYPES: tuple[type, ...] = (
-    Join,
-    Joined,
-    Refused,
-    Heartbeat,
-    HeartbeatAck,
-    MembershipChanged,
-    Evicted,
-    Leave,
-    Stop,
-    Hello,
-    Welcome,
-    Progress,
-    LeaseGranted,
-    PullFragment,
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    ContributionReceived,
-    LinkProbe,
-    FragmentUpdate,
-    FragmentRequest,
-    FragmentSeed,
-    FinalRound,
-    Quarantined,
-    RunSpecRequest,
-    RunSpecReply,
-    LayoutWanted,
-    LayoutTold,
-    LayoutTaken,
-    Drain,
-    Command,
-    CommandAnswer,
-    Note,
-    StepFigures,
-    RunEnded,
-    Paused,
-    StateRequest,
-    StateOffer,
-    PeerHello,
-    Share,
-    ShareDeclined,
-    ValueWanted,
-    ValueGiven,
-    ShareHello,
-    ShareWelcome,
-    ContributionShare,
-    UpdatesInShares,
-    UpdateShare,
+
+def _messages_of(module: ModuleType) -> list[type]:
+    """The types of messages that a module declares itself, in order of declaration."""
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and is_message(kind) and kind.__module__ == module.__name__
+    ]
+
+
+MESSAGE_TYPES: tuple[type, ...] = tuple(
+    kind
+    for module in (membership, training, peers, gossip, shares, control)
+    for kind in _messages_of(module)
 )
+"""Messages between the roles."""
+
+MULTIHOST_TYPES: tuple[type, ...] = tuple(_messages_of(multihost))
+"""Messages among the hosts of an island."""

@@ -7,6 +7,7 @@ itself: it has no heartbeats at the supervisor, no quota and no part in any roun
 from dataclasses import dataclass
 
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from messaging.envelope import message
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges (start, stop) of elements of a flat value, ascending."""
@@ -19,6 +20,7 @@ RANGES_MAX = 1024
 on one host."""
 
 
+@message("ShareHello")
 @dataclass(frozen=True, slots=True)
 class ShareHello:
     """Host → syncer: open a session for shares of what the member of this name contributes.
@@ -35,6 +37,7 @@ class ShareHello:
     rank: int
 
 
+@message("ShareWelcome")
 @dataclass(frozen=True, slots=True)
 class ShareWelcome:
     """The syncer's answer to ShareHello: this session may carry shares from now on."""
@@ -42,6 +45,7 @@ class ShareWelcome:
     epoch: int
 
 
+@message("ContributionShare")
 @dataclass(frozen=True, slots=True)
 class ContributionShare:
     """A share of a contribution; payload: the elements of its ranges, one after the other.
@@ -59,6 +63,7 @@ class ContributionShare:
     digest: str
 
 
+@message("UpdatesInShares")
 @dataclass(frozen=True, slots=True)
 class UpdatesInShares:
     """Member → syncer: send each host its share of published values, while all have sessions.
@@ -73,6 +78,7 @@ class UpdatesInShares:
     shares: tuple[tuple[Ranges, ...], ...]
 
 
+@message("UpdateShare")
 @dataclass(frozen=True, slots=True)
 class UpdateShare:
     """Syncer → host: its share of a published value; payload: one buffer for each range.

@@ -14,6 +14,7 @@ from islands.identities import (
     Ticket,
     Version,
 )
+from messaging.envelope import message
 
 CURSOR_BYTES_MAX = 1 << 16
 """Most bytes of a cursor: the syncer keeps one for each learner, in every record of its journal."""
@@ -37,6 +38,7 @@ class FragmentProgress(Compact, frozen=True):
     overwritten_tokens: int = 0
 
 
+@message("Progress")
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A learner's cumulative report; `step_time_s` is of its last steps, without compilation.
@@ -65,6 +67,7 @@ class Kept(Compact, frozen=True):
     digest: str
 
 
+@message("Hello")
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Open a session with a syncer: identity, credential, and the versions that the sender holds.
@@ -89,6 +92,7 @@ class Hello:
     kept: tuple[Kept | None, ...] = ()
 
 
+@message("Welcome")
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
@@ -106,6 +110,7 @@ class Welcome:
     position: bytes = field(default=b"", repr=False)
 
 
+@message("LeaseGranted")
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
     """All leases the learner holds now, and its quota: the most tokens it may process in total."""
@@ -116,6 +121,7 @@ class LeaseGranted:
     leases: tuple[Lease, ...]
 
 
+@message("PullFragment")
 @dataclass(frozen=True, slots=True)
 class PullFragment:
     """The syncer asks for a contribution; `version` is the fragment's committed version."""
@@ -125,6 +131,7 @@ class PullFragment:
     version: Version
 
 
+@message("Contribution")
 @dataclass(frozen=True, slots=True)
 class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
@@ -152,6 +159,7 @@ class Contribution:
     ranges: tuple[tuple[int, int], ...] = ()
 
 
+@message("ContributionReceived")
 @dataclass(frozen=True, slots=True)
 class ContributionReceived:
     """The whole contribution has arrived at the syncer; this says nothing of its fate.
@@ -162,6 +170,7 @@ class ContributionReceived:
     ticket: Ticket
 
 
+@message("LinkProbe")
 @dataclass(frozen=True, slots=True)
 class LinkProbe:
     """Learner → syncer, which sends it back at once: so the learner measures the latency."""
@@ -169,6 +178,7 @@ class LinkProbe:
     number: int
 
 
+@message("ContributionDeclined")
 @dataclass(frozen=True, slots=True)
 class ContributionDeclined:
     """The learner has nothing to contribute to this pull, and is excused from the round."""
@@ -178,6 +188,7 @@ class ContributionDeclined:
     reason: str
 
 
+@message("ContributionFate")
 @dataclass(frozen=True, slots=True)
 class ContributionFate:
     """The fate of a contribution that was not applied."""
@@ -207,6 +218,7 @@ class IncrementsSince(Compact, frozen=True):
     precision: str
 
 
+@message("FragmentUpdate")
 @dataclass(frozen=True, slots=True)
 class FragmentUpdate:
     """A committed version; payload: the published value, flat float32, or increments to it.
@@ -235,6 +247,7 @@ class FragmentUpdate:
     tokens: int = 0
 
 
+@message("FragmentRequest")
 @dataclass(frozen=True, slots=True)
 class FragmentRequest:
     """Syncer → learner: send your value of this fragment, which becomes version 0.
@@ -248,6 +261,7 @@ class FragmentRequest:
     attempt: int = 0
 
 
+@message("FragmentSeed")
 @dataclass(frozen=True, slots=True)
 class FragmentSeed:
     """Answer to FragmentRequest; payload: the value adopted last, or the initial one, flat."""
@@ -259,6 +273,7 @@ class FragmentSeed:
     digest: str
 
 
+@message("FinalRound")
 @dataclass(frozen=True, slots=True)
 class FinalRound:
     """The run is closing: stop stepping at the next boundary and answer the last pulls."""
@@ -267,6 +282,7 @@ class FinalRound:
     reason: str
 
 
+@message("Quarantined")
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """An incarnation got three strikes within ten minutes: none of its work is applied any more."""
@@ -276,6 +292,7 @@ class Quarantined:
     reason: str
 
 
+@message("Paused")
 @dataclass(frozen=True, slots=True)
 class Paused:
     """The syncer pauses or resumes the run; learners step only while it is not paused."""

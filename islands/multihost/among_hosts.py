@@ -4,7 +4,7 @@ import os
 import socket
 
 from islands.hosting.process_runtime import network_of, token_of
-from islands.messages.multihost import MULTIHOST_TYPES
+from islands.messages.protocol import MULTIHOST_TYPES
 from islands.settings.groups import ConnectOptions
 from islands.settings.run_spec import RunPlan
 from islands.settings.wire_limits import STATE_PIECE_BYTES, limits_of

@@ -1,11 +1,9 @@
 """Entries of a tape: a kind with its fields, stamped with the time and the writer.
 
-Each class is a kind: its name in snake case is the `kind` of a line, unless the class sets a `tag`,
-since that name means something else in the code. A field whose default is None is left out of the
-line unless its writer sets it.
+Each class is a kind: its `tag` is the `kind` of a line, and stays when the class is renamed. A
+field whose default is None is left out of the line unless its writer sets it.
 """
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,10 +13,6 @@ VERSION = 1
 """Version of the format, raised when a kind is added, or a kind or field renamed or removed."""
 
 
-def _kind(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
 class Entry(
     msgspec.Struct,
     frozen=True,
@@ -26,7 +20,6 @@ class Entry(
     repr_omit_defaults=True,
     gc=False,
     tag_field="kind",
-    tag=_kind,
 ):
     """The content of one line of a tape; a pure state makes it, an actor stamps and writes it."""
 

@@ -14,7 +14,7 @@ class Exchanged(Entry, frozen=True, tag="gossip"):
     after_s: float
 
 
-class Widowed(Entry, frozen=True):
+class Widowed(Entry, frozen=True, tag="widowed"):
     """No neighbour's share came in a round, for these reasons; the learner steps on."""
 
     round: int
@@ -22,7 +22,7 @@ class Widowed(Entry, frozen=True):
     missing: dict[str, str]
 
 
-class ShareRefused(Logged, frozen=True):
+class ShareRefused(Logged, frozen=True, tag="share_refused"):
     """A learner refused a neighbour's values; with the third strike it meets it no more.
 
     What a newcomer refuses is no strike. `left_out` entries before it were not kept.
@@ -36,7 +36,7 @@ class ShareRefused(Logged, frozen=True):
     left_out: int | None = None
 
 
-class TookOver(Logged, frozen=True):
+class TookOver(Logged, frozen=True, tag="took_over"):
     """A newcomer began with the values of a learner that trains, at its round."""
 
     peer: str

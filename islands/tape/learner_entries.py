@@ -15,7 +15,7 @@ class Reported(Entry, frozen=True, tag="progress"):
     leases: Leases
 
 
-class Adopted(Entry, frozen=True):
+class Adopted(Entry, frozen=True, tag="adopted"):
     """A learner adopted a version at a step boundary, where its incarnation had done `tokens`."""
 
     incarnation: str
@@ -36,7 +36,7 @@ class Contributed(Entry, frozen=True, tag="contribute"):
     processed: int
 
 
-class Adapted(Logged, frozen=True):
+class Adapted(Logged, frozen=True, tag="adapted"):
     """A learner's contributions have another `precision`, or it answers each `every`th pull.
 
     The last exchange moved `bytes` in `seconds`, at `bytes_per_s` beside the link's latency; of the
@@ -57,7 +57,9 @@ DISK = "disk"
 """In place of a donor: the learner's own disk."""
 
 
-class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
+class MomentsTaken(
+    Logged, frozen=True, kw_only=True, rename={"donor": "from"}, tag="moments_taken"
+):
     """A learner's process began with inner moments `from` a state donor, or its own from "disk"."""
 
     donor: str
@@ -73,25 +75,25 @@ STEPS_NO_MORE = "it will not step any more"
 """Reasons for fresh moments that are as they should be."""
 
 
-class MomentsFresh(Logged, frozen=True):
+class MomentsFresh(Logged, frozen=True, tag="moments_fresh"):
     """A learner's process began with fresh inner moments; `reason` says why."""
 
     reason: str
     waited_s: float
 
 
-class MomentsGiven(Entry, frozen=True):
+class MomentsGiven(Entry, frozen=True, tag="moments_given"):
     """A state donor sent a piece of its inner moments to another learner."""
 
     to: str
     piece: int
 
 
-class MomentsKept(Entry, frozen=True):
+class MomentsKept(Entry, frozen=True, tag="moments_kept"):
     """A learner saved its inner moments to disk; a non-empty `error` says why it could not."""
 
     error: str
 
 
-class MomentsReset(Logged, frozen=True):
+class MomentsReset(Logged, frozen=True, tag="moments_reset"):
     """A learner discarded its inner moments."""

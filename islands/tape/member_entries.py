@@ -7,7 +7,7 @@ from islands.tape.entry import Entry, Logged
 # --- the supervisor's view ------------------------------------------------------------------------
 
 
-class Admitted(Logged, frozen=True):
+class Admitted(Logged, frozen=True, tag="admitted"):
     """A supervisor admitted a process under a new incarnation."""
 
     name: str
@@ -15,7 +15,7 @@ class Admitted(Logged, frozen=True):
     incarnation: str
 
 
-class Recognised(Logged, frozen=True):
+class Recognised(Logged, frozen=True, tag="recognised"):
     """A supervisor heard a member that an earlier start of the supervisor had admitted."""
 
     name: str
@@ -29,7 +29,7 @@ class StatusChanged(Logged, frozen=True, tag="status"):
     status: Status
 
 
-class Evicted(Logged, frozen=True):
+class Evicted(Logged, frozen=True, tag="evicted"):
     """A supervisor evicted an incarnation."""
 
     name: str
@@ -37,7 +37,7 @@ class Evicted(Logged, frozen=True):
     reason: str
 
 
-class TurnSet(Entry, frozen=True):
+class TurnSet(Entry, frozen=True, tag="turn_set"):
     """A learner's own interval (`interval_by_speed`): the steps after which it asks for a round.
 
     It follows from its step time and that of the fastest learner, and holds from its next base on.
@@ -48,7 +48,7 @@ class TurnSet(Entry, frozen=True):
     step_s: float
 
 
-class Left(Logged, frozen=True):
+class Left(Logged, frozen=True, tag="left"):
     """An incarnation left on its own will."""
 
     name: str
@@ -56,13 +56,13 @@ class Left(Logged, frozen=True):
     reason: str
 
 
-class ProcessStarted(Logged, frozen=True):
+class ProcessStarted(Logged, frozen=True, tag="process_started"):
     """A process started that runs as a task in the same event loop as others."""
 
     name: str
 
 
-class ProcessEnded(Logged, frozen=True):
+class ProcessEnded(Logged, frozen=True, tag="process_ended"):
     """A process ended by itself: a supervisor records the `reason`, a host of tasks the `error`.
 
     Either is empty after an orderly end. For a simulated process the entry also has the most events
@@ -76,21 +76,21 @@ class ProcessEnded(Logged, frozen=True):
     waiting_bytes_most: int | None = None
 
 
-class Killed(Logged, frozen=True):
+class Killed(Logged, frozen=True, tag="killed"):
     """A supervisor killed a stalled process; if the reason is empty, a demo killed it."""
 
     name: str
     reason: str = ""
 
 
-class GaveUp(Logged, frozen=True):
+class GaveUp(Logged, frozen=True, tag="gave_up"):
     """A process ended too often, and its supervisor gave up restarting it."""
 
     name: str
     reason: str
 
 
-class Commanded(Logged, frozen=True):
+class Commanded(Logged, frozen=True, tag="commanded"):
     """A supervisor handled an operator's command; `told` is the answer."""
 
     done: bool
@@ -100,37 +100,37 @@ class Commanded(Logged, frozen=True):
     count: int
 
 
-class StoodStill(Logged, frozen=True):
+class StoodStill(Logged, frozen=True, tag="stood_still"):
     """A supervisor's process was suspended or blocked; all deadlines move by the gap."""
 
     gap_s: float
 
 
-class Paused(Logged, frozen=True):
+class Paused(Logged, frozen=True, tag="paused"):
     """The run was paused by an operator."""
 
 
-class Resumed(Logged, frozen=True):
+class Resumed(Logged, frozen=True, tag="resumed"):
     """The run was resumed by an operator."""
 
 
 # --- the syncer's sessions ------------------------------------------------------------------------
 
 
-class Linked(Entry, frozen=True):
+class Linked(Entry, frozen=True, tag="linked"):
     """A member opened a session with the syncer."""
 
     name: str
     incarnation: str
 
 
-class Unlinked(Entry, frozen=True):
+class Unlinked(Entry, frozen=True, tag="unlinked"):
     """A member's link to the syncer was lost or closed."""
 
     name: str
 
 
-class HostLinked(Entry, frozen=True):
+class HostLinked(Entry, frozen=True, tag="host_linked"):
     """Another host of an island opened a session with the syncer, for its shares."""
 
     name: str
@@ -138,14 +138,14 @@ class HostLinked(Entry, frozen=True):
     rank: int
 
 
-class HostUnlinked(Entry, frozen=True):
+class HostUnlinked(Entry, frozen=True, tag="host_unlinked"):
     """The session of an island's other host was lost or closed."""
 
     name: str
     rank: int
 
 
-class Retired(Logged, frozen=True):
+class Retired(Logged, frozen=True, tag="retired"):
     """The syncer ended an incarnation, and accepts nothing more from it."""
 
     name: str
@@ -153,14 +153,14 @@ class Retired(Logged, frozen=True):
     reason: str
 
 
-class Quarantined(Logged, frozen=True):
+class Quarantined(Logged, frozen=True, tag="quarantined"):
     """The syncer put a learner into quarantine after three strikes."""
 
     name: str
     reason: str
 
 
-class WrongReport(Logged, frozen=True):
+class WrongReport(Logged, frozen=True, tag="wrong_report"):
     """A learner's report cannot be true; it claims `untold_tokens` that are in no account."""
 
     name: str
@@ -168,7 +168,7 @@ class WrongReport(Logged, frozen=True):
     untold_tokens: int | None = None
 
 
-class Diverged(Logged, frozen=True):
+class Diverged(Logged, frozen=True, tag="diverged"):
     """A learner's loss was not finite and its incarnation ended, for the time number `times`."""
 
     name: str
@@ -176,7 +176,7 @@ class Diverged(Logged, frozen=True):
     times: int
 
 
-class Overloaded(Logged, frozen=True):
+class Overloaded(Logged, frozen=True, tag="overloaded"):
     """A worker of the syncer is overloaded; an empty `worker` says that none is any more."""
 
     told: str

@@ -14,7 +14,7 @@ Leases = list[tuple[int, int, int]]
 # --- the run and its journal ----------------------------------------------------------------------
 
 
-class Journal(Entry, frozen=True):
+class Journal(Entry, frozen=True, tag="journal"):
     """A syncer began to write a journal record, which holds everything decided so far."""
 
     sequence: int
@@ -22,20 +22,20 @@ class Journal(Entry, frozen=True):
     version: str
 
 
-class Journalled(Entry, frozen=True):
+class Journalled(Entry, frozen=True, tag="journalled"):
     """A journal record is durable."""
 
     sequence: int
 
 
-class Seeded(Logged, frozen=True):
+class Seeded(Logged, frozen=True, tag="seeded"):
     """All fragments of version 0 have arrived from the learner `name` (empty: from a file)."""
 
     name: str
     version: str
 
 
-class TakenBack(Logged, frozen=True):
+class TakenBack(Logged, frozen=True, tag="taken_back"):
     """There is no journal: version 0 is what `name` has of these versions, of so many `members`.
 
     What the journal held besides is lost: the ledger, the outer optimizer's momentum, the data
@@ -47,7 +47,7 @@ class TakenBack(Logged, frozen=True):
     members: int
 
 
-class SeedLate(Logged, frozen=True):
+class SeedLate(Logged, frozen=True, tag="seed_late"):
     """A learner did not send version 0 after repeated requests; another one is asked."""
 
     name: str
@@ -56,14 +56,14 @@ class SeedLate(Logged, frozen=True):
     fragments: int
 
 
-class SeedRefused(Entry, frozen=True):
+class SeedRefused(Entry, frozen=True, tag="seed_refused"):
     """A fragment of version 0 was refused, since it is damaged or not finite."""
 
     name: str
     fragment: int
 
 
-class Extended(Logged, frozen=True):
+class Extended(Logged, frozen=True, tag="extended"):
     """A run that had ended, or was closing, was extended by a larger budget."""
 
     budget_tokens: int | None
@@ -71,7 +71,7 @@ class Extended(Logged, frozen=True):
     ended: str
 
 
-class Closing(Logged, frozen=True):
+class Closing(Logged, frozen=True, tag="closing"):
     """The run is closing: the last rounds merge whatever arrives."""
 
     reason: str
@@ -97,7 +97,7 @@ class Row:
         return self.processed - (fates + self.overwritten + self.lost + self.pending)
 
 
-class Finished(Logged, frozen=True):
+class Finished(Logged, frozen=True, tag="finished"):
     """The run is over. A syncer adds its ledger, and tokens by ``name/incarnation`` still open."""
 
     reason: str
@@ -108,7 +108,7 @@ class Finished(Logged, frozen=True):
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-class Opened(Entry, frozen=True):
+class Opened(Entry, frozen=True, tag="opened"):
     """A round opened: the learners that it asked, and the reasons why others were left out."""
 
     round: int
@@ -117,7 +117,7 @@ class Opened(Entry, frozen=True):
     left_out: dict[LearnerName, str | None]
 
 
-class Closed(Entry, frozen=True):
+class Closed(Entry, frozen=True, tag="closed"):
     """A round closed; the `uninspected` contributions came in time but are not measured yet."""
 
     round: int
@@ -130,7 +130,7 @@ class Closed(Entry, frozen=True):
     uninspected: list[str] | None = None
 
 
-class Abandoned(Logged, frozen=True):
+class Abandoned(Logged, frozen=True, tag="abandoned"):
     """A round stayed below its quorum for too long; the lists have only the first few learners."""
 
     round: int
@@ -142,7 +142,7 @@ class Abandoned(Logged, frozen=True):
     excused: dict[LearnerName, str]
 
 
-class Merged(Notable, frozen=True):
+class Merged(Notable, frozen=True, tag="merged"):
     """A fragment's next value is computed; numbers that are not finite are null on the tape.
 
     Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
@@ -175,7 +175,7 @@ class Merged(Notable, frozen=True):
     run_processed: int | None = None
 
 
-class Committed(Entry, frozen=True):
+class Committed(Entry, frozen=True, tag="committed"):
     """A version is durable, and is sent to the members."""
 
     fragment: int
@@ -183,7 +183,7 @@ class Committed(Entry, frozen=True):
     digest: str
 
 
-class Swinging(Logged, frozen=True):
+class Swinging(Logged, frozen=True, tag="swinging"):
     """Merged directions of `fragments` out of `of` fragments undo one another; 0: none any more."""
 
     told: str
@@ -193,7 +193,7 @@ class Swinging(Logged, frozen=True):
     contributions: int
 
 
-class GraceZero(Logged, frozen=True):
+class GraceZero(Logged, frozen=True, tag="grace_zero"):
     """Exchanges take longer than the overlap hides: a round waits for nobody beyond its quorum."""
 
     exchange_s: float
@@ -203,7 +203,7 @@ class GraceZero(Logged, frozen=True):
     overlap_steps_needed: int
 
 
-class NothingMerged(Logged, frozen=True):
+class NothingMerged(Logged, frozen=True, tag="nothing_merged"):
     """Learners step but no version was committed for `for_s`; `because` has reasons by learner."""
 
     for_s: float
@@ -213,7 +213,7 @@ class NothingMerged(Logged, frozen=True):
     because: dict[str, str]
 
 
-class DataEnded(Logged, frozen=True):
+class DataEnded(Logged, frozen=True, tag="data_ended"):
     """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
 
     It is recorded each time that the number of passes has doubled.
@@ -223,14 +223,14 @@ class DataEnded(Logged, frozen=True):
     shards: int
 
 
-class WaitsFor(Logged, frozen=True):
+class WaitsFor(Logged, frozen=True, tag="waits_for"):
     """The run waits for `members`, to go on or to end; `because` has reasons of the first few."""
 
     members: int
     because: dict[LearnerName, str]
 
 
-class CursorNotKept(Logged, frozen=True):
+class CursorNotKept(Logged, frozen=True, tag="cursor_not_kept"):
     """How far a loop has read its own data is not kept, as the cursors of others take all the room.
 
     It is told once in each start of the syncer.
@@ -244,7 +244,7 @@ class CursorNotKept(Logged, frozen=True):
 # --- contributions and tokens ---------------------------------------------------------------------
 
 
-class Arrived(Entry, frozen=True):
+class Arrived(Entry, frozen=True, tag="arrived"):
     """A contribution was admitted to its round."""
 
     ticket: str
@@ -262,7 +262,7 @@ class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
     version: str | None = None
 
 
-class KeptOut(Entry, frozen=True):
+class KeptOut(Entry, frozen=True, tag="kept_out"):
     """An ended incarnation's contribution came; `left_out` entries before it were not kept."""
 
     ticket: str
@@ -270,7 +270,7 @@ class KeptOut(Entry, frozen=True):
     left_out: int | None = None
 
 
-class Void(Entry, frozen=True):
+class Void(Entry, frozen=True, tag="void"):
     """A contribution came over a closed link; `left_out` entries before it were not kept."""
 
     ticket: str
@@ -278,14 +278,14 @@ class Void(Entry, frozen=True):
     left_out: int | None = None
 
 
-class Duplicate(Entry, frozen=True):
+class Duplicate(Entry, frozen=True, tag="duplicate"):
     """An answer to an answered pull came; it is number `copies` over its sender's link."""
 
     ticket: str
     copies: int
 
 
-class Granted(Entry, frozen=True):
+class Granted(Entry, frozen=True, tag="granted"):
     """An incarnation was granted a quota and leases, which replace its earlier ones."""
 
     name: str
@@ -294,7 +294,7 @@ class Granted(Entry, frozen=True):
     leases: Leases
 
 
-class LeaseReturned(Entry, frozen=True):
+class LeaseReturned(Entry, frozen=True, tag="lease_returned"):
     """A lease was returned, with the position from which the shard's next holder goes on."""
 
     name: str
@@ -303,7 +303,7 @@ class LeaseReturned(Entry, frozen=True):
     position: int
 
 
-class QuotaReturned(Entry, frozen=True):
+class QuotaReturned(Entry, frozen=True, tag="quota_returned"):
     """What a quarantined learner had left was taken back, with the tokens that it has used."""
 
     name: str
@@ -311,7 +311,7 @@ class QuotaReturned(Entry, frozen=True):
     used: int
 
 
-class BookClosed(Entry, frozen=True):
+class BookClosed(Entry, frozen=True, tag="book_closed"):
     """An ended incarnation's account was closed, with the tokens that the syncer knows of."""
 
     name: str

@@ -8,7 +8,7 @@ SECOND_SYNCER = "second syncer"
 """Faults that rules of the history know, as `Fault.fault` names them."""
 
 
-class ProcessKilled(Entry, frozen=True):
+class ProcessKilled(Entry, frozen=True, tag="process_killed"):
     """A simulated process was killed; if `silent`, its machine vanished and no link was closed."""
 
     name: str
@@ -17,27 +17,27 @@ class ProcessKilled(Entry, frozen=True):
     waiting_bytes_most: int | None = None
 
 
-class LeftOver(Entry, frozen=True):
+class LeftOver(Entry, frozen=True, tag="left_over"):
     """A simulated process still ran when the run was over, or should have been over."""
 
     name: str
 
 
-class Fault(Entry, frozen=True):
+class Fault(Entry, frozen=True, tag="fault"):
     """A fault was injected into the world, or happened in it by chance."""
 
     fault: str
     names: list[str]
 
 
-class Healed(Entry, frozen=True):
+class Healed(Entry, frozen=True, tag="healed"):
     """Faults have stopped; the system may take `recovery_s`, and then `period_s` bounds its lag."""
 
     recovery_s: float
     period_s: float
 
 
-class Final(Entry, frozen=True):
+class Final(Entry, frozen=True, tag="final"):
     """The published values with which a run ended."""
 
     versions: list[str]

@@ -32,7 +32,7 @@ import msgspec
 
 from messaging.codec.checksums import checksum
 from messaging.codec.limits import Limits, check_document
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, tag_of
 from messaging.errors import EncodeError, FrameError, LocalFault
 
 __all__ = [
@@ -92,22 +92,24 @@ class Codec:
         """Register the dataclasses that may be bodies.
 
         Args:
-            message_types: Frozen slotted dataclasses; the class name is the tag on the wire.
+            message_types: Classes that `messaging.envelope.message` made.
             limits: Bounds on sent and on accepted messages.
 
         Raises:
-            LocalFault: Two types have one name, or a type cannot be checked on arrival.
+            LocalFault: Two types have one tag, or a type cannot be checked on arrival.
         """
         self.limits = limits or Limits()
         self._types: dict[str, type] = {}
         for kind in message_types:
-            if kind.__name__ in self._types:
-                raise LocalFault(f"two message types are called {kind.__name__!r}")
+            tag = tag_of(kind)
+            if tag in self._types:
+                raise LocalFault(f"two message types have the tag {tag!r}")
             try:
                 msgspec.json.Decoder(kind)  # builds the type checks, so that a mistake shows here
             except TypeError as error:
-                raise LocalFault(f"{kind.__name__!r} cannot be a message: {error}") from error
-            self._types[kind.__name__] = kind
+                raise LocalFault(f"{tag!r} cannot be a message: {error}") from error
+            self._types[tag] = kind
+        self._tags = {kind: tag for tag, kind in self._types.items()}
 
     @property
     def message_bytes(self) -> int:
@@ -129,9 +131,10 @@ class Codec:
             EncodeError: The body is not registered, holds a value that cannot be encoded, or the
                 document would exceed the limits.
         """
-        name = type(envelope.body).__name__
-        if self._types.get(name) is not type(envelope.body):
-            raise EncodeError(f"{name!r} is not a registered message type")
+        name = self._tags.get(type(envelope.body))
+        if name is None:
+            kind = type(envelope.body).__name__
+            raise EncodeError(f"{kind!r} is not a registered message type")
         document: dict[str, Any] = {
             "type": name,
             "sender": envelope.sender,

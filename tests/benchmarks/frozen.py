@@ -19,8 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from islands.cli.__main__ import COMMANDS
-from islands.messages.multihost import MULTIHOST_TYPES
-from islands.messages.protocol import MESSAGE_TYPES
+from islands.messages.protocol import MESSAGE_TYPES, MULTIHOST_TYPES
 from islands.simulation.faults import draw
 from islands.simulation.trial import play
 from messaging.codec.frames import Codec

@@ -10,7 +10,6 @@ from islands.actors.ports import InlineWorker
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.layout.ranges import Ranges
 from islands.messages.multihost import (
-    MULTIHOST_TYPES,
     HostHello,
     HostState,
     LeaveAsked,
@@ -18,7 +17,7 @@ from islands.messages.multihost import (
     ShareLacking,
     ValueShare,
 )
-from islands.messages.protocol import PROTOCOL
+from islands.messages.protocol import MULTIHOST_TYPES, PROTOCOL
 from islands.multihost.leader import IslandLeader
 from islands.settings.run import Timing
 from messaging.actors.scope import Scope

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from messaging.codec.frames import Codec, chunk_parts, head_frame
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, message
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.link import Lane, Link, Network
 
@@ -115,6 +115,7 @@ class FaultyLink:
         self._link.close(reason)
 
 
+@message("Probe")
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Body of the envelopes that the rules send; register it with the codec under test."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from messaging.codec.frames import Assembler, Codec, Limits
 from messaging.codec.limits import check_document
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, message
 from messaging.errors import EncodeError, FrameError, LocalFault
 from tests.messaging.doubles import frames_of
 
@@ -34,6 +34,7 @@ class Version:
     number: int
 
 
+@message("Report")
 @dataclass(frozen=True, slots=True)
 class Report:
     name: str
@@ -45,6 +46,7 @@ class Report:
     note: str | None = None
 
 
+@message("Empty")
 @dataclass(frozen=True, slots=True)
 class Empty:
     pass
@@ -169,6 +171,7 @@ def test_what_cannot_travel_is_refused_at_home(body: object) -> None:
 def test_message_types_must_be_distinct_and_checkable() -> None:
     """Two types of one name, or a union that cannot be told apart, show when registered."""
 
+    @message("Either")
     @dataclass(frozen=True, slots=True)
     class Either:
         value: Version | Report
