@@ -47,7 +47,7 @@ bench: $(STAMP) ## Run the benchmarks, one after the other
 	done
 
 simulate: $(STAMP) ## Run fault schedules on the virtual clock, SEEDS of them
-	$(BIN)/pytest tests/simulation --seeds $(SEEDS) --numprocesses $(WORKERS) --quiet
+	$(BIN)/pytest tests/lab/world --seeds $(SEEDS) --numprocesses $(WORKERS) --quiet
 
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info

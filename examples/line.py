@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands import Task, TaskState
-from islands.data.shards import ShardKey
+from islands.tasks.data.shards import ShardKey
 
 BATCHES_PER_SHARD = 100
 Points = NDArray[np.float32]  # x and y, one row each

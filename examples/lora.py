@@ -22,9 +22,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import islands
 from islands import TaskState
-from islands.data.windows import TokenBatch
+from islands.tasks.data.windows import TokenBatch
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.task import path_of
+from islands.tasks.task import path_of
 
 MATRICES = ("query", "key", "value", "out", "gate", "up", "down")
 

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 
 import jax
 
-from islands.cluster.single_process import LocalSystem
-from islands.errors import UserError
-from islands.layout.mesh import placed, shares
-from islands.models.decoder import DecoderConfig
-from islands.settings.run import RunSettings
+from islands.model.jax_settings import divide_cpu
+from islands.model.mesh import placed, shares
+from islands.protocol.errors import UserError
+from islands.protocol.settings.run import RunSettings
+from islands.run.single_process import LocalSystem
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.jax_settings import divide_cpu
 
 MODEL = DecoderConfig(width=128, layers=2, heads=4, hidden=512)
 

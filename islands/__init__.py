@@ -15,13 +15,13 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
 
     from jaxtyping import PyTree
 
-    from islands.cluster.single_process import LocalSystem
-    from islands.joining.join import join
-    from islands.joining.joined_run import JoinedRun
-    from islands.joining.latest import latest
-    from islands.joining.layouts import write_layout
-    from islands.settings.run import RunSettings
-    from islands.training.task import Task, TaskState
+    from islands.loops.join import join
+    from islands.loops.joined_run import JoinedRun
+    from islands.loops.latest import latest
+    from islands.loops.layouts import write_layout
+    from islands.protocol.settings.run import RunSettings
+    from islands.run.single_process import LocalSystem
+    from islands.tasks.task import Task, TaskState
 
 __all__ = [
     "JoinedRun",
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 PLACES = {
-    "JoinedRun": "islands.joining.joined_run",
-    "LocalSystem": "islands.cluster.single_process",
-    "RunSettings": "islands.settings.run",
-    "Task": "islands.training.task",
-    "TaskState": "islands.training.task",
-    "join": "islands.joining.join",
-    "latest": "islands.joining.latest",
-    "write_layout": "islands.joining.layouts",
+    "JoinedRun": "islands.loops.joined_run",
+    "LocalSystem": "islands.run.single_process",
+    "RunSettings": "islands.protocol.settings.run",
+    "Task": "islands.tasks.task",
+    "TaskState": "islands.tasks.task",
+    "join": "islands.loops.join",
+    "latest": "islands.loops.latest",
+    "write_layout": "islands.loops.layouts",
 }
 
 
@@ -68,7 +68,7 @@ def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
     """
-    from islands.training.export import load_model
+    from islands.run.records.export import load_model
 
     return load_model(path, like)
 
@@ -79,6 +79,6 @@ def described(path: "Path | str") -> dict[str, object]:
     Raises:
         UserError: there is no such file, or it cannot be read.
     """
-    from islands.training.export import described as described_by
+    from islands.run.records.export import described as described_by
 
     return described_by(path)

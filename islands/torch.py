@@ -7,6 +7,6 @@
 It needs PyTorch, which Islands does not install; JAX is not imported.
 """
 
-from islands.joining.join_torch import join
+from islands.loops.join_torch import join
 
 __all__ = ["join"]

@@ -53,8 +53,8 @@ class Bound:
 DOOR, SETTINGS = "messaging/websocket/threshold.py", "messaging/websocket/settings.py"
 LINK, LIMITS = "messaging/websocket/link.py", "messaging/codec/limits.py"
 READING = "messaging/websocket/read_scheduler.py"
-TAPE, EXCHANGES = "islands/files/rotation.py", "islands/learner/exchanges.py"
-LEASES, TIMEOUTS = "islands/syncer/leases.py", "islands/syncer/timeouts.py"
+TAPE, EXCHANGES = "islands/files/rotation.py", "islands/protocol/learner/exchanges.py"
+LEASES, TIMEOUTS = "islands/protocol/syncer/leases.py", "islands/protocol/syncer/timeouts.py"
 
 BOUNDS: dict[tuple[str, str], Bound] = {
     ("memory", "stranger"): Bound(
@@ -74,7 +74,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("memory", "island"): Bound(
         *(8192, "as admitted; four shares of each fragment wait for those of other hosts"),
-        *("islands/multihost/leader.py", "AHEAD_MAX"),
+        *("islands/island/leader.py", "AHEAD_MAX"),
     ),
     ("loop", "stranger"): Bound(
         100, "a request of 16 KiB, in at most 128 headers", DOOR, "REQUEST_BYTES_MAX"
@@ -93,11 +93,11 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "token"): Bound(
         *(1024, "one refusal or run spec for each request"),
-        *("islands/supervisor/membership.py", "take_enquiry"),
+        *("islands/protocol/supervisor/membership.py", "take_enquiry"),
     ),
     ("bytes_sent", "admitted"): Bound(
         *(4096, "each version once for each session; moments of the donor that it was told alone"),
-        *("islands/syncer/recipients.py", "is_owed"),
+        *("islands/protocol/syncer/recipients.py", "is_owed"),
     ),
     ("bytes_sent", "gossip"): Bound(
         4096, "one share for each round and neighbour, again if it is wanted", EXCHANGES, "REPEATS"
@@ -105,7 +105,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("bytes_sent", "island"): Bound(
         4096,
         "its ranges of each version once",
-        "islands/syncer/share_sessions.py",
+        "islands/protocol/syncer/share_sessions.py",
         "receivers",
     ),
     ("stored", "stranger"): Bound(
@@ -115,7 +115,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("stored", "token"): Bound(1024, "the tape and the log rotate", TAPE, "LIMIT_BYTES"),
     ("stored", "admitted"): Bound(
         *(1024, "as token; one account for each name, one cursor of 64 KiB for each loop"),
-        *("islands/messages/training.py", "CURSOR_BYTES_MAX"),
+        *("islands/protocol/messages/training.py", "CURSOR_BYTES_MAX"),
     ),
     ("stored", "gossip"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),
     ("stored", "island"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),
@@ -124,7 +124,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("granted", "token"): Bound(
         *(0, "nothing without a credential that the supervisor signed"),
-        *("islands/actors/credentials.py", "genuine"),
+        *("islands/protocol/credentials.py", "genuine"),
     ),
     ("granted", "admitted"): Bound(
         *(333_333, "no more than an equal share of what is left; 256 shards"),
@@ -136,7 +136,9 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         *(6.5, "no part in a run, and shown out after 5 s"),
         *(SETTINGS, "handshake_s"),
     ),
-    ("end", "token"): Bound(120, "no part in a run", "islands/supervisor/state.py", "ends_the_run"),
+    ("end", "token"): Bound(
+        120, "no part in a run", "islands/protocol/supervisor/state.py", "ends_the_run"
+    ),
     ("end", "admitted"): Bound(
         *(120, "the end waits for a member as long as it goes forward, up to a fixed limit"),
         *(TIMEOUTS, "end_at_most_s"),
@@ -145,7 +147,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         120, "an exchange ends at its deadline, whoever answers", EXCHANGES, "deadline_s"
     ),
     ("end", "island"): Bound(
-        120, "a silent host ends its island alone", "islands/multihost/health.py", "silent_ticks"
+        120, "a silent host ends its island alone", "islands/island/health.py", "silent_ticks"
     ),
 }
 

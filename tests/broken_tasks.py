@@ -10,8 +10,8 @@ import optax
 from flax import nnx
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from islands.data.shards import ShardKey
-from islands.training.task import Task, TaskState
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.task import Task, TaskState
 
 
 class Sound(Task[PyTree]):

@@ -20,15 +20,15 @@ import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.cluster.single_process import LocalSystem
-from islands.data.shards import ShardKey, ShardPlan
-from islands.errors import SettingsError, TaskError
-from islands.models.decoder import DecoderConfig
-from islands.settings.run import OuterSettings, RunSettings
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.model import MOMENT_PIECE_BYTES
+from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.settings.run import OuterSettings, RunSettings
+from islands.run.single_process import LocalSystem
+from islands.tasks.data.shards import ShardKey, ShardPlan
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.model import MOMENT_PIECE_BYTES
-from islands.training.task import Task, TaskState
+from islands.tasks.task import Task, TaskState
 
 Floats = NDArray[np.float32]
 
@@ -190,7 +190,7 @@ MESHES = pytest.mark.parametrize(
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moments come in many pieces, of which the large leaves need several."""
     assert MOMENT_PIECE_BYTES > PIECE_BYTES
-    monkeypatch.setattr("islands.training.compiled_steps.MOMENT_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("islands.model.compiled_steps.MOMENT_PIECE_BYTES", PIECE_BYTES)
 
 
 @MESHES

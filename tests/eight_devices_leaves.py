@@ -21,11 +21,13 @@ from jax.stages import Compiled
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from islands.errors import TaskError
-from islands.joining import jax_moments
-from islands.joining.jax_moments import JaxMoments
 from islands.layout import leaves as on_host
-from islands.layout.device_transfer import (
+from islands.layout.fragments import plan
+from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
+from islands.loops import jax_moments
+from islands.loops.jax_moments import JaxMoments
+from islands.model.compiled_functions import CompiledFunctions
+from islands.model.device_transfer import (
     FragmentShape,
     difference,
     first_rows,
@@ -36,16 +38,14 @@ from islands.layout.device_transfer import (
     shift,
     touched,
 )
-from islands.layout.fragments import plan
-from islands.layout.leaf_checks import check_even
-from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.layout.mesh import placed
-from islands.layout.patterns import Pattern
-from islands.layout.placement import Placement
-from islands.layout.rectangles import cut_of
-from islands.settings.run import Adoption
-from islands.training.compiled_functions import CompiledFunctions
-from islands.training.jax_model import JaxModel
+from islands.model.jax_model import JaxModel
+from islands.model.leaf_checks import check_even
+from islands.model.mesh import placed
+from islands.model.placement import Placement
+from islands.model.rectangles import cut_of
+from islands.protocol.errors import TaskError
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import Adoption
 
 Floats = NDArray[np.float32]
 Arrays = Sequence[NDArray[np.generic]]

@@ -1,6 +1,6 @@
 """One learner on eight devices of one process or of several; what comes of it goes into a file.
 
-`tests/training/test_several_processes.py` starts the processes. Each does the same, in the same
+`tests/model/test_several_processes.py` starts the processes. Each does the same, in the same
 order, and writes what it got; of flat values, that is its share alone. By hand, as process 0 of 2:
 
     python -m tests.several_processes 2 0 PORT FILE line stacks merged own apart refused
@@ -21,26 +21,26 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.data.shards import ShardKey
-from islands.errors import SettingsError, TaskError
-from islands.joining.jax_moments import JaxMoments
-from islands.joining.jax_parameters import checked
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
-from islands.layout.mesh import devices_of_learner, placed
-from islands.layout.ranges import Ranges
-from islands.settings.run import Adoption, RunSettings
-from islands.training import compiled_steps
-from islands.training.compiled_functions import CompiledFunctions
-from islands.training.jax_model import JaxModel
-from islands.training.jax_results import share_of
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.jax_workload import JaxWorkload
-from islands.training.model import Model
-from islands.training.moment_plan import joined
-from islands.training.task import TaskState
-from islands.training.trainer import Trainer
-from islands.training.workload import Place
+from islands.loops.jax_moments import JaxMoments
+from islands.loops.jax_parameters import checked
+from islands.model import compiled_steps
+from islands.model.compiled_functions import CompiledFunctions
+from islands.model.jax_model import JaxModel
+from islands.model.jax_results import share_of
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.jax_workload import JaxWorkload
+from islands.model.mesh import devices_of_learner, placed
+from islands.model.model import Model
+from islands.model.moment_plan import joined
+from islands.model.trainer import Trainer
+from islands.model.workload import Place
+from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.ranges import Ranges
+from islands.protocol.settings.run import Adoption, RunSettings
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.task import TaskState
 from tests.eight_devices import FRAGMENTS, PIECE_BYTES, Line, Stacks
 
 DEVICES = 8

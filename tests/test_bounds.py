@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.messages.protocol import MESSAGE_TYPES, MULTIHOST_TYPES
+from islands.protocol.messages.registry import MESSAGE_TYPES, MULTIHOST_TYPES
 from tests.benchmarks.drawn_messages import drawn
 from tests.benchmarks.hostile import Most, play
 from tests.bounds import BOUNDS, HUB, MESSAGES, PEERS, RESOURCES, rendered

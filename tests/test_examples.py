@@ -13,7 +13,12 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.data.shards import ShardKey
+from islands.lab.settings.study import StudyOptions
+from islands.lab.study.cells import trials_of
+from islands.model.jax_settings import cpu_environment
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.settings.run import RunSettings
+from islands.run.records.export import write_model
 from islands.settings.host import (
     LearnerOptions,
     RunFile,
@@ -21,14 +26,9 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
-from islands.settings.run import RunSettings
-from islands.settings.study import StudyOptions
-from islands.study.cells import trials_of
-from islands.training.export import write_model
-from islands.training.factory import make
-from islands.training.jax_settings import cpu_environment
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Sampler, Task
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.factory import make
+from islands.tasks.task import Sampler, Task
 from tests.compiling import QUICKLY_COMPILED
 
 ROOT = Path(__file__).parent.parent

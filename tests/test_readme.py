@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.training.jax_settings import cpu_environment
+from islands.model.jax_settings import cpu_environment
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.settings.run import RunSettings
-from islands.training.jax_workload import JaxWorkload
+from islands.model.jax_workload import JaxWorkload
+from islands.protocol.settings.run import RunSettings
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 

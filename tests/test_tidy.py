@@ -61,14 +61,14 @@ PLANTED = [
     (tidy_rules.places, "deploy/a.sh", f"cd /{'root'}/islands\n", "one machine"),
     (
         tidy_rules.reserved_imports,
-        "islands/cluster/single_process.py",
+        "islands/run/single_process.py",
         "import msgpack\n",
         "messaging/codec/frames.py",
     ),
     (tidy_rules.one_clock, "islands/compute.py", "from time import monotonic\n", "a clock"),
     (
         tidy_rules.one_clock,
-        "islands/tape/writing.py",
+        "islands/files/tape_writing.py",
         "import time\nt = time.time_ns()\n",
         "a clock",
     ),
@@ -125,7 +125,7 @@ GOOD = [
     (tidy_rules.places, "README.md", "an index of work, a home, the root\n"),
     (tidy_rules.reserved_imports, "messaging/codec/frames.py", "import msgpack\n"),
     (tidy_rules.one_clock, "messaging/clock.py", "import time\nt = time.time()\n"),
-    (tidy_rules.one_clock, "islands/training/toy.py", "import time\ntime.sleep(1)\n"),
+    (tidy_rules.one_clock, "islands/lab/toys/toy.py", "import time\ntime.sleep(1)\n"),
     (tidy_rules.one_clock, "tests/benchmarks/a.py", "import time\nt = time.time()\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nfor x in sorted(a):\n    x()\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nb = all(x > 0 for x in a)\n"),
@@ -147,10 +147,14 @@ def test_rule_lets_good_code_pass(rule: FileRule, path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "says"),
     [
-        ("islands/syncer/state.py", "def f():\n    import time\n", "`time`"),
-        ("islands/syncer/pace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
-        ("islands/learner/state.py", "from numpy import zeros\n", "`numpy`"),
-        ("islands/syncer/ledger.py", "from islands import noise\n", "islands.noise -> random)"),
+        ("islands/protocol/syncer/state.py", "def f():\n    import time\n", "`time`"),
+        ("islands/protocol/syncer/pace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
+        ("islands/protocol/learner/state.py", "from numpy import zeros\n", "`numpy`"),
+        (
+            "islands/protocol/syncer/ledger.py",
+            "from islands import noise\n",
+            "islands.noise -> random)",
+        ),
         (
             "messaging/links/link_state.py",
             "from islands.noise import draw\n",
@@ -171,7 +175,9 @@ def test_actors_and_facts_may_touch_what_states_may_not() -> None:
     """Purity is asked of states alone: an actor may use the loop, and facts may hold arrays."""
     actor = Source("islands/syncer/actor.py", "import asyncio\n")
     facts = Source("islands/layout/fragments.py", "import numpy as np\n")
-    state = Source("islands/syncer/state.py", "from islands.layout.fragments import Layout\n")
+    state = Source(
+        "islands/protocol/syncer/state.py", "from islands.layout.fragments import Layout\n"
+    )
     vault = Source("islands/syncer/vault.py", "import numpy as np\n")
     assert list(purity([actor, facts, state, vault])) == []
     assert len(list(purity([Source("islands/syncer/vault.py", "import time\n")]))) == 1

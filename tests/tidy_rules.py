@@ -47,8 +47,8 @@ ACTING_STEMS = (
 )
 # These do not touch the world either, but they hold a role's arrays.
 ARRAY_STEMS = ("boundary", "gossip_values", "hooks", "increment_shelf", "vault")
-PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
-PURE_PACKAGES = ("islands.history", "islands.messages")
+PURE_MODULES = ("islands.protocol.membership", "messaging.links.link_state")
+PURE_PACKAGES = ("islands.lab.checker", "islands.protocol.messages")
 
 # A pure module reaches none of these, however many of our own modules lie between.
 IMPURE = (

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-from islands.messages.membership import TEXTS_MAX
+from islands.protocol.messages.membership import TEXTS_MAX
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed

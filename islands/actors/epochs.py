@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from islands.errors import DamagedError
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
+from islands.protocol.errors import DamagedError
 
 EPOCH = "epoch"
 COPY = "epoch.c"

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.actors.role_actor import RoleActor
-from islands.errors import OutdatedError
-from islands.messages.membership import Evicted, HeartbeatAck, Joined
+from islands.protocol.errors import OutdatedError
+from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 

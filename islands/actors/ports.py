@@ -4,8 +4,8 @@
 port        real                                    simulated
 ==========  ======================================  ==========================================
 `Worker`    `ThreadWorker`: one or more threads     `InlineWorker`: virtual time
-`Disk`      `RealDisk`: files in one folder         `islands.simulation.disk.SimulatedDisk`
-`Launcher`  `islands.hosting.child_processes`; in   `islands.hosting.task_processes`
+`Disk`      `RealDisk`: files in one folder         `islands.lab.world.disk.SimulatedDisk`
+`Launcher`  `islands.run.hosting.child_processes`; in   `islands.run.hosting.task_processes`
             one process `.task_processes`
 clock       `messaging.clock.MonotonicClock`        the same, on a virtual loop
 chance      `random.Random`, seeded by the run      the same
@@ -21,7 +21,7 @@ from functools import partial
 from signal import SIGKILL
 from typing import Protocol, TypeVar
 
-from islands.errors import DONE, IslandsError, exit_code_of
+from islands.protocol.errors import DONE, IslandsError, exit_code_of
 from messaging.clock import MonotonicClock
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ class ProcessEnd:
     """How a process ended.
 
     Args:
-        code: its exit code, one of `islands.errors`; below 0 the number of the signal that killed
+        code: its exit code, one of `islands.protocol.errors`; below 0 the number of the signal that killed
             it; None if it is unknown.
         told: how it ended, in words; empty if it ended as it should.
         sentence: the sentence in which the process itself reported its error.

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.identities import Version
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.messages.training import FragmentUpdate, IncrementsSince
 from islands.numerics.increment import applied
 from islands.numerics.quantize import size_bytes
-from islands.settings.run import Precision, UpdatePrecision
-from islands.tape.process_entries import UpdateRefused
+from islands.protocol.identities import Version
+from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
+from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import as_buffer, digest
 
 Payload = Sequence[memoryview]

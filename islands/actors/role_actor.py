@@ -11,14 +11,14 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from islands.errors import InvariantError, IslandsError
+from islands.files.tape_writing import Tape
 from islands.layout.leaves import Layout
-from islands.messages.control import Note
-from islands.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
-from islands.tape.entry import Entry, Notable
-from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
-from islands.tape.process_entries import Failed, Unsendable
-from islands.tape.writing import Tape
+from islands.protocol.errors import InvariantError, IslandsError
+from islands.protocol.messages.control import Note
+from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
+from islands.protocol.tape.entry import Entry, Notable
+from islands.protocol.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
+from islands.protocol.tape.process_entries import Failed, Unsendable
 from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
 from messaging.clock import Clock, LoopClock

@@ -14,10 +14,12 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
-from islands.errors import OF_NO_USE
-from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
-from islands.settings.chaos import ChaosOptions
-from islands.settings.goodput import GoodputOptions
+from islands.lab.settings.changing_fleets import GrowOptions, ScavengeOptions
+from islands.lab.settings.chaos import ChaosOptions
+from islands.lab.settings.goodput import GoodputOptions
+from islands.lab.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
+from islands.lab.settings.study import StudyOptions
+from islands.protocol.errors import OF_NO_USE
 from islands.settings.host import (
     CheckOptions,
     ControlOptions,
@@ -32,8 +34,6 @@ from islands.settings.run_reading import (
     PlotOptions,
     ReplayOptions,
 )
-from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
-from islands.settings.study import StudyOptions
 from islands.settings.text import TokenizeOptions
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
 from islands.cli.schema import plain
-from islands.errors import unusable
 from islands.files.atomic_write import replace_file
-from islands.settings.chaos import ChaosOptions
+from islands.lab.settings.chaos import ChaosOptions
+from islands.protocol.errors import unusable
 
 if TYPE_CHECKING:
-    from islands.chaos.findings import Played
-    from islands.chaos.verdict import Verdict
+    from islands.lab.faults.findings import Played
+    from islands.lab.faults.verdict import Verdict
 
 REPORT_FILE, HISTORY_FILE = "chaos.html", "history.jsonl"
 
@@ -25,10 +25,10 @@ def run(options: ChaosOptions, common: Common) -> int:
     Raises:
         UserError: the scenario names no fault, or the folder cannot be used.
     """
-    from islands.chaos.schedule import strikes_of
-    from islands.chaos.verdict import verdict_of
     from islands.cli.run import new_folder
-    from islands.errors import UserError
+    from islands.lab.faults.schedule import strikes_of
+    from islands.lab.faults.verdict import verdict_of
+    from islands.protocol.errors import UserError
 
     if not strikes_of(options):
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
@@ -46,10 +46,10 @@ def _played(options: ChaosOptions, folder: Path) -> "Played":
         print(sentence, flush=True)
 
     if options.simulate:
-        from islands.chaos import simulated
+        from islands.lab.faults import simulated
 
         return simulated.play(options, say)
-    from islands.chaos import real
+    from islands.lab.faults import real
 
     return asyncio.run(_stoppable(real.play(options, folder, say)))
 
@@ -60,8 +60,8 @@ async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
     Raises:
         IslandsError: it was asked to end.
     """
-    from islands.errors import IslandsError
-    from islands.hosting.ending_signals import on_ending_signals
+    from islands.protocol.errors import IslandsError
+    from islands.run.hosting.ending_signals import on_ending_signals
 
     task = asyncio.create_task(playing)
     asked: list[str] = []
@@ -83,7 +83,7 @@ def _show(verdict: "Verdict") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from islands.chaos.report import counted, figures
+    from islands.lab.faults.report import counted, figures
 
     table = Table(box=None, pad_edge=False)
     heads = (
@@ -115,7 +115,7 @@ def _write(
 ) -> None:
     import yaml
 
-    from islands.chaos.report import page
+    from islands.lab.faults.report import page
 
     files = " ".join(str(path) for path in common.config)
     simulate = " --simulate" if options.simulate else ""

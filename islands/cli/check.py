@@ -7,19 +7,19 @@ each part without a fault has a line with a remark. The exit code is 2 if there 
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
-from islands.errors import UserError
+from islands.protocol.errors import UserError
 from islands.settings.host import CheckOptions
 
 if TYPE_CHECKING:
-    from islands.training.task_check import TaskReport
+    from islands.model.task_check import TaskReport
 
 
 def run(options: CheckOptions, _: Common) -> int:
     """Check a task; return the exit code."""
     from islands.cli.serve import spec_of
-    from islands.training.host_memory import host_memory_bytes
-    from islands.training.jax_workload import JaxWorkload
-    from islands.training.workload import load_workload
+    from islands.model.jax_workload import JaxWorkload
+    from islands.model.memory.host_memory import host_memory_bytes
+    from islands.model.workload import load_workload
 
     spec = spec_of(options.file)
     workload = load_workload(spec)

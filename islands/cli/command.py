@@ -1,6 +1,6 @@
 """Running one command, from its arguments to its exit code, also for the processes of the roles.
 
-The exit code is one of `islands.errors`, or 130 after Ctrl-C.
+The exit code is one of `islands.protocol.errors`, or 130 after Ctrl-C.
 """
 
 import os
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
-from islands.errors import IslandsError, exit_code_of
-from islands.training.factory import TASK_PATH
+from islands.protocol.errors import IslandsError, exit_code_of
+from islands.tasks.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
 
 Options = TypeVar("Options")
@@ -62,7 +62,7 @@ def _dry_run(options: object, common: Common) -> int:
     """
     from islands.cli.dry_run import examine
     from islands.cli.plan_screen import show
-    from islands.errors import DONE, FAILED, OF_NO_USE
+    from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 
     found = examine(options, common)
     show(found)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.cluster.figures import in_order
-from islands.errors import RefusedError, UnreachableError
-from islands.hosting.hub_address import read_place
-from islands.identities import OPERATOR, Role
-from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.protocol.errors import RefusedError, UnreachableError
+from islands.protocol.identities import OPERATOR, Role
+from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.run.hosting.hub_address import read_place
+from islands.run.records.figures import in_order
 from islands.settings.host import ConnectOptions, ControlOptions
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Target:
 
 def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every command has it)
     """Send a command to the supervisor; return 0 if it was carried out, 1 if not."""
-    from islands.hosting.process_runtime import run as run_process
+    from islands.run.hosting.process_runtime import run as run_process
 
     return run_process(lambda: _control(options))
 
@@ -83,7 +83,7 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
         RefusedError: the supervisor refuses the connection or the command.
         UserError: the token or the key cannot be read.
     """
-    from islands.hosting.process_runtime import credentials_of, network_of, token_of
+    from islands.run.hosting.process_runtime import credentials_of, network_of, token_of
 
     network = network_of(target.connecting, token=token_of(target.connecting))
     try:
@@ -97,8 +97,8 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 
 async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
-    from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
-    from islands.hosting.process_runtime import say
+    from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+    from islands.run.hosting.process_runtime import say
 
     asker = Requester(Role.OBSERVER, OPERATOR)
     spec, _ = await fetch_run_spec(network, target.addresses, asker, wait_s=0.0, say=say)
@@ -109,7 +109,7 @@ async def _tell_one(
     network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
 ) -> CommandAnswer:
     """Send a command to the first address that answers; a long answer comes in parts."""
-    from islands.hosting.one_request import request
+    from islands.run.hosting.one_request import request
     from messaging.envelope import Envelope
     from messaging.errors import DialDenied
 

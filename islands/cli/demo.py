@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
 from islands.cli.run import make_hub, new_folder, prepare_process, watch
+from islands.lab.settings.study import StudyOptions
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.tape.member_entries import Killed
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import DemoOptions, RunOptions
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.study import StudyOptions
-from islands.tape.member_entries import Killed
 
 if TYPE_CHECKING:
-    from islands.cluster.coordinator import Coordinator
+    from islands.model.jax_workload import JaxWorkload
+    from islands.run.coordinator import Coordinator
     from islands.tasks.stdlib_bytes import StdlibBytes
-    from islands.training.jax_workload import JaxWorkload
 
 KILL_SHARE = 1 / 3
 PROMPT = b"def read_file(path):\n    "
@@ -30,7 +30,7 @@ TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
 def run(options: DemoOptions, _: Common) -> int:
     """Train, kill a learner, see it return, and show the results; return the exit code."""
-    from islands.hosting.process_runtime import run as run_process
+    from islands.run.hosting.process_runtime import run as run_process
 
     prepare_process()
     hub = make_hub(as_run(options))
@@ -69,9 +69,9 @@ def comparison(hub: "Coordinator", learners: int) -> str:
     One learner takes batches that are as large as those of all learners together, at the same rate
     and in as many steps.
     """
-    from islands.cluster.formatting import metric
-    from islands.study.cells import trials_of
-    from islands.study.trial import play
+    from islands.lab.study.cells import trials_of
+    from islands.lab.study.trial import play
+    from islands.run.records.formatting import metric
 
     spec, (name, values) = hub.spec, metric(hub.folder.figures)
     if not values:

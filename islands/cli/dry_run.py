@@ -1,7 +1,7 @@
 """`--dry-run`: what a command would need, and what would be refused; nothing is started.
 
 What a real start would check is checked in the same way: the task is built and checked against its
-contract (`islands.training.task_check`; a large one by its shapes alone), the address is bound for
+contract (`islands.model.task_check`; a large one by its shapes alone), the address is bound for
 a moment, the folder is tested for access, and the supervisor is asked for the run's spec.
 """
 
@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
-from islands.cluster.planner import Estimate, estimate
-from islands.cluster.run_claim import spec_in
-from islands.errors import IslandsError, UserError
 from islands.files.write_speed import write_bytes_per_s
-from islands.identities import Role
+from islands.model.memory.host_memory import host_memory_bytes
+from islands.model.workload import Workload, load_workload
 from islands.numerics.outer_choice import outer_optimizer
+from islands.protocol.errors import IslandsError, UserError
+from islands.protocol.identities import Role
+from islands.protocol.settings.quantities import size
+from islands.protocol.settings.run import RunSettings
+from islands.run.planner import Estimate, estimate
+from islands.run.run_claim import spec_in
 from islands.settings.host import (
     ConnectOptions,
     LearnerOptions,
@@ -27,16 +31,12 @@ from islands.settings.host import (
     SyncerOptions,
     default_name,
 )
-from islands.settings.quantities import size
-from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
-from islands.training.host_memory import host_memory_bytes
-from islands.training.workload import Workload, load_workload
 from messaging.errors import LinkLost, LocalFault
 
 if TYPE_CHECKING:  # it imports JAX, so at run time it is imported only where a task is checked
-    from islands.training.task_check import TaskReport
+    from islands.model.task_check import TaskReport
 
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
 """Bytes of a record from which on the journal's disk is timed, and most bytes written for it."""
@@ -95,7 +95,7 @@ class Findings:
 
     def check_task(self, workload: Workload, settings: RunSettings) -> None:
         """Check whether a task keeps its contract; large ones are traced by their shapes only."""
-        from islands.training.jax_workload import JaxWorkload
+        from islands.model.jax_workload import JaxWorkload
 
         if isinstance(workload, JaxWorkload):
             room_bytes = None if self.accelerated else host_memory_bytes()
@@ -212,7 +212,7 @@ def _try_address(
     makes_token: bool = False,
 ) -> None:
     """Bind for a moment the address that a start would bind."""
-    from islands.hosting.process_runtime import network_of, run, token_of
+    from islands.run.hosting.process_runtime import network_of, run, token_of
     from messaging.websocket.security import Secret
 
     async def bind() -> int:
@@ -257,8 +257,8 @@ def _time_disk(found: Findings) -> None:
 
 def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
     """Fetch the run's spec from the supervisor; a learner also builds its own task and compares."""
-    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
-    from islands.hosting.process_runtime import network_of, run, say, token_of
+    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.process_runtime import network_of, run, say, token_of
 
     connecting = options.connecting
     told: list[tuple[RunSpec, RunPlan]] = []

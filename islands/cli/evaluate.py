@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.cli.parsing import Common
-from islands.errors import IslandsError
+from islands.protocol.errors import IslandsError
 from islands.settings.run_reading import EvaluateOptions, named
 
 if TYPE_CHECKING:
-    from islands.cluster.run_model import RunModel
-    from islands.cluster.run_values import RunValues
+    from islands.run.records.run_model import RunModel
+    from islands.run.records.run_values import RunValues
 
 
 def run(options: EvaluateOptions, _: Common) -> int:
@@ -24,9 +24,9 @@ def run(options: EvaluateOptions, _: Common) -> int:
         UserError: the folder holds no values, or the task cannot take them.
         IslandsError: the task's evaluation failed.
     """
-    from islands.cluster.run_model import model_of
-    from islands.cluster.run_values import newest_values
-    from islands.training.evaluation import attempt
+    from islands.model.evaluation import attempt
+    from islands.run.records.run_model import model_of
+    from islands.run.records.run_values import newest_values
 
     found = newest_values(named(options.folder))
     model = model_of(found, options.task, options.task_settings)

@@ -1,7 +1,7 @@
 """`islands export RUN FILE`: the newest published values of a run as one file, without its task."""
 
 from islands.cli.parsing import Common
-from islands.errors import UserError
+from islands.protocol.errors import UserError
 from islands.settings.run_reading import ExportOptions, named
 
 
@@ -12,9 +12,9 @@ def run(options: ExportOptions, _: Common) -> int:
         UserError: the folder holds no values, or the file exists or cannot be made there.
         DiskError: the disk is full or broken.
     """
-    from islands.cluster.run_values import newest_values
-    from islands.settings.quantities import size
-    from islands.training.export import metadata_of, write_arrays
+    from islands.protocol.settings.quantities import size
+    from islands.run.records.export import metadata_of, write_arrays
+    from islands.run.records.run_values import newest_values
 
     file = options.file
     assert file is not None, "options without a file are refused"

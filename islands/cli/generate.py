@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from islands.cli.evaluate import warn_of_difference
 from islands.cli.parsing import Common
-from islands.errors import UserError
+from islands.protocol.errors import UserError
 from islands.settings.run_reading import GenerateOptions, named
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-    from islands.cluster.run_model import RunModel
-    from islands.training.task import Sampler
+    from islands.run.records.run_model import RunModel
+    from islands.tasks.task import Sampler
 
 
 def run(options: GenerateOptions, _: Common) -> int:
@@ -25,8 +25,8 @@ def run(options: GenerateOptions, _: Common) -> int:
         UserError: the folder holds no values, or its task does not sample.
         TaskError: the task's sampling failed.
     """
-    from islands.cluster.run_model import model_of
-    from islands.cluster.run_values import newest_values
+    from islands.run.records.run_model import model_of
+    from islands.run.records.run_values import newest_values
 
     found = newest_values(named(options.folder))
     model = model_of(found, options.task, options.task_settings)
@@ -42,20 +42,20 @@ def _sampler(model: "RunModel") -> "tuple[Sampler, PyTree]":
     Raises:
         UserError: the task does not sample.
     """
-    from islands.training.jax_workload import JaxWorkload
-    from islands.training.task import Sampler
+    from islands.model.jax_workload import JaxWorkload
+    from islands.tasks.task import Sampler
 
     workload = model.workload
     if not isinstance(workload, JaxWorkload) or not isinstance(workload.task, Sampler):
         raise UserError(
             f"the task {model.spec.task} has no method `sample`, so it cannot continue a text; "
-            "islands.training.task.Sampler says what it takes"
+            "islands.tasks.task.Sampler says what it takes"
         )
     return workload.task, workload.params_of(model.spec.settings, model.values)
 
 
 def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> Iterable[bytes]:
-    from islands.training.source_location import task_error
+    from islands.tasks.source_location import task_error
 
     prompt = options.prompt.encode(errors="surrogateescape")
     try:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
-from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
-from islands.settings.chaos import ChaosOptions
-from islands.settings.goodput import GoodputOptions
+from islands.lab.settings.changing_fleets import GrowOptions, ScavengeOptions
+from islands.lab.settings.chaos import ChaosOptions
+from islands.lab.settings.goodput import GoodputOptions
+from islands.lab.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
+from islands.lab.settings.study import StudyOptions
+from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
 from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
@@ -18,9 +21,6 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
-from islands.settings.run import OuterSettings, RunSettings, Timing
-from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
-from islands.settings.study import StudyOptions
 
 CALLED = {
     CheckOptions: "islands check",

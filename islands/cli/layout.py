@@ -8,7 +8,7 @@ from islands.settings.host import LayoutOptions
 
 def run(options: LayoutOptions, _: Common) -> int:
     """Write the file, and say what is in it; return the exit code."""
-    from islands.joining.layouts import parameters_named, write_layout
+    from islands.loops.layouts import parameters_named, write_layout
 
     assert options.file is not None, "checked with the options"
     trainable, stacked = re.compile(options.trainable), options.stacked

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.presets import PRESETS, Preset, settings_of
 from islands.settings.nested import put
-from islands.settings.presets import PRESETS, Preset, settings_of
 
 Options = TypeVar("Options")
 

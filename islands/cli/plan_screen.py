@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from islands.settings.quantities import rate, size
+from islands.protocol.settings.quantities import rate, size
 
 if TYPE_CHECKING:
     from islands.cli.dry_run import Findings
-    from islands.cluster.planner import Estimate
+    from islands.run.planner import Estimate
 
 
 def show(found: "Findings", console: Console | None = None) -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.errors import UserError, unusable
 from islands.files.atomic_write import replace_file
+from islands.protocol.errors import UserError, unusable
 from islands.settings.run_reading import PlotOptions
 
 if TYPE_CHECKING:
-    from islands.cluster.run_curves import RunCurves
+    from islands.run.records.run_curves import RunCurves
 
 
 def run(options: PlotOptions, _: Common) -> int:
@@ -19,8 +19,8 @@ def run(options: PlotOptions, _: Common) -> int:
         UserError: a folder holds no run with a step, no run has the metric, or the file cannot be
             written.
     """
-    from islands.cluster.run_curves import curves_of
-    from islands.cluster.run_plot import plot
+    from islands.run.records.run_curves import curves_of
+    from islands.run.records.run_plot import plot
 
     folders = tuple(dict.fromkeys(options.folders))
     runs = {name: curves_of(folder) for name, folder in _named(folders).items()}

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.cli.parsing import Common
-from islands.errors import DONE, FAILED
+from islands.protocol.errors import DONE, FAILED
 from islands.settings.run_reading import ReplayOptions, named
 
 if TYPE_CHECKING:
-    from islands.replay.replaying import Findings
+    from islands.lab.replay.replaying import Findings
 
 TOLERANCE = 1e-5
 """The relative error that float32 may leave over the versions of a run."""
@@ -24,8 +24,8 @@ def run(options: ReplayOptions, _: Common) -> int:
     Raises:
         UserError: the run has recorded no contributions, or they cannot be read.
     """
-    from islands.cluster.run_values import require_folder
-    from islands.replay.replaying import Replay
+    from islands.lab.replay.replaying import Replay
+    from islands.run.records.run_values import require_folder
 
     folder = named(options.folder)
     require_folder(folder)

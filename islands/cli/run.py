@@ -12,8 +12,8 @@ from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
-    from islands.cluster.coordinator import Coordinator
-    from islands.cluster.summary import Summary
+    from islands.run.coordinator import Coordinator
+    from islands.run.records.summary import Summary
 
 SHOW_INTERVAL_S = 0.25
 
@@ -21,7 +21,7 @@ SHOW_INTERVAL_S = 0.25
 def run(options: RunOptions, common: Common) -> int:
     """Run to the end of the budget, or until a signal stops it; return the exit code."""
     prepare_process()
-    from islands.hosting.process_runtime import run as run_process
+    from islands.run.hosting.process_runtime import run as run_process
 
     # Before the event loop, which planning a large model would block:
     hub = make_hub(options, common.given)
@@ -71,11 +71,11 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         UserError: the task cannot be trained, or the folder cannot be used.
     """
     from islands.cli.serve import spec_of
-    from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-    from islands.cluster.local_cluster import LearnerSettings, local_hub
-    from islands.cluster.run_claim import settle, spec_in, unless_it_fails
-    from islands.hosting.process_runtime import compiled_folder
-    from islands.training.workload import load_workload
+    from islands.model.workload import load_workload
+    from islands.run.coordinator import Coordinator, CoordinatorSettings
+    from islands.run.hosting.process_runtime import compiled_folder
+    from islands.run.local_cluster import LearnerSettings, local_hub
+    from islands.run.run_claim import settle, spec_in, unless_it_fails
 
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)

@@ -7,14 +7,14 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.cluster.figures import LearnerFigures, RunFigures, in_order
-from islands.identities import TRAINING, Phase
-from islands.settings.learning_rate import learning_rate
-from islands.settings.run import RunSettings
-from islands.supervisor.eviction import MemberRecord
+from islands.protocol.identities import TRAINING, Phase
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor.eviction import MemberRecord
+from islands.run.records.figures import LearnerFigures, RunFigures, in_order
 
 if TYPE_CHECKING:
-    from islands.cluster.coordinator import Coordinator
+    from islands.run.coordinator import Coordinator
 
 
 class Health(IntEnum):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from msgspec import convert
 
 from islands.cli.yaml_file import scalar, texts
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
 from islands.settings.host import FLAT, POSITIONAL
 
 Options = TypeVar("Options")

@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.run_status import Health, LearnerLine, RunStatus
-from islands.cluster.figures import BOARD_FOLDER, drawable
-from islands.cluster.formatting import count, duration, metric
-from islands.hosting.lossy_output import LossyOutput
+from islands.run.hosting.lossy_output import LossyOutput
+from islands.run.records.figures import BOARD_FOLDER, drawable
+from islands.run.records.formatting import count, duration, metric
 
 if TYPE_CHECKING:
-    from islands.cluster.figures import RunFigures
-    from islands.cluster.summary import Summary
+    from islands.run.records.figures import RunFigures
+    from islands.run.records.summary import Summary
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0

@@ -4,29 +4,29 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-from islands.cluster.first_layout import FirstLayout, first_layout
-from islands.cluster.run_claim import (
+from islands.layout.leaves import Leaf
+from islands.model.memory.host_memory import host_memory_bytes
+from islands.model.memory.memory_faults import hub_lacks
+from islands.model.own_loop import OwnLoop
+from islands.model.workload import load_workload
+from islands.numerics.outer_choice import outer_optimizer
+from islands.protocol.errors import TaskError
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.addresses import host_port
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.first_layout import FirstLayout, first_layout
+from islands.run.hosting.process_runtime import run_service, say
+from islands.run.hosting.watchdog import Watchdog
+from islands.run.records.summary import SUMMARY_FILE
+from islands.run.run_claim import (
     check_plan,
     require_room,
     settle,
     spec_in,
     unless_it_fails,
 )
-from islands.cluster.summary import SUMMARY_FILE
-from islands.errors import TaskError
-from islands.hosting.process_runtime import run_service, say
-from islands.hosting.watchdog import Watchdog
-from islands.identities import SUPERVISOR, SYNCER
-from islands.layout.leaves import Leaf
-from islands.numerics.outer_choice import outer_optimizer
-from islands.settings.addresses import host_port
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run_spec import RunSpec, read
-from islands.training.host_memory import host_memory_bytes
-from islands.training.memory_faults import hub_lacks
-from islands.training.own_loop import OwnLoop
-from islands.training.workload import load_workload
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import play_all, show
-from islands.settings.simulations import BandwidthOptions
+from islands.lab.settings.simulations import BandwidthOptions
 
 
 def run(options: BandwidthOptions, _: Common) -> int:
@@ -11,8 +11,8 @@ def run(options: BandwidthOptions, _: Common) -> int:
     Raises:
         UserError: no row has such a name, or the folder cannot be written to.
     """
-    from islands.fleets.bandwidth import json_of, searches_of, table
-    from islands.fleets.bandwidth_search import search
+    from islands.lab.experiments.bandwidth import json_of, searches_of, table
+    from islands.lab.experiments.bandwidth_search import search
 
     found = play_all(search, searches_of(options), options.playing.workers)
     show(

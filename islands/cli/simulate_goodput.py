@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import play_all, show
-from islands.settings.goodput import GoodputOptions
+from islands.lab.settings.goodput import GoodputOptions
 
 
 def run(options: GoodputOptions, _: Common) -> int:
@@ -13,9 +13,9 @@ def run(options: GoodputOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.fleets.plot import plot, timeline
-    from islands.fleets.runner import cells_of, play
-    from islands.fleets.table import json_of, table
+    from islands.lab.experiments.plot import plot, timeline
+    from islands.lab.experiments.runner import cells_of, play
+    from islands.lab.experiments.table import json_of, table
 
     found = play_all(play, cells_of(options), options.workers)
     busiest = found[max(found, key=lambda key: (key[1], key[0]))]

@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import show
-from islands.settings.changing_fleets import GrowOptions
+from islands.lab.settings.changing_fleets import GrowOptions
 
 
 def run(options: GrowOptions, _: Common) -> int:
@@ -11,7 +11,7 @@ def run(options: GrowOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.fleets.growth import json_of, play, plot, table
+    from islands.lab.experiments.growth import json_of, play, plot, table
 
     grown = play(options)
     show(

@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import play_all, show
-from islands.settings.simulations import RegionsOptions
+from islands.lab.settings.simulations import RegionsOptions
 
 
 def run(options: RegionsOptions, _: Common) -> int:
@@ -11,7 +11,7 @@ def run(options: RegionsOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.fleets.regions import cells_of, json_of, play, plot, table
+    from islands.lab.experiments.regions import cells_of, json_of, play, plot, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
     show(

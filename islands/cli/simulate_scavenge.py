@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import play_all, show
-from islands.settings.changing_fleets import ScavengeOptions
+from islands.lab.settings.changing_fleets import ScavengeOptions
 
 
 def run(options: ScavengeOptions, _: Common) -> int:
@@ -11,7 +11,7 @@ def run(options: ScavengeOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.fleets.scavenging import jobs_of, json_of, play, table
+    from islands.lab.experiments.scavenging import jobs_of, json_of, play, table
 
     found = play_all(play, jobs_of(options), options.playing.workers)
     show(

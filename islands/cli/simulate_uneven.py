@@ -2,7 +2,7 @@
 
 from islands.cli.parsing import Common
 from islands.cli.simulating import play_all, show
-from islands.settings.simulations import UnevenOptions
+from islands.lab.settings.simulations import UnevenOptions
 
 
 def run(options: UnevenOptions, _: Common) -> int:
@@ -11,7 +11,7 @@ def run(options: UnevenOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.fleets.uneven import cells_of, json_of, play, table
+    from islands.lab.experiments.uneven import cells_of, json_of, play, table
 
     found = play_all(play, cells_of(options), options.playing.workers)
     show(

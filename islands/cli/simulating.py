@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from islands.cluster.formatting import duration
-from islands.errors import unusable
 from islands.files.atomic_write import replace_file
+from islands.protocol.errors import unusable
+from islands.run.records.formatting import duration
 from messaging.clock import MonotonicClock
 
 Key = TypeVar("Key")
@@ -27,7 +27,7 @@ def play_all(
     Returns:
         What came of each job, in the order of the jobs.
     """
-    from islands.fleets.side_by_side import side_by_side
+    from islands.lab.experiments.side_by_side import side_by_side
 
     clock, found = MonotonicClock(), {}
     begun_s = clock.now_s()

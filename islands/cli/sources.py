@@ -17,8 +17,9 @@ from msgspec import ValidationError
 from islands.cli import help_text
 from islands.cli.schema import flatten, keys_of
 from islands.cli.yaml_file import NULL, read_yaml, scalar
-from islands.errors import SettingsError
-from islands.settings.chaos import ChaosOptions
+from islands.lab.settings.chaos import ChaosOptions
+from islands.lab.settings.study import StudyOptions
+from islands.protocol.errors import SettingsError
 from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
@@ -27,7 +28,6 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
-from islands.settings.study import StudyOptions
 
 SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
 HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions, StudyOptions, ChaosOptions)

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
-from islands.cluster.formatting import duration
-from islands.errors import UserError, unusable
 from islands.files.atomic_write import replace_file
-from islands.settings.study import StudyOptions
+from islands.lab.settings.study import StudyOptions
+from islands.protocol.errors import UserError, unusable
+from islands.run.records.formatting import duration
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from islands.study.cells import Trial
-    from islands.study.runner import Finished
+    from islands.lab.study.cells import Trial
+    from islands.lab.study.runner import Finished
 
 TABLE_FILE = "study.md"
 PLOT_FILE = "study.png"
@@ -24,8 +24,8 @@ def run(options: StudyOptions, _: Common) -> int:
         UserError: no trial has a result, the task's evaluation has no such metric, or the folder
             cannot be written to, or is used by another study.
     """
-    from islands.study.cells import trials_of
-    from islands.study.results import prepare
+    from islands.lab.study.cells import trials_of
+    from islands.lab.study.results import prepare
 
     trials = trials_of(options)
     with prepare(options.folder):
@@ -36,8 +36,8 @@ def run(options: StudyOptions, _: Common) -> int:
 
 def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
     """Play the trials, and tell of each as it ends."""
-    from islands.study.runner import run as run_trials
-    from islands.study.table import metric_of
+    from islands.lab.study.runner import run as run_trials
+    from islands.lab.study.table import metric_of
 
     clock, finished = MonotonicClock(), []
     begun_s, computed = clock.now_s(), 0
@@ -55,8 +55,8 @@ def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
 
 def keep_compiled() -> None:
     """Let JAX keep compiled functions, so that the second trial of a shape compiles nothing."""
-    from islands.hosting.process_runtime import compiled_folder
-    from islands.training.jax_settings import enable_compilation_cache
+    from islands.model.jax_settings import enable_compilation_cache
+    from islands.run.hosting.process_runtime import compiled_folder
 
     enable_compilation_cache(compiled_folder())
 
@@ -73,8 +73,8 @@ def _told(ended: "Finished") -> str:
 
 def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Finished]") -> None:
     """Print the table; keep it, with its plot, unless cells were left out."""
-    from islands.study.plot import plot
-    from islands.study.table import by_cell, metric_of, rows_of, table
+    from islands.lab.study.plot import plot
+    from islands.lab.study.table import by_cell, metric_of, rows_of, table
 
     results = [each.result for each in finished if each.result is not None]
     first = next((result for result in results if result.figures), None)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from islands.cli.parsing import Common
-from islands.data.prepared import is_prepared, prepare, split_of
-from islands.data.text import text_at
-from islands.data.tokenizer import ByteTokenizer, Tokenizer, train
-from islands.errors import UserError, unusable
+from islands.protocol.errors import UserError, unusable
 from islands.settings.text import TokenizeOptions
+from islands.tasks.data.prepared import is_prepared, prepare, split_of
+from islands.tasks.data.text import text_at
+from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
 
 BYTE_VALUES = 256
 

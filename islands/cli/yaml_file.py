@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
 
 FLOAT = re.compile(r"[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$|[-+]?\d[\d_]*\.[eE][-+]?\d+$")
 

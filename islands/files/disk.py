@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from islands.errors import DiskError, JournalError
 from islands.files.folder_lock import make_private
+from islands.protocol.errors import DiskError, JournalError
 
 
 class DiskFile(Protocol):

@@ -7,8 +7,8 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from islands.errors import UserError, unusable
 from islands.files.atomic_write import flush_folder
+from islands.protocol.errors import UserError, unusable
 
 IN_USE = "is in use by another"
 """What a refusal of a locked folder says of it."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from islands.errors import DamagedError, unusable
 from islands.files.atomic_write import replace_file
+from islands.protocol.errors import DamagedError, unusable
 
 DIGEST_BYTES = 16
 _SEAL = re.compile(rb',\n"blake3":"[0-9a-f]{32}"\}\n\Z')

@@ -22,9 +22,9 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from islands.errors import JournalError
 from islands.files.disk import Disk, DiskFile
-from islands.identities import Version
+from islands.protocol.errors import JournalError
+from islands.protocol.identities import Version
 
 FORMAT = b"ISLJ"
 MAGIC = FORMAT + b"0002"

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from islands.errors import SettingsError, TaskError
 from islands.layout.leaves import (
     Fragment,
     Layout,
@@ -35,7 +34,8 @@ from islands.layout.leaves import (
     read,
     write,
 )
-from islands.layout.patterns import Pattern
+from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.settings.patterns import Pattern
 
 __all__ = [
     "MIN_PIECE_BYTES",

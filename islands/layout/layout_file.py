@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from islands.errors import SettingsError, TaskError, unusable
 from islands.layout.leaves import Leaf
+from islands.protocol.errors import SettingsError, TaskError, unusable
 
 SHARDS = 64
 """Shards that a hub leases out, unless the file says otherwise."""

@@ -23,8 +23,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import TaskError
-from islands.layout.patterns import Pattern
+from islands.protocol.errors import TaskError
+from islands.protocol.settings.patterns import Pattern
 
 Rule = Literal["average", "rda"]
 

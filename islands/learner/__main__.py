@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from islands.cli.command import main
 from islands.cli.parsing import Common
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
 from islands.settings.groups import ListenOptions, default_name
 from islands.settings.host import LearnerOptions
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # at run time they are imported where needed, so that --help 
 
     from islands.layout.leaves import Layout
     from islands.learner.moments_checkpoint import CheckpointFile
+    from islands.model.workload import Workload
     from islands.settings.run_spec import RunSpec
-    from islands.training.workload import Workload
 
 COMPUTE_END_S = 10.0
 """How long the process waits at its end for a step that was dispatched."""
@@ -26,10 +26,10 @@ COMPUTE_END_S = 10.0
 
 def entry(options: LearnerOptions, _: Common) -> int:
     """Run a learner to its end; returns the exit code."""
-    from islands.hosting.process_runtime import run
+    from islands.run.hosting.process_runtime import run
 
     if options.hosts > 1:
-        from islands.multihost.host_watchdog import HostWatchdog, command_of
+        from islands.island.host_watchdog import HostWatchdog, command_of
 
         who = f"{options.name}, rank {options.rank}"
         return run(lambda: HostWatchdog(command_of(sys.argv[1:]), who).watch())
@@ -40,10 +40,12 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.cluster.roles import make_learner
-    from islands.cluster.tape_sentences import why_ended
-    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
-    from islands.hosting.process_runtime import (
+    from islands.learner.compute import ComputeThread
+    from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
+    from islands.model.workload import Place
+    from islands.protocol.identities import Role
+    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.process_runtime import (
         ConsoleTape,
         compiled_folder,
         context_in,
@@ -53,11 +55,9 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         tape_in,
         token_of,
     )
-    from islands.identities import Role
-    from islands.learner.compute import ComputeThread
+    from islands.run.records.tape_sentences import why_ended
+    from islands.run.roles import make_learner
     from islands.settings.wire_limits import limits_of
-    from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
-    from islands.training.workload import Place
     from messaging.clock import MonotonicClock
     from messaging.websocket.security import Keyring
 
@@ -132,7 +132,7 @@ def moments_of(folder: "Path", name: str | None, run: str) -> "CheckpointFile | 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
     """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
-    from islands.training.workload import load_workload
+    from islands.model.workload import load_workload
 
     workload = load_workload(spec, own)
     return workload, workload.plan(spec.settings).layout

@@ -12,9 +12,22 @@ from typing import assert_never
 from islands.actors.ports import Worker
 from islands.actors.published_values import PublishedValues, Taken
 from islands.actors.role_actor import Context, RoleActor
-from islands.errors import RefusedError
-from islands.identities import LearnerName, Phase
-from islands.learner.actions import (
+from islands.learner.compute import (
+    CheckpointWritten,
+    Compute,
+    ComputeEvent,
+    ComputeFailed,
+    StepReport,
+)
+from islands.learner.gossip_port import GossipPort
+from islands.learner.moments_checkpoint import CheckpointFile
+from islands.learner.peers import Pieces
+from islands.learner.sharing import Sharing
+from islands.numerics.error_feedback import ErrorFeedback
+from islands.protocol.errors import RefusedError
+from islands.protocol.gossip.gossip_actions import GossipAction
+from islands.protocol.identities import LearnerName, Phase
+from islands.protocol.learner.actions import (
     Action,
     AdoptValue,
     AllowSteps,
@@ -39,15 +52,8 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.learner.adapting import adaptation_of
-from islands.learner.compute import (
-    CheckpointWritten,
-    Compute,
-    ComputeEvent,
-    ComputeFailed,
-    StepReport,
-)
-from islands.learner.events import (
+from islands.protocol.learner.adapting import adaptation_of
+from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
     Event,
@@ -66,27 +72,21 @@ from islands.learner.events import (
     UpdateArrived,
     ValueAdopted,
 )
-from islands.learner.figures import Figures, reported
-from islands.learner.gossip_actions import GossipAction
-from islands.learner.gossip_port import GossipPort
-from islands.learner.moments_checkpoint import CheckpointFile
-from islands.learner.narration import Narrator, seen_of
-from islands.learner.peers import Pieces
-from islands.learner.sharing import Sharing
-from islands.learner.state import LearnerState
-from islands.messages.membership import Leave
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import (
+from islands.protocol.learner.figures import Figures, reported
+from islands.protocol.learner.narration import Narrator, seen_of
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.membership import Leave
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
     ContributionReceived,
     FragmentUpdate,
     Hello,
     Progress,
     Welcome,
 )
-from islands.numerics.error_feedback import ErrorFeedback
-from islands.settings.run import Precision
-from islands.tape import learner_entries, process_entries
-from islands.tape.entry import Record
+from islands.protocol.settings.run import Precision
+from islands.protocol.tape import learner_entries, process_entries
+from islands.protocol.tape.entry import Record
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer

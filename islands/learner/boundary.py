@@ -18,10 +18,21 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.layout.ranges import share_of
-from islands.learner.actions import (
+from islands.model.model import Model, Snapshot
+from islands.numerics.quantize import decode
+from islands.protocol.errors import InvariantError
+from islands.protocol.gossip.gossip_actions import (
+    AdoptMixed,
+    GossipEngineAction,
+    HoldValue,
+    ReturnToOrigin,
+    TakeOver,
+    TakeShare,
+)
+from islands.protocol.gossip.gossip_clock import GossipClock
+from islands.protocol.gossip.gossip_events import WorkGathered
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
     EngineAction,
@@ -32,22 +43,11 @@ from islands.learner.actions import (
     ResetMoments,
     TellPosition,
 )
-from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
-from islands.learner.fleet_clock import FleetClock
-from islands.learner.gossip_actions import (
-    AdoptMixed,
-    GossipEngineAction,
-    HoldValue,
-    ReturnToOrigin,
-    TakeOver,
-    TakeShare,
-)
-from islands.learner.gossip_clock import GossipClock
-from islands.learner.gossip_events import WorkGathered
-from islands.messages.training import Merged
-from islands.numerics.quantize import decode
-from islands.settings.run import RunSettings
-from islands.training.model import Model, Snapshot
+from islands.protocol.learner.events import MomentsLoaded, ValueAdopted, ValueRead
+from islands.protocol.learner.fleet_clock import FleetClock
+from islands.protocol.messages.training import Merged
+from islands.protocol.ranges import share_of
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 
 EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered

@@ -1,7 +1,7 @@
 """The commands that wait for a boundary, and how the thread that steps waits for them.
 
 A learner on one host takes what has come (`LocalCommands`). On several hosts all must carry out the
-same commands at the same boundary, so there the hosts agree on them first (`islands.multihost`).
+same commands at the same boundary, so there the hosts agree on them first (`islands.island`).
 """
 
 import threading
@@ -9,7 +9,7 @@ from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from islands.learner.actions import AdoptValue, EngineAction
+from islands.protocol.learner.actions import AdoptValue, EngineAction
 
 STEPPING = "taking a step"
 """What the thread that steps does, unless something else is said."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
-from islands.errors import IslandsError, TaskError
-from islands.learner.actions import EngineAction
 from islands.learner.boundary import EngineEvent
 from islands.learner.commands import (
     ARRIVING,
@@ -28,7 +26,13 @@ from islands.learner.commands import (
 )
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
-from islands.learner.events import (
+from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
+from islands.model.memory.memory_faults import compute_failure, lacks_memory
+from islands.model.model import Model
+from islands.model.trainer import Trainer
+from islands.protocol.errors import IslandsError, TaskError
+from islands.protocol.learner.actions import EngineAction
+from islands.protocol.learner.events import (
     Idled,
     MomentsRead,
     SnapshotTaken,
@@ -36,15 +40,11 @@ from islands.learner.events import (
     TrainerMade,
     TrainerReady,
 )
-from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
-from islands.settings.run import RunSettings
-from islands.training.batch_source import BatchSource, DirectSource
-from islands.training.memory_faults import compute_failure, lacks_memory
-from islands.training.model import Model
-from islands.training.prefetch import Prefetcher
-from islands.training.read_ahead import read_ahead
-from islands.training.source_location import task_error
-from islands.training.trainer import Trainer
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.batch_source import BatchSource, DirectSource
+from islands.tasks.data.prefetch import Prefetcher
+from islands.tasks.data.read_ahead import read_ahead
+from islands.tasks.source_location import task_error
 from messaging.clock import Clock, MonotonicClock
 
 FIRST_STEPS_COMPILE = 1

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from islands.identities import FragmentIndex
 from islands.learner.boundary import PendingPiece, PendingSnapshot
-from islands.learner.events import MomentsRead, SnapshotTaken
-from islands.learner.snapshot_copies import SnapshotCopies
+from islands.protocol.identities import FragmentIndex
+from islands.protocol.learner.events import MomentsRead, SnapshotTaken
+from islands.protocol.learner.snapshot_copies import SnapshotCopies
 
 
 class OrderedThread:

@@ -7,13 +7,13 @@ engine reads the next batch of the leases, and dispatches a step on it if quota 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from islands.data.shards import ShardKey
-from islands.identities import FragmentIndex, Lease
 from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot
-from islands.settings.learning_rate import learning_rate
-from islands.settings.run import RunSettings
-from islands.training.batch_source import BatchSource, DirectSource, key_of
-from islands.training.trainer import PendingStep, Trainer, first_pass
+from islands.model.trainer import PendingStep, Trainer, first_pass
+from islands.protocol.identities import FragmentIndex, Lease
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.batch_source import BatchSource, DirectSource, key_of
+from islands.tasks.data.shards import ShardKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from typing import Any, assert_never
 
 from islands.actors.ports import Worker
 from islands.actors.role_actor import RoleActor
-from islands.identities import FragmentIndex
-from islands.learner.actions import AdoptValue
-from islands.learner.events import SnapshotTaken
-from islands.learner.gossip import Gossip
-from islands.learner.gossip_actions import (
+from islands.learner.gossip_values import Floats, GossipValues, digest_of
+from islands.learner.peer_links import PeerLinks
+from islands.protocol.gossip.gossip import Gossip
+from islands.protocol.gossip.gossip_actions import (
     AdoptMixed,
     FollowNeighbours,
     Gather,
@@ -26,7 +25,7 @@ from islands.learner.gossip_actions import (
     TakeShare,
     ToNeighbour,
 )
-from islands.learner.gossip_events import (
+from islands.protocol.gossip.gossip_events import (
     GossipEvent,
     Mixed,
     NeighbourSaid,
@@ -34,9 +33,10 @@ from islands.learner.gossip_events import (
     ShareTaken,
     ValueArrived,
 )
-from islands.learner.gossip_values import Floats, GossipValues, digest_of
-from islands.learner.peer_links import PeerLinks
-from islands.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
+from islands.protocol.identities import FragmentIndex
+from islands.protocol.learner.actions import AdoptValue
+from islands.protocol.learner.events import SnapshotTaken
+from islands.protocol.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
-from islands.learner.gossip_events import Checked
-from islands.messages.gossip import Share
 from islands.numerics.gossip import Share as Values
 from islands.numerics.gossip import average_step, noloco_step
-from islands.settings.gossip import GossipRule, GossipSettings
+from islands.protocol.gossip.gossip_events import Checked
+from islands.protocol.messages.gossip import Share
+from islands.protocol.settings.gossip import GossipRule, GossipSettings
 from messaging.codec.tensors import as_buffer, digest
 
 Floats = NDArray[np.float32]

@@ -8,16 +8,16 @@ import asyncio
 from collections.abc import Callable
 from math import isfinite
 
-from islands.learner.actions import EngineAction
 from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot
 from islands.learner.commands import enqueue
 from islands.learner.compute import Post, StepReport, idled, made, nobody
 from islands.learner.engine import Engine, Running
-from islands.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
-from islands.learner.snapshot_copies import SnapshotCopies
-from islands.settings.run import RunSettings
-from islands.training.batch_source import ASKED_AGAIN_S
-from islands.training.trainer import Trainer
+from islands.model.trainer import Trainer
+from islands.protocol.learner.actions import EngineAction
+from islands.protocol.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
+from islands.protocol.learner.snapshot_copies import SnapshotCopies
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.batch_source import ASKED_AGAIN_S
 
 
 class InlineCompute:

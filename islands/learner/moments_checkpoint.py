@@ -3,7 +3,7 @@
 A learner writes it at its end, when it is stopped or its run is over. While it steps it also writes
 one every few minutes, a few pieces per boundary, so that no step waits for the disk. A process
 started again under the same name loads it if no peer can give a newer state
-(`islands.learner.moments_recovery`).
+(`islands.protocol.learner.moments_recovery`).
 
 The file is one line of JSON (`Header`), then the pieces, each after its length and digest. Only a
 complete file replaces it, and a damaged file counts as absent.
@@ -18,10 +18,10 @@ from queue import SimpleQueue
 import msgspec
 
 from islands.files.atomic_write import atomic_write
-from islands.identities import Version
-from islands.learner.moments import CheckpointedMoments
-from islands.training.model import MomentsCopy
-from islands.training.trainer import Trainer
+from islands.model.model import MomentsCopy
+from islands.model.trainer import Trainer
+from islands.protocol.identities import Version
+from islands.protocol.learner.moments import CheckpointedMoments
 from messaging.clock import Clock
 from messaging.codec.tensors import digest
 

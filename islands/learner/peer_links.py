@@ -16,9 +16,9 @@ from typing import Any
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.role_actor import RoleActor
-from islands.identities import Incarnation, LearnerName
-from islands.messages.gossip import GOSSIP_TYPES, PeerHello
-from islands.messages.membership import Member
+from islands.protocol.identities import Incarnation, LearnerName
+from islands.protocol.messages.gossip import GOSSIP_TYPES, PeerHello
+from islands.protocol.messages.membership import Member
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link

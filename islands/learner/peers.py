@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar, assert_never
 
-from islands.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer
-from islands.learner.events import MomentsLoaded, PieceArrived
-from islands.messages.peers import StateOffer
-from islands.tape.entry import Entry
-from islands.tape.learner_entries import MomentsGiven
+from islands.protocol.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer
+from islands.protocol.learner.events import MomentsLoaded, PieceArrived
+from islands.protocol.messages.peers import StateOffer
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.learner_entries import MomentsGiven
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 

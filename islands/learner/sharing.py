@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from islands.actors.published_values import Payload, Taken
-from islands.identities import Ticket
-from islands.messages.training import Contribution, FragmentUpdate, Hello
-from islands.tape.process_entries import UpdateRefused
+from islands.protocol.identities import Ticket
+from islands.protocol.messages.training import Contribution, FragmentUpdate, Hello
+from islands.protocol.tape.process_entries import UpdateRefused
 
 SendUp = Callable[[object, tuple[memoryview, ...], str | None], bool]
 """Sends a message with its payload and topic to the syncer; returns whether the link took it."""

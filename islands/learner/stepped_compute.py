@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Protocol
 
-from islands.identities import Lease
-from islands.learner.actions import AllowSteps, EngineAction
 from islands.learner.boundary import Boundary
 from islands.learner.commands import (
     TO_STEP,
@@ -37,10 +35,12 @@ from islands.learner.compute import (
     made,
 )
 from islands.learner.copying import CopyThread, OrderedThread
-from islands.learner.events import Idled, StepFinished, TrainerReady
-from islands.settings.run import RunSettings
-from islands.training.memory_faults import memory_told
-from islands.training.model import Model
+from islands.model.memory.memory_faults import memory_told
+from islands.model.model import Model
+from islands.protocol.identities import Lease
+from islands.protocol.learner.actions import AllowSteps, EngineAction
+from islands.protocol.learner.events import Idled, StepFinished, TrainerReady
+from islands.protocol.settings.run import RunSettings
 from messaging.clock import Clock, MonotonicClock
 
 

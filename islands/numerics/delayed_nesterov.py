@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.numerics.outer import OuterState
 from islands.numerics.outer_course import Course
 from islands.numerics.types import Flat
-from islands.settings.outer import OuterSettings
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.outer import OuterSettings
 
 # Shapes are checked under test (jaxtyping).
 

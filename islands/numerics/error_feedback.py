@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.numerics.quantize import Ranges, decode, encode
-from islands.settings.run import TOP_K_SHARE, Precision
+from islands.protocol.settings.run import TOP_K_SHARE, Precision
 
 OPEN_MAX = 2
 """Contributions to a fragment whose losses are kept; older ones can hardly be applied any more."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from islands.errors import InvariantError
 from islands.numerics.types import Flat
+from islands.protocol.errors import InvariantError
 
 # Shapes are checked under test (jaxtyping).
 

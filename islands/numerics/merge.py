@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.norms import Measured, measure, unit_table
 from islands.numerics.types import Flat
+from islands.protocol.errors import InvariantError
 
 # Shapes are checked under test (jaxtyping).
 

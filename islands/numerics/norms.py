@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.types import Flat, FlatBFloat16, UnitNorms
+from islands.protocol.errors import InvariantError
 
 # Shapes are checked under test (jaxtyping).
 

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.numerics.outer import OuterState
+from islands.protocol.errors import InvariantError
 
 
 class OptaxChain:

@@ -9,9 +9,9 @@ from types import FunctionType
 import numpy as np
 import optax
 
-from islands.errors import SettingsError
 from islands.numerics.optax_chain import OptaxChain
-from islands.settings.outer import OuterSchedule, OuterSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.outer import OuterSchedule, OuterSettings
 
 RATE = "learning_rate"
 TRIED = (np.array([2, -0.5], np.float32), np.array([0.5, 2], np.float32))

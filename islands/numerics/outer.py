@@ -13,7 +13,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.momentum_correction import corrected
@@ -21,7 +20,8 @@ from islands.numerics.norms import Measured, measure
 from islands.numerics.outer_course import Course
 from islands.numerics.trimmed import combine_trimmed
 from islands.numerics.types import Flat
-from islands.settings.run import OuterSettings
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import OuterSettings
 
 # Shapes are checked under test (jaxtyping).
 
@@ -168,7 +168,7 @@ class Sgd:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
 
     Deviation:
-        The defaults take the direction as it is; see `islands.numerics.stability`.
+        The defaults take the direction as it is; see `islands.protocol.syncer.stability`.
     """
 
     learning_rate: float = 1.0

@@ -6,7 +6,7 @@ import numpy as np
 
 from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.outer import OuterOptimizer, Sgd
-from islands.settings.outer import DELAYED_NESTEROV, SGD, OuterSettings
+from islands.protocol.settings.outer import DELAYED_NESTEROV, SGD, OuterSettings
 
 PROBE = 64
 """Elements of a fragment by which a state is measured."""

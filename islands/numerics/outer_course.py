@@ -20,8 +20,8 @@ Reference:
 from dataclasses import dataclass
 from math import cos, pi
 
-from islands.errors import InvariantError
-from islands.settings.outer import OuterSchedule, OuterSettings
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.outer import OuterSchedule, OuterSettings
 
 
 @dataclass(frozen=True, slots=True)

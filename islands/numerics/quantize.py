@@ -17,10 +17,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.numerics import block_codecs, top_k
 from islands.numerics.types import Bytes, Flat
-from islands.settings.run import TOP_K_SHARE, Precision
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import TOP_K_SHARE, Precision
 
 # Shapes are checked under test (jaxtyping).
 

@@ -29,8 +29,8 @@ Deviation (ours):
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import MalformedError
 from islands.numerics.types import Bytes, Flat
+from islands.protocol.errors import MalformedError
 
 # Shapes are checked under test (jaxtyping).
 

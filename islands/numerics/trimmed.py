@@ -35,11 +35,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.norms import Measured
 from islands.numerics.types import Flat
-from islands.settings.run import MergeRule
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import MergeRule
 
 # Shapes are checked under test (jaxtyping).
 

@@ -1,7 +1,7 @@
 """How much a contribution counts in a merge."""
 
-from islands.errors import InvariantError
-from islands.settings.run import Weighting
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import Weighting
 
 
 def weight(

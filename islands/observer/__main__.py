@@ -11,23 +11,24 @@ from islands.settings.host import ObserverOptions
 
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from islands.layout.leaves import Layout
+    from islands.model.evaluation import Judged
+    from islands.model.workload import Workload
     from islands.settings.run_spec import RunSpec
-    from islands.training.evaluation import Judged
-    from islands.training.workload import Workload
 
 
 def entry(options: ObserverOptions, _: Common) -> int:
     """Run an observer to its end; returns the exit code."""
-    from islands.hosting.process_runtime import run
+    from islands.run.hosting.process_runtime import run
 
     name = options.name or default_name()
     return run(lambda: _observe(options, name))
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
-    from islands.cluster.roles import make_observer
-    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
-    from islands.hosting.process_runtime import (
+    from islands.protocol.identities import Role
+    from islands.protocol.tape.process_entries import Evaluation
+    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.process_runtime import (
         SaidOnce,
         context_in,
         live,
@@ -36,8 +37,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         tape_in,
         token_of,
     )
-    from islands.identities import Role
-    from islands.tape.process_entries import Evaluation
+    from islands.run.roles import make_observer
     from messaging.clock import MonotonicClock
 
     connecting = options.connecting
@@ -76,7 +76,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
     """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
-    from islands.training.workload import load_workload
+    from islands.model.workload import load_workload
 
     workload = load_workload(spec, own)
     return workload, workload.plan(spec.settings).layout

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from islands.actors.ports import Worker
 from islands.actors.published_values import PublishedValues, Taken
 from islands.actors.role_actor import Context, RoleActor
-from islands.errors import IslandsError, RefusedError
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
-from islands.messages.training import FragmentUpdate, Welcome
-from islands.observer.actions import (
+from islands.model.evaluation import EvaluateValues, Figures, Judged, attempt
+from islands.protocol.errors import IslandsError, RefusedError
+from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.protocol.messages.training import FragmentUpdate, Welcome
+from islands.protocol.observer.actions import (
     Action,
     DialSyncer,
     Evaluate,
@@ -22,7 +23,7 @@ from islands.observer.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.observer.events import (
+from islands.protocol.observer.events import (
     EvaluationFinished,
     Event,
     MessageArrived,
@@ -31,9 +32,8 @@ from islands.observer.events import (
     Ticked,
     UpdateArrived,
 )
-from islands.observer.state import ObserverState
-from islands.tape.process_entries import EvaluationFailed
-from islands.training.evaluation import EvaluateValues, Figures, Judged, attempt
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.tape.process_entries import EvaluationFailed
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link

@@ -6,15 +6,15 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.errors import SettingsError
 from islands.files.rotation import LIMIT_BYTES
-from islands.identities import Role, wrong_name
-from islands.settings.addresses import DEFAULT_PORT, split_address
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import RunSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import Role, wrong_name
+from islands.protocol.settings.addresses import DEFAULT_PORT, split_address
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
-OWN_LOOP = "islands.training.own_loop:OwnLoop"
+OWN_LOOP = "islands.model.own_loop:OwnLoop"
 FIRST = "first"
 """The layout of a hub whose first learner tells it."""
 

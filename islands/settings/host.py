@@ -5,7 +5,7 @@ own (`islands.settings.groups`), and its fields are options of the command itsel
 `islands.cli.parsing` makes a command line, a section of a YAML file and environment variables of
 each class.
 
-Run-wide settings (`islands.settings.run`) are sent by the supervisor. Secrets are no options: every
+Run-wide settings (`islands.protocol.settings.run`) are sent by the supervisor. Secrets are no options: every
 user of a machine can see the arguments of a process, so a token or a key is named by its file.
 """
 
@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.errors import SettingsError
-from islands.identities import Role
-from islands.messages.control import Verb
-from islands.settings.addresses import DEFAULT_PORT, hub_urls
-from islands.settings.gossip import check_members
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import Role
+from islands.protocol.messages.control import Verb
+from islands.protocol.settings.addresses import DEFAULT_PORT, hub_urls
+from islands.protocol.settings.gossip import check_members
+from islands.protocol.settings.presets import Preset
+from islands.protocol.settings.run import Precision
 from islands.settings.groups import (
     FIRST,
     ConnectOptions,
@@ -31,8 +33,6 @@ from islands.settings.groups import (
     device_indices,
 )
 from islands.settings.island import check_island
-from islands.settings.presets import Preset
-from islands.settings.run import Precision
 
 __all__ = [
     "FLAT",

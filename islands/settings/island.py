@@ -1,7 +1,7 @@
 """Checks of the options that make several hosts one island."""
 
-from islands.errors import SettingsError
-from islands.settings.addresses import PORT_MAX, split_address
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.addresses import PORT_MAX, split_address
 from islands.settings.groups import at_least
 
 

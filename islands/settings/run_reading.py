@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.run import MergeRule
 from islands.settings.groups import at_least
 from islands.settings.host import POSITIONAL
-from islands.settings.run import MergeRule
 
 SEED_MOST = 2**63 - 1
 """The largest seed that JAX takes."""

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from islands.errors import DamagedError, RefusedError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
+from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
+from islands.protocol.settings.run import Precision, RunSettings
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.nested import put
-from islands.settings.run import Precision, RunSettings
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.errors import SettingsError
+from islands.protocol.errors import SettingsError
 from islands.settings.groups import at_least
 
 

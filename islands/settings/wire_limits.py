@@ -7,14 +7,19 @@ message that carries the layout (`RunSpecReply`) must fit them, which `check_tol
 
 from collections.abc import Sequence
 
-from islands.errors import SettingsError, UserError
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.messages.control import RunEnded
-from islands.messages.gossip import Share, ValueGiven
-from islands.messages.membership import RunSpecReply
-from islands.messages.peers import StateOffer
-from islands.messages.shares import ContributionShare, Ranges, UpdateShare
-from islands.messages.training import CURSOR_BYTES_MAX, Contribution, FragmentSeed, FragmentUpdate
+from islands.protocol.errors import SettingsError, UserError
+from islands.protocol.messages.control import RunEnded
+from islands.protocol.messages.gossip import Share, ValueGiven
+from islands.protocol.messages.membership import RunSpecReply
+from islands.protocol.messages.peers import StateOffer
+from islands.protocol.messages.shares import ContributionShare, Ranges, UpdateShare
+from islands.protocol.messages.training import (
+    CURSOR_BYTES_MAX,
+    Contribution,
+    FragmentSeed,
+    FragmentUpdate,
+)
 from messaging.codec.limits import Limits
 
 VALUES = (Contribution, ContributionShare, FragmentSeed, FragmentUpdate, UpdateShare)

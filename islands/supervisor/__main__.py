@@ -10,7 +10,7 @@ from islands.settings.host import SupervisorOptions
 def entry(options: SupervisorOptions, common: Common) -> int:
     """Run a supervisor to its end; returns the exit code."""
     from islands.cli.serve import serve
-    from islands.cluster.coordinator import CoordinatorSettings
+    from islands.run.coordinator import CoordinatorSettings
 
     return serve(
         options.file,

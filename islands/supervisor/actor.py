@@ -9,15 +9,15 @@ from functools import partial
 from typing import assert_never
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.actors.credentials import Credentials
 from islands.actors.epochs import newest_epoch, take_epoch
 from islands.actors.role_actor import Context, RoleActor
-from islands.errors import JournalError
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.identities import OPERATOR, Incarnation, Role
-from islands.messages.control import Command, Note, RunEnded, StepFigures
-from islands.messages.membership import (
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import JournalError
+from islands.protocol.identities import OPERATOR, Incarnation, Role
+from islands.protocol.messages.control import Command, Note, RunEnded, StepFigures
+from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -31,7 +31,7 @@ from islands.messages.membership import (
     Stop,
     SyncerAddress,
 )
-from islands.supervisor.actions import (
+from islands.protocol.supervisor.actions import (
     Action,
     CountFigures,
     Drop,
@@ -42,8 +42,8 @@ from islands.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
-from islands.supervisor.core import Core
-from islands.supervisor.events import (
+from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.events import (
     CommandArrived,
     Event,
     FiguresArrived,
@@ -57,13 +57,13 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
-from islands.supervisor.eviction import tick_s
+from islands.protocol.supervisor.eviction import tick_s
+from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.tape import process_entries
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.member_entries import Killed
+from islands.protocol.tape.process_entries import Damaged, Impostor, Started, Unexpected
 from islands.supervisor.hooks import Hooks
-from islands.supervisor.state import SupervisorState
-from islands.tape import process_entries
-from islands.tape.entry import Record
-from islands.tape.member_entries import Killed
-from islands.tape.process_entries import Damaged, Impostor, Started, Unexpected
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 

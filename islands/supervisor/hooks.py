@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from islands.identities import Role
-from islands.messages.control import Note, StepFigures
+from islands.protocol.identities import Role
+from islands.protocol.messages.control import Note, StepFigures
 
 
 @dataclass(frozen=True, slots=True)

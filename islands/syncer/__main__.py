@@ -12,17 +12,17 @@ from islands.cli.parsing import Common
 from islands.settings.host import SyncerOptions
 
 if TYPE_CHECKING:  # at run time, whatever --help does not need is imported later
-    from islands.hosting.watchdog import Watchdog
+    from islands.run.hosting.watchdog import Watchdog
 
 
 def entry(options: SyncerOptions, common: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
-        from islands.hosting.process_runtime import run_service
+        from islands.run.hosting.process_runtime import run_service
 
         return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
-    from islands.cluster.coordinator import CoordinatorSettings
+    from islands.run.coordinator import CoordinatorSettings
 
     return serve(
         options.file,
@@ -45,10 +45,9 @@ def entry(options: SyncerOptions, common: Common) -> int:
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
-    from islands.cluster.roles import hooks_of, journal_disk, make_syncer, read_initial
-    from islands.cluster.run_claim import require_file, set_aside
-    from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
-    from islands.hosting.process_runtime import (
+    from islands.protocol.identities import Role
+    from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+    from islands.run.hosting.process_runtime import (
         context_in,
         credentials_of,
         key_file_of,
@@ -58,7 +57,8 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         tape_in,
         token_of,
     )
-    from islands.identities import Role
+    from islands.run.roles import hooks_of, journal_disk, make_syncer, read_initial
+    from islands.run.run_claim import require_file, set_aside
     from messaging.clock import MonotonicClock
 
     connecting, listening = options.connecting, options.listening

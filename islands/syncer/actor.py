@@ -15,27 +15,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.actors.credentials import Credentials
-from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
-from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
-from islands.identities import FinalVersions, LearnerName, Phase, Role
-from islands.messages.control import RunEnded
-from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
-from islands.messages.training import (
+from islands.numerics.outer import OuterOptimizer
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import IslandsError, JournalError, RefusedError
+from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role
+from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.messages.control import RunEnded
+from islands.protocol.messages.membership import (
+    HeartbeatAck,
+    Leave,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.shares import ContributionShare, ShareHello, UpdatesInShares
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
     Hello,
     Progress,
 )
-from islands.numerics.outer import OuterOptimizer
-from islands.syncer.acknowledgement import acknowledgement
-from islands.syncer.actions import (
+from islands.protocol.syncer.acknowledgement import acknowledgement
+from islands.protocol.syncer.actions import (
     Action,
     BeginMerge,
     Dismiss,
@@ -48,8 +54,8 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.syncer.connection_index import ConnectionIndex
-from islands.syncer.events import (
+from islands.protocol.syncer.connection_index import ConnectionIndex
+from islands.protocol.syncer.events import (
     EndHeard,
     Event,
     InitialRead,
@@ -65,19 +71,19 @@ from islands.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
+from islands.protocol.syncer.resume_checks import take_up
+from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.syncer.state_donors import route
+from islands.protocol.tape import member_entries, process_entries, round_entries
+from islands.protocol.tape.entry import Record
 from islands.syncer.hooks import Hooks
 from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
-from islands.syncer.resume_checks import take_up
 from islands.syncer.share_desk import ShareDesk
-from islands.syncer.state import SyncerState, fresh
-from islands.syncer.state_donors import route
 from islands.syncer.value_sender import ValueSender
 from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers, attempt
-from islands.tape import member_entries, process_entries, round_entries
-from islands.tape.entry import Record
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 

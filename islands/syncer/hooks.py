@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.identities import FinalVersions, Version
-from islands.syncer.actions import BeginMerge
-from islands.syncer.state import SyncerState
+from islands.protocol.identities import FinalVersions, Version
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.state import SyncerState
 
 Export = Callable[[list[NDArray[np.float32]], FinalVersions], None]
 

@@ -6,12 +6,12 @@ Nothing is decided here: `increments.py` decides whom which of them are sent to.
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.identities import Version
 from islands.numerics.increment import quantised
 from islands.numerics.quantize import Ranges
-from islands.settings.run import Precision, UpdatePrecision
-from islands.settings.update_precision import INCREMENTS_KEPT
-from islands.syncer.events import IncrementFacts
+from islands.protocol.identities import Version
+from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.syncer.events import IncrementFacts
 from messaging.codec.tensors import as_buffer
 
 REMAINDER = "remainder"

@@ -10,22 +10,22 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 
 from islands.actors.ports import Worker
-from islands.errors import MalformedError
-from islands.identities import FragmentIndex, LearnerName, Ticket
-from islands.layout.ranges import size_of
-from islands.messages.shares import ContributionShare
-from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.norms import Measured
 from islands.numerics.quantize import size_bytes
-from islands.settings.run import Precision
-from islands.syncer.admission import Check
-from islands.syncer.assembly import Answer, Assemblies, Assembly
-from islands.syncer.eligibility import BUSY
-from islands.syncer.events import ContributionArrived, SeedArrived
-from islands.syncer.overload import LoadWatch
+from islands.protocol.errors import MalformedError
+from islands.protocol.identities import FragmentIndex, LearnerName, Ticket
+from islands.protocol.messages.shares import ContributionShare
+from islands.protocol.messages.training import Contribution, FragmentSeed
+from islands.protocol.ranges import size_of
+from islands.protocol.settings.run import Precision
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.assembly import Answer, Assemblies, Assembly
+from islands.protocol.syncer.eligibility import BUSY
+from islands.protocol.syncer.events import ContributionArrived, SeedArrived
+from islands.protocol.syncer.overload import LoadWatch
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from islands.syncer.vault import Vault
-from islands.tape.entry import Entry
-from islands.tape.round_entries import Closed, Merged, Opened
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.epochs import EPOCH, known_epochs, newest_epoch, take_epoch
-from islands.errors import DamagedError, FencedError, JournalError
 from islands.files.disk import Disk
 from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
-from islands.identities import Version
-from islands.syncer.core import Durable, Published
+from islands.protocol.errors import DamagedError, FencedError, JournalError
+from islands.protocol.identities import Version
+from islands.protocol.syncer.core import Durable, Published
 from messaging.codec.tensors import as_buffer, digest
 
 METADATA = "metadata"

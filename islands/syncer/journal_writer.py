@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.errors import DiskError, JournalError
-from islands.identities import Version
+from islands.protocol.errors import DiskError, JournalError
+from islands.protocol.identities import Version
 from islands.syncer.journal import Journal, Recovered
 
 JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]

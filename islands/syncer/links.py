@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from islands.syncer.state import SyncerState
-from islands.tape.entry import Entry
+from islands.protocol.syncer.state import SyncerState
+from islands.protocol.tape.entry import Entry
 from messaging.links.link import Lane, Link
 
 

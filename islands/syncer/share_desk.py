@@ -5,21 +5,21 @@ become a contribution. A share that fits no pull is dropped; a link over which o
 honest host sends is closed. Either way the tape tells why, and no memory is taken.
 """
 
-from islands.actors.credentials import Credentials
-from islands.errors import MalformedError
-from islands.identities import LearnerName, Ticket
-from islands.messages.shares import (
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import MalformedError
+from islands.protocol.identities import LearnerName, Ticket
+from islands.protocol.messages.shares import (
     ContributionShare,
     ShareHello,
     ShareWelcome,
     UpdatesInShares,
 )
-from islands.messages.training import ContributionReceived
+from islands.protocol.messages.training import ContributionReceived
+from islands.protocol.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
+from islands.protocol.tape.member_entries import HostLinked, HostUnlinked
+from islands.protocol.tape.process_entries import Impostor, ShareDropped
 from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.links import Links
-from islands.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
-from islands.tape.member_entries import HostLinked, HostUnlinked
-from islands.tape.process_entries import Impostor, ShareDropped
 
 
 class ShareDesk:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from islands.actors.ports import Worker
-from islands.identities import LearnerName, Version
-from islands.messages.shares import UpdateShare
-from islands.messages.training import FragmentUpdate
+from islands.protocol.identities import LearnerName, Version
+from islands.protocol.messages.shares import UpdateShare
+from islands.protocol.messages.training import FragmentUpdate
+from islands.protocol.syncer.share_sessions import ShareSessions
 from islands.syncer.links import Links
-from islands.syncer.share_sessions import ShareSessions
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest_of
 from messaging.links.link import Lane

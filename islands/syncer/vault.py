@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import MalformedError, UserError
-from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.leaves import Layout
-from islands.layout.ranges import Ranges, size_of
-from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import QUANTIZERS, decode, size_bytes
 from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
-from islands.settings.outer import Correction
-from islands.settings.run import Anchor, MergeRule, RunSettings, Weighting
-from islands.syncer.actions import BeginMerge
-from islands.syncer.admission import Check
-from islands.syncer.events import MergeFacts
+from islands.protocol.errors import MalformedError, UserError
+from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
+from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
+from islands.protocol.ranges import Ranges, size_of
+from islands.protocol.settings.outer import Correction
+from islands.protocol.settings.run import Anchor, MergeRule, RunSettings, Weighting
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.events import MergeFacts
 from islands.syncer.hooks import Recorder
 from islands.syncer.increment_shelf import REMAINDER, IncrementShelf
 from messaging.codec.tensors import as_buffer, digest

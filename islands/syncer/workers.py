@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from islands.actors.ports import ThreadWorker, Worker
-from islands.errors import IslandsError
-from islands.syncer.overload import INSPECTING, MERGING, WRITING, Busy
+from islands.protocol.errors import IslandsError
+from islands.protocol.syncer.overload import INSPECTING, MERGING, WRITING, Busy
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from islands.data.shards import ShardKey
-from islands.data.windows import TokenBatch, Tokens, TokenWindows
-from islands.models.decoder import DecoderConfig
-from islands.models.language import initial, training_loss
 from islands.settings.groups import at_least
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
-from islands.training.task import Task, TaskState
+from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.language import initial, training_loss
+from islands.tasks.task import Task, TaskState
 
 
 class DecoderTask(Task[TokenBatch]):

@@ -12,9 +12,9 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.data.shards import ShardKey, ShardPlan
+from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.rows import Records, held_out, padded_batches, table_of_scikit_learn
-from islands.training.task import Task, TaskState
+from islands.tasks.task import Task, TaskState
 
 _PIXELS = 64
 _CLASSES = 10

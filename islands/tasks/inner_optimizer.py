@@ -9,9 +9,9 @@ import optax
 from jaxtyping import PyTree
 from optax.contrib import MuonDimensionNumbers, muon
 
-from islands.errors import SettingsError
 from islands.layout.leaves import Role
-from islands.training.task import path_of
+from islands.protocol.errors import SettingsError
+from islands.tasks.task import path_of
 
 Inner = Literal["adamw", "muon"]
 

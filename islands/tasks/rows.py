@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.data.shards import ShardKey, ShardPlan
-from islands.errors import DataError
+from islands.protocol.errors import DataError
+from islands.tasks.data.shards import ShardKey, ShardPlan
 
 Records = tuple[NDArray[np.float32], NDArray[np.int32]]
 """The figures of each record, and its class."""

@@ -20,9 +20,9 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.data.shards import ShardKey, ShardPlan
+from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.rows import Records, held_out, padded_batches, table_of_scikit_learn
-from islands.training.task import Task, TaskState
+from islands.tasks.task import Task, TaskState
 
 _COLUMNS = 30
 _CLASSES = 2

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import PyTree
 
-from islands.data.documents import SourceFile, exists
-from islands.data.prepared import (
+from islands.protocol.errors import DataError, SettingsError
+from islands.tasks.data.documents import SourceFile, exists
+from islands.tasks.data.prepared import (
     TOKENIZER,
     Prepared,
     is_prepared,
@@ -19,17 +20,16 @@ from islands.data.prepared import (
     open_prepared,
     prepare,
 )
-from islands.data.text import text_at
-from islands.data.token_file import DTYPES, TokenArray, open_tokens
-from islands.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
-from islands.data.windows import TokenBatch, Tokens, TokenWindows
-from islands.errors import DataError, SettingsError
-from islands.models.configurations import decoder_of
-from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_token, sample_tokens
+from islands.tasks.data.text import text_at
+from islands.tasks.data.token_file import DTYPES, TokenArray, open_tokens
+from islands.tasks.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
+from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.decoder_task import DecoderTask
+from islands.tasks.factory import data_folders
 from islands.tasks.inner_optimizer import Inner
-from islands.training.factory import data_folders
+from islands.tasks.models.configurations import decoder_of
+from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.language import bits_per_token, sample_tokens
 
 TOKEN_FILES = (".npy", ".bin")
 

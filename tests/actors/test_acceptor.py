@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from islands.actors.acceptor import too_long
-from islands.identities import Incarnation, LearnerName, Role
-from islands.messages.membership import TEXTS_MAX, Join, Leave
-from islands.messages.protocol import PROTOCOL
+from islands.protocol.identities import Incarnation, LearnerName, Role
+from islands.protocol.messages.membership import TEXTS_MAX, Join, Leave
+from islands.protocol.messages.registry import PROTOCOL
 
 
 def leave(characters: int) -> Leave:

@@ -13,9 +13,9 @@ from islands.actors.epochs import (
     next_epoch,
     take_epoch,
 )
-from islands.errors import DamagedError
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
+from islands.protocol.errors import DamagedError
 
 Damage = Callable[[Path], None]
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.actors.acceptor import too_long
-from islands.actors.membership import EpochOrder, HeartbeatContent, MembershipState
-from islands.identities import Incarnation, LearnerName, Phase, Role
-from islands.messages.membership import (
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
+from islands.protocol.membership import EpochOrder, HeartbeatContent, MembershipState
+from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -18,7 +18,7 @@ from islands.messages.membership import (
     Leave,
     SyncerAddress,
 )
-from islands.messages.training import Welcome
+from islands.protocol.messages.training import Welcome
 
 NAME = LearnerName("ana")
 FIRST = Incarnation(1, 1)

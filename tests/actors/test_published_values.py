@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.actors.published_values import PublishedValues, Taken
-from islands.identities import FragmentIndex, Version
-from islands.messages.training import FragmentUpdate, IncrementsSince
+from islands.lab.toys.toy import NumpyTrainer
 from islands.numerics.increment import quantised
-from islands.settings.run import Precision, UpdatePrecision
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import FragmentIndex, Version
+from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
+from islands.protocol.settings.run import Precision, UpdatePrecision
 from messaging.codec.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(1).layout

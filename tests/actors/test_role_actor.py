@@ -7,22 +7,22 @@ import pytest
 from msgspec.structs import replace
 
 from islands.actors.role_actor import Context, RoleActor
-from islands.identities import LearnerName
+from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import Fragment, Leaf, layout_of
-from islands.layout.patterns import Pattern
-from islands.messages.control import Note
-from islands.messages.membership import Stop
-from islands.messages.protocol import MESSAGE_TYPES
-from islands.settings.run import RunSettings
-from islands.tape.kinds import decode_fields
-from islands.tape.writing import MemoryTape
+from islands.protocol.identities import LearnerName
+from islands.protocol.messages.control import Note
+from islands.protocol.messages.membership import Stop
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.kinds import decode_fields
 from messaging.codec.frames import Codec
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError
 from messaging.links.link import Lane, Link
 from messaging.links.memory_link import MemoryNetwork
-from tests.tape.samples import MERGED
+from tests.protocol.tape.samples import MERGED
 
 
 class Strict:

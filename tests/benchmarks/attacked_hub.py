@@ -16,14 +16,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-from islands.cluster.run_claim import settle
-from islands.hosting.process_runtime import allow_open_files, make_secret, run
-from islands.identities import SUPERVISOR
+from islands.model.workload import load_workload
+from islands.protocol.identities import SUPERVISOR
+from islands.protocol.settings.run import RunSettings
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting.process_runtime import allow_open_files, make_secret, run
+from islands.run.run_claim import settle
 from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
-from islands.training.workload import load_workload
 from messaging.codec.frames import Assembler
 from messaging.envelope import Envelope
 
@@ -72,7 +72,7 @@ async def serve(chosen: argparse.Namespace) -> int:
     make_secret(token)
     settings = RunSettings(run="attacked", interval_steps=FRAGMENTS, fragments=FRAGMENTS)
     task: dict[str, object] = {"step_s": STEP_S, "megabytes": MEGABYTES}
-    spec = RunSpec(settings, "islands.training.toy_workload:Sleeping", task)
+    spec = RunSpec(settings, "islands.lab.toys.toy_workload:Sleeping", task)
     listening = ListenOptions(
         listen="127.0.0.1:0", tls_certificate=chosen.certificate, tls_key=chosen.key
     )

@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 from aiohttp import ClientError
 from msgpack import packb
 
-from islands.identities import (
+from islands.layout.leaves import Layout
+from islands.protocol.identities import (
     Incarnation,
     LearnerName,
     Phase,
     Role,
 )
-from islands.layout.leaves import Layout
-from islands.messages.control import Note, RunEnded, StepFigures
-from islands.messages.membership import Heartbeat, Join, Joined
-from islands.messages.peers import StateOffer
-from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
-from islands.messages.training import FragmentProgress, Hello, Progress
+from islands.protocol.messages.control import Note, RunEnded, StepFigures
+from islands.protocol.messages.membership import Heartbeat, Join, Joined
+from islands.protocol.messages.peers import StateOffer
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
+from islands.protocol.messages.training import FragmentProgress, Hello, Progress
 from islands.settings.wire_limits import limits_of
 from messaging.codec.frames import Codec, head_frame
 from messaging.envelope import Envelope

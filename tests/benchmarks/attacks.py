@@ -25,10 +25,10 @@ from pathlib import Path
 
 import msgspec
 
-from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
-from islands.hosting.process_runtime import allow_open_files
-from islands.identities import Role
-from islands.messages.protocol import MESSAGE_TYPES
+from islands.protocol.identities import Role
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.process_runtime import allow_open_files
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls
 from tests.benchmarks import attackers

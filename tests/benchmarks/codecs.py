@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.increment import applied, quantised
 from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes, warm_up
-from islands.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.run import Precision, UpdatePrecision
 
 MIB = 2**20
 INCREMENTS = [Precision(each) for each in UpdatePrecision if each.of_increments]

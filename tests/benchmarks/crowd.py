@@ -35,20 +35,26 @@ from pathlib import Path
 import msgspec
 
 from islands.actors.ports import ThreadWorker
-from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-from islands.cluster.run_claim import settle
-from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
-from islands.hosting.process_runtime import allow_open_files, context_in, live, network_of, token_of
-from islands.identities import SUPERVISOR, Role
+from islands.files.tape_writing import MemoryTape
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
+from islands.model.workload import Place, load_workload
+from islands.protocol.identities import SUPERVISOR, Role
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.process_runtime import (
+    allow_open_files,
+    context_in,
+    live,
+    network_of,
+    token_of,
+)
+from islands.run.run_claim import settle
 from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.settings.run import RunSettings, Timing
 from islands.settings.run_spec import RunSpec
-from islands.tape.writing import MemoryTape
-from islands.training.workload import Place, load_workload
 
-SLEEPING = "islands.training.toy_workload:Sleeping"
+SLEEPING = "islands.lab.toys.toy_workload:Sleeping"
 JOIN_LIMIT_S = 120.0
 END_LIMIT_S = 60.0
 LOOK_S = 0.1

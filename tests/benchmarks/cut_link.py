@@ -16,12 +16,12 @@ import numpy as np
 from jaxtyping import PyTree
 from sklearn.datasets import load_digits
 
-from islands.settings.run import Adoption, Precision, RunSettings
-from islands.simulation.world import LearnerHost
+from islands.lab.world.world import LearnerHost
+from islands.model.jax_workload import JaxWorkload
+from islands.model.workload import Place
+from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from islands.tasks.digits import DigitBatch, Digits
-from islands.training.jax_workload import JaxWorkload
-from islands.training.workload import Place
-from tests.simulation.cut_link import Course, Outcome, play
+from tests.lab.world.cut_link import Course, Outcome, play
 
 STEP_S = 0.005
 ROWS = 32

@@ -33,7 +33,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from islands.hosting.process_identity import lives, marked, send_signal
+from islands.run.hosting.process_identity import lives, marked, send_signal
 from tests.integration.programs import Entry, Program, Room, open_room, write_config
 
 FIRST_MERGES = 24

@@ -19,9 +19,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from islands.cli.__main__ import COMMANDS
-from islands.messages.protocol import MESSAGE_TYPES, MULTIHOST_TYPES
-from islands.simulation.faults import draw
-from islands.simulation.trial import play
+from islands.lab.world.faults import draw
+from islands.lab.world.trial import play
+from islands.protocol.messages.registry import MESSAGE_TYPES, MULTIHOST_TYPES
 from messaging.codec.frames import Codec
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope

@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.control import target_of, tell
-from islands.errors import IslandsError
-from islands.messages.control import Verb
+from islands.protocol.errors import IslandsError
+from islands.protocol.messages.control import Verb
 from islands.settings.host import ControlOptions
 from messaging.clock import MonotonicClock
 from tests.integration.programs import Program, Room, logged, merges, open_room, write_config

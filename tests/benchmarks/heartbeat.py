@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, field
 
 import uvloop
 
-from islands.chaos.namespaces import Shape, open_pair, unavailable
-from islands.chaos.proxy import FaultProxy
-from islands.chaos.stream_faults import Faults
+from islands.lab.faults.namespaces import Shape, open_pair, unavailable
+from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.stream_faults import Faults
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed

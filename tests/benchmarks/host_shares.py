@@ -15,10 +15,10 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from islands.settings.run import Precision
+from islands.protocol.settings.run import Precision
 from messaging.simulation.network import Route
-from tests.multihost.island_run import ISLAND, Found, play
-from tests.multihost.simulated_island import host_name
+from tests.island.island_run import ISLAND, Found, play
+from tests.island.simulated_island import host_name
 
 OWNERS = {"1": (0,), "2": (0, 1), "2, interleaved": (0, 1, 0, 1), "4": (0, 1, 2, 3)}
 

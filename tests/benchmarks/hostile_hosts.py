@@ -7,9 +7,9 @@ from contextlib import suppress
 import numpy as np
 
 from islands.actors.ports import InlineWorker
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.layout.ranges import Ranges
-from islands.messages.multihost import (
+from islands.island.leader import IslandLeader
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.messages.multihost import (
     HostHello,
     HostState,
     LeaveAsked,
@@ -17,9 +17,9 @@ from islands.messages.multihost import (
     ShareLacking,
     ValueShare,
 )
-from islands.messages.protocol import MULTIHOST_TYPES, PROTOCOL
-from islands.multihost.leader import IslandLeader
-from islands.settings.run import Timing
+from islands.protocol.messages.registry import MULTIHOST_TYPES, PROTOCOL
+from islands.protocol.ranges import Ranges
+from islands.protocol.settings.run import Timing
 from messaging.actors.scope import Scope
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope

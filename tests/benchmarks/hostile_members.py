@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from islands.identities import (
+from islands.lab.world.world import LearnerHost, World
+from islands.protocol.identities import (
     SUPERVISOR,
     SYNCER,
     FragmentIndex,
@@ -19,12 +20,19 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages.control import Verb
-from islands.messages.gossip import GOSSIP_TYPES, PeerHello
-from islands.messages.membership import Evicted, Heartbeat, Join, Joined, Member, MembershipChanged
-from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
-from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
-from islands.messages.training import (
+from islands.protocol.messages.control import Verb
+from islands.protocol.messages.gossip import GOSSIP_TYPES, PeerHello
+from islands.protocol.messages.membership import (
+    Evicted,
+    Heartbeat,
+    Join,
+    Joined,
+    Member,
+    MembershipChanged,
+)
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
+from islands.protocol.messages.shares import ContributionShare, ShareHello, UpdatesInShares
+from islands.protocol.messages.training import (
     Contribution,
     FragmentProgress,
     Hello,
@@ -33,12 +41,11 @@ from islands.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.settings.gossip import GossipSettings, Neighbours
-from islands.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.tape.entry import Entry, encode_entry
 from islands.settings.wire_limits import limits_of
-from islands.simulation.world import LearnerHost, World
 from islands.syncer.journal import encode
-from islands.tape.entry import Entry, encode_entry
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, FrameError, LinkClosed

@@ -13,11 +13,11 @@ import argparse
 import jax
 import numpy as np
 
-from islands.data.shards import ShardKey
-from islands.layout.mesh import LearnerPlacement, learner_mesh
-from islands.models.decoder import DecoderConfig
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.mesh import LearnerPlacement, learner_mesh
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.jax_trainer import JaxTrainer
 from messaging.clock import MonotonicClock
 
 CLOCK = MonotonicClock()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 
-from islands.identities import (
+from islands.protocol.identities import (
     Fate,
     FragmentIndex,
     LearnerName,
@@ -17,11 +17,11 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages.control import Command, Note, RunEnded, Verb
-from islands.messages.membership import Heartbeat, Joined, Leave, RunSpecRequest, Stop
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
-from islands.messages.training import (
+from islands.protocol.messages.control import Command, Note, RunEnded, Verb
+from islands.protocol.messages.membership import Heartbeat, Joined, Leave, RunSpecRequest, Stop
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     ContributionFate,

@@ -43,7 +43,7 @@ COPIED = ("islands", "messaging", "tests", "pyproject.toml")
 LIMIT_S = 300
 REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
 MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED
-SOUP = "tests/simulation/test_faults.py::test_seed_keeps_every_promise"
+SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 

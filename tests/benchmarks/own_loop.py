@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from islands.joining.join import enter, membership
-from islands.joining.joined_run import JoinedRun
+from islands.lab.toys.toy_workload import Accelerator
 from islands.layout.layout_file import write_leaves
 from islands.learner.stepped_compute import Dispatched
-from islands.training.toy_workload import Accelerator
-from islands.training.trainer import PendingStep
+from islands.loops.join import enter, membership
+from islands.loops.joined_run import JoinedRun
+from islands.model.trainer import PendingStep
 from messaging.clock import MonotonicClock
 from tests.benchmarks.step_overhead import AIM, MIB, endless, upper_bound
 

@@ -28,8 +28,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from islands.numerics.histogram import PER_DECADE
-from islands.settings.run import RunSettings
+from islands.protocol.histogram import PER_DECADE
+from islands.protocol.settings.run import RunSettings
 from tests.integration.fleet import SLEEPING, Gaps, WatchedHub, make_fleet, running
 
 SETTLE_S = 4.0

@@ -26,8 +26,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from islands.settings.run import RunSettings
-from islands.training.toy_workload import Accelerator
+from islands.lab.toys.toy_workload import Accelerator
+from islands.protocol.settings.run import RunSettings
 from tests.benchmarks.step_overhead import alone, upper_bound
 from tests.integration.fleet import WatchedHub, make_fleet, running
 

@@ -9,7 +9,7 @@ by the supervisor. Three algorithms have the same time and the same victims:
 
 * **decoupled**: the preset, in which no learner waits;
 * **diloco**: the preset, with 50 steps between merges, as this is a short run: all wait for all;
-* **lock-step**: elastic data-parallel training (`islands.fleets.lock_step`): all wait for all at
+* **lock-step**: elastic data-parallel training (`islands.lab.experiments.lock_step`): all wait for all at
   each step, average moments, too, and go on without who is gone.
 
 `--together` lets the three run side by side, which takes a third of the time and more of the cores.
@@ -36,10 +36,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from rich.console import Console
 from rich.table import Table
 
-from islands.data.windows import TokenBatch
-from islands.fleets.lock_step import lock_step
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import Timing
+from islands.lab.experiments.lock_step import lock_step
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import Timing
+from islands.tasks.data.windows import TokenBatch
 from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.fleet import WatchedHub, make_fleet, running
 

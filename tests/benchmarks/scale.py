@@ -39,10 +39,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from islands.identities import SUPERVISOR, SYNCER, Phase
-from islands.settings.run import RunSettings
-from islands.simulation.world import Costs, LearnerHost, NumpyTrainers, World
-from islands.tape.writing import MemoryTape
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
+from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
+from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from islands.data.shards import ShardKey
-from islands.hosting.process_identity import facts
-from islands.settings.run import RunSettings, Timing
-from islands.training.toy_workload import Accelerator, Sleeping
+from islands.lab.toys.toy_workload import Accelerator, Sleeping
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.run.hosting.process_identity import facts
+from islands.tasks.data.shards import ShardKey
 from tests.benchmarks.process_faults import longest_since
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import hub_address

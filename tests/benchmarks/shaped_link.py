@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from islands.chaos.namespaces import Namespace, Shape, open_pair, unavailable
+from islands.lab.faults.namespaces import Namespace, Shape, open_pair, unavailable
 from tests.integration.programs import Room, entries, logged
 
 PORT = 7070
@@ -30,7 +30,7 @@ FAR, NEAR = "local-0", "remote"
 def config(precision: str, address: str) -> str:
     """The run as YAML."""
     return f"""
-task: islands.training.toy_workload:Sleeping
+task: islands.lab.toys.toy_workload:Sleeping
 task_settings: {{step_s: {STEP_S}, megabytes: {MEGABYTES}}}
 preset: decoupled
 run:

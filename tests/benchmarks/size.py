@@ -24,10 +24,10 @@ import msgspec
 
 from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
-from islands.cluster.planner import Estimate
-from islands.models.decoder import DecoderConfig
+from islands.run.planner import Estimate
 from islands.settings.groups import RunFile
 from islands.settings.host import RunOptions
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.programs import Program, Room, merges, open_room, pids
 
@@ -52,7 +52,7 @@ class Case:
     limit_s: float
     run: dict[str, object]
     task_settings: dict[str, object]
-    task: str = "islands.training.toy_workload:Sleeping"
+    task: str = "islands.lab.toys.toy_workload:Sleeping"
 
     def options(self, folder: Path) -> RunOptions:
         """What `islands run` is told."""

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from islands.settings.run import RunSettings
-from islands.syncer.eligibility import UNANSWERED_MAX
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.eligibility import UNANSWERED_MAX
 from tests.rounds.model import TICK_S, Link, Model
 
 STEPS_S = (0.01, 1.0, 40.0, 300.0)

@@ -30,26 +30,26 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.actors.credentials import Credentials
 from islands.actors.ports import ProcessEnd, ThreadWorker
 from islands.actors.role_actor import Context
-from islands.data.shards import ShardKey
 from islands.files.disk import RealDisk
-from islands.hosting.task_processes import Process, ProcessTable
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy_workload import Accelerator
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.trainer import Trainer
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
-from islands.settings.run import RunSettings
+from islands.protocol.credentials import Credentials
+from islands.protocol.settings.run import RunSettings
+from islands.run.hosting.task_processes import Process, ProcessTable
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers
-from islands.tape.writing import MemoryTape
+from islands.tasks.data.shards import ShardKey
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Task, TaskState
-from islands.training.toy_workload import Accelerator
-from islands.training.trainer import Trainer
+from islands.tasks.task import Task, TaskState
 from messaging.clock import MonotonicClock
 from messaging.links.memory_link import MemoryNetwork
 

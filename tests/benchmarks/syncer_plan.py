@@ -4,7 +4,7 @@
         [--regions 4] [--link_gbit_s 100] [--disk_bytes_per_s 3e9] [--merge_bytes_per_s 8e9]
         [--settings '{"precision": "fp4", "update_precision": "int8"}']
 
-The loads are those of the dry run (`islands/cluster/planner.py`), in bytes per second:
+The loads are those of the dry run (`islands/run/planner.py`), in bytes per second:
 
     in       M · up · steps/s            contributions, in the wire's precision
     out      M · down · steps/s          updates; with relays, once per relay in place of M times
@@ -26,10 +26,10 @@ from math import ceil
 
 import msgspec
 
-from islands.cluster.planner import Estimate, estimate
 from islands.layout.fragments import plan
 from islands.layout.leaves import VALUE_BYTES, Leaf
-from islands.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings
+from islands.run.planner import Estimate, estimate
 
 LAYERS = 96
 STATE_READ = 2

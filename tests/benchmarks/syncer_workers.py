@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
-from islands.identities import Version
 from islands.layout.leaves import Unit
 from islands.numerics.merge import MergeResult, merge_and_step, warm_up
 from islands.numerics.norms import Measured, measure
+from islands.protocol.identities import Version
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from messaging.codec.tensors import as_buffer, digest
 

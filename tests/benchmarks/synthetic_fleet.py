@@ -11,10 +11,25 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
-from islands.messages.membership import Heartbeat, Join, Joined, MembershipChanged, Refused, Stop
-from islands.messages.protocol import PROTOCOL
-from islands.messages.training import (
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Version,
+)
+from islands.protocol.messages.membership import (
+    Heartbeat,
+    Join,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FinalRound,
@@ -27,16 +42,16 @@ from islands.messages.training import (
     Progress,
     PullFragment,
 )
-from islands.settings.run import RunSettings
-from islands.supervisor import actions as supervisor_actions
-from islands.supervisor import events as supervisor_events
-from islands.supervisor.state import SupervisorState
-from islands.syncer import actions as syncer_actions
-from islands.syncer import events as syncer_events
-from islands.syncer.admission import Check
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor import actions as supervisor_actions
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.syncer import actions as syncer_actions
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode
-from islands.syncer.state import SyncerState, fresh
-from islands.tape.entry import Entry, Record, encode_entry
 
 FINGERPRINT = "synthetic"
 BATCH_TOKENS = 100

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from islands.files.spool import Spool
-from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.run import RunSettings, Timing
-from islands.simulation.world import LearnerHost, World
-from islands.tape.writing import FileTape
+from islands.files.tape_writing import FileTape
+from islands.lab.world.world import LearnerHost, World
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import RunSettings, Timing
 from messaging.simulation.virtual_time import run_virtual
 
 DAY_S, HOUR_S = 86_400.0, 3600.0

@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
-from islands.identities import Version
-from islands.settings.run import RunSettings
+from islands.model.workload import load_workload
+from islands.protocol.identities import Version
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.core import Published
+from islands.protocol.syncer.state import fresh
 from islands.settings.run_spec import RunPlan, RunSpec, write
-from islands.syncer.core import Published
 from islands.syncer.journal import Journal, encode
-from islands.syncer.state import fresh
-from islands.training.workload import load_workload
 
 Floats = NDArray[np.float32]
 
-TASK = "tests.study.regression:Regression"
+TASK = "tests.lab.study.regression:Regression"
 WIDTH = 256
 SPEC = RunSpec(RunSettings(run="mine", fragments=2), TASK, {"width": WIDTH})
 

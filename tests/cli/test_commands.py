@@ -161,7 +161,7 @@ def test_a_dry_run_ends_with_1_where_the_host_is_too_small(
     megabytes: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A script can tell without reading: the same command may succeed on a larger host."""
-    task = ("--task", "islands.training.toy_workload:Sleeping")
+    task = ("--task", "islands.lab.toys.toy_workload:Sleeping")
     settings = ("--task_settings.megabytes", str(megabytes), "--listen", "127.0.0.1:0")
     words = [*task, *settings, "--folder", str(tmp_path / "run"), "--dry-run"]
     told = {"program": "python -m islands.supervisor", "description": ""}

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from islands.cli.__main__ import main
-from islands.cluster.run_values import newest_values
-from islands.hosting.hub_address import HubAddress, write_place
-from islands.identities import FinalVersions, Version
-from islands.training.export import metadata_of, write_model
-from islands.training.factory import TASK_PATH, data_folders
+from islands.protocol.identities import FinalVersions, Version
+from islands.run.hosting.hub_address import HubAddress, write_place
+from islands.run.records.export import metadata_of, write_model
+from islands.run.records.run_values import newest_values
+from islands.tasks.factory import TASK_PATH, data_folders
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun
-from tests.study.regression import Regression
+from tests.lab.study.regression import Regression
 
 TRUTH = Regression(width=WIDTH).truth().astype(np.float32)
 
@@ -154,7 +154,7 @@ def test_a_task_that_differs_only_in_its_data_is_told(
     """The values fit, so they are evaluated, and the difference stands beside the figures."""
     run = KilledRun(tmp_path / "run", replace(SPEC, task="tests.cli.test_evaluate:Labelled"))
     run.publish_all(0, {"weight": TRUTH})
-    arguments = ["evaluate", str(run.folder), "--task", "tests.study.regression:Regression"]
+    arguments = ["evaluate", str(run.folder), "--task", "tests.lab.study.regression:Regression"]
     assert main(arguments) == 0
     told = capsys.readouterr()
     assert "loss" in told.out

@@ -13,13 +13,13 @@ from jaxtyping import PyTree
 
 from islands.cli.__main__ import main
 from islands.cli.generate import show
-from islands.models.decoder import DecoderConfig
-from islands.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.task import TaskState, path_of
+from islands.tasks.task import TaskState, path_of
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun
-from tests.study.regression import Regression
+from tests.lab.study.regression import Regression
 
 ZEROS = {"weight": np.zeros((WIDTH, WIDTH), np.float32)}
 PROMPT = "def f"
@@ -87,8 +87,8 @@ def test_options_reach_the_task_and_pieces_become_text(
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [
-        ("tests.study.regression:Regression", "has no method `sample`, so it cannot continue"),
-        ("islands.training.toy_workload:Sleeping", "has no method `sample`"),
+        ("tests.lab.study.regression:Regression", "has no method `sample`, so it cannot continue"),
+        ("islands.lab.toys.toy_workload:Sleeping", "has no method `sample`"),
     ],
 )
 def test_a_task_that_cannot_sample_is_told(

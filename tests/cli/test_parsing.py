@@ -13,9 +13,11 @@ import pytest
 from islands.cli.__main__ import COMMANDS
 from islands.cli.command import main
 from islands.cli.parsing import Common, parse
-from islands.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
-from islands.messages.control import Verb
-from islands.settings.goodput import GoodputOptions
+from islands.lab.settings.goodput import GoodputOptions
+from islands.protocol.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
+from islands.protocol.messages.control import Verb
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import Automatic, PaceBy, RunSettings
 from islands.settings.host import (
     ControlOptions,
     LearnerOptions,
@@ -24,8 +26,6 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import Automatic, PaceBy, RunSettings
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from islands.cli.__main__ import main
-from islands.cluster.picture import LINES
-from islands.cluster.run_curves import curves_of
-from islands.cluster.run_plot import plot
-from islands.errors import UserError
-from tests.cluster.test_picture import drawn, pixels_of
+from islands.protocol.errors import UserError
+from islands.run.records.picture import LINES
+from islands.run.records.run_curves import curves_of
+from islands.run.records.run_plot import plot
+from tests.run.test_picture import drawn, pixels_of
 
 
 def step(at_s: float, learner: str, tokens: int, loss: float | None) -> dict[str, object]:

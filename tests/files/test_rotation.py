@@ -7,15 +7,15 @@ import pytest
 from msgspec import structs
 from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
-from islands.cluster.event_files import EventFiles
-from islands.cluster.run_folder import RunFolder
 from islands.files.rotation import RotatingFile, older
 from islands.files.spool import Spool
-from islands.identities import Status
-from islands.messages.control import StepFigures
-from islands.settings.run import RunSettings
-from islands.tape.member_entries import StatusChanged
-from tests.tape.samples import MERGED
+from islands.protocol.identities import Status
+from islands.protocol.messages.control import StepFigures
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.member_entries import StatusChanged
+from islands.run.records.event_files import EventFiles
+from islands.run.records.run_folder import RunFolder
+from tests.protocol.tape.samples import MERGED
 
 HOUR_S = 3600.0
 DAYS = 30

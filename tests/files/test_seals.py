@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from islands.errors import DamagedError, UserError
 from islands.files.seals import read_sealed, sealed, unsealed, write_sealed
+from islands.protocol.errors import DamagedError, UserError
 
 CONTENT = b'{\n  "run": "one",\n  "seed": 0,\n  "budget_tokens": null\n}\n'
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import msgspec
 
-from islands.cluster.coordinator import Backend, Coordinator, CoordinatorSettings, start_nothing
-from islands.cluster.local_cluster import LearnerSettings, local_hub
-from islands.cluster.run_claim import Claim, settle
-from islands.cluster.summary import Summary
-from islands.hosting.child_processes import ProcessLauncher
-from islands.identities import Role
-from islands.messages.control import Note, StepFigures
+from islands.model.workload import Workload, load_workload
+from islands.protocol.identities import Role
+from islands.protocol.messages.control import Note, StepFigures
+from islands.protocol.settings.run import RunSettings
+from islands.run.coordinator import Backend, Coordinator, CoordinatorSettings, start_nothing
+from islands.run.hosting.child_processes import ProcessLauncher
+from islands.run.local_cluster import LearnerSettings, local_hub
+from islands.run.records.summary import Summary
+from islands.run.run_claim import Claim, settle
 from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
-from islands.training.workload import Workload, load_workload
 
-SLEEPING = "islands.training.toy_workload:Sleeping"
+SLEEPING = "islands.lab.toys.toy_workload:Sleeping"
 
 
 @dataclass(frozen=True, slots=True)

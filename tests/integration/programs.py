@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from islands.hosting.process_identity import lives, read_records, send_signal
+from islands.run.hosting.process_identity import lives, read_records, send_signal
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ def write_config(path: Path, **more: object) -> Path:
     """A config of a run whose devices sleep; what is given goes before what stands here."""
     run = {"run": "test", "interval_steps": 8, "fragments": 4, "warmup_steps": 0}
     told = {
-        "task": "islands.training.toy_workload:Sleeping",
+        "task": "islands.lab.toys.toy_workload:Sleeping",
         "task_settings": {"step_s": 0.01, "megabytes": 0.25},
         "listen": "127.0.0.1:0",
         "run": {**run, **msgspec.convert(more.pop("run", {}), dict[str, object])},

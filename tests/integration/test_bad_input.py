@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from islands.identities import Role
-from islands.messages.membership import Join, Refused, RunSpecRequest
-from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
+from islands.protocol.identities import Role
+from islands.protocol.messages.membership import Join, Refused, RunSpecRequest
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from messaging.envelope import Envelope
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
@@ -38,7 +38,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from islands.layout.leaves import layout_of
-from islands.training.toy_workload import Sleeping
+from islands.lab.toys.toy_workload import Sleeping
 
 
 class Reading(Sleeping):
@@ -51,8 +51,8 @@ class Reading(Sleeping):
 
 OTHER_PROTOCOL = """
 import runpy, sys
-import islands.messages.protocol
-islands.messages.protocol.PROTOCOL = 99
+import islands.protocol.messages.registry
+islands.protocol.messages.registry.PROTOCOL = 99
 sys.argv = sys.argv[1:]
 runpy.run_module("islands.learner", run_name="__main__", alter_sys=True)
 """

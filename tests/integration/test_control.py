@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from islands.actors.credentials import Credentials
 from islands.cli.control import show, target_of, tell
-from islands.errors import RefusedError, UnreachableError, UserError
-from islands.hosting.hub_address import HubAddress, write_place
-from islands.identities import Incarnation, Phase, Role, Status
-from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
-from islands.messages.membership import Refused
-from islands.messages.protocol import MESSAGE_TYPES
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import RefusedError, UnreachableError, UserError
+from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.protocol.messages.membership import Refused
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.run.hosting.hub_address import HubAddress, write_place
 from islands.settings.host import ConnectOptions, ControlOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed

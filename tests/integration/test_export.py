@@ -30,5 +30,5 @@ async def test_ctrl_c_leaves_a_final_file(started_as: str, tmp_path: Path) -> No
     assert str(told["reason"]).startswith("stopped")
     assert isinstance(told["tokens"], int)
     assert told["tokens"] > 0
-    assert told["task"] == "islands.training.toy_workload:Sleeping"
+    assert told["task"] == "islands.lab.toys.toy_workload:Sleeping"
     assert islands.load(folder)

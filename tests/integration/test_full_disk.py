@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from islands.cluster.run_folder import RunFolder
-from islands.hosting.process_identity import marked
-from islands.settings.run import RunSettings
-from islands.tape.process_entries import NotesDropped
-from islands.training.evaluation import Judged
-from islands.training.export import load_model
+from islands.model.evaluation import Judged
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.process_entries import NotesDropped
+from islands.run.hosting.process_identity import marked
+from islands.run.records.export import load_model
+from islands.run.records.run_folder import RunFolder
 from tests.integration.programs import logged, merges, open_room, summary_of, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from islands.chaos.connection import Connection, Way
-from islands.chaos.proxy import FaultProxy
-from islands.chaos.stream_faults import Cut, Faults
+from islands.lab.faults.connection import Connection, Way
+from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.stream_faults import Cut, Faults
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 from safetensors.numpy import load_file, save_file
 
-from islands.identities import Phase
-from islands.messages.control import StepFigures
-from islands.settings.run import RunSettings, Timing
+from islands.protocol.identities import Phase
+from islands.protocol.messages.control import StepFigures
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.settings.run_spec import read
 from messaging.codec.tensors import as_buffer, digest
 from tests.integration.fleet import WatchedHub, make_fleet, running

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from islands.chaos.connection import Connection, End, Way
-from islands.chaos.proxy import FaultProxy, parse_order
-from islands.chaos.stream_faults import Cut, Faults
+from islands.lab.faults.connection import Connection, End, Way
+from islands.lab.faults.proxy import FaultProxy, parse_order
+from islands.lab.faults.stream_faults import Cut, Faults
 
 pytestmark = pytest.mark.integration
 
@@ -279,7 +279,7 @@ async def test_the_program_obeys_orders() -> None:
     server = await asyncio.start_server(keep, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     target = f"127.0.0.1:{port}"
-    words = ("-m", "islands.chaos.proxy", "--target", target, "--cut", "hold", "--way", "up")
+    words = ("-m", "islands.lab.faults.proxy", "--target", target, "--cut", "hold", "--way", "up")
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=pipe, stdout=pipe)
     assert program.stdin is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.cluster.roles import journal_disk
+from islands.run.roles import journal_disk
 from tests.integration.programs import open_room
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from islands.errors import OF_NO_USE
-from islands.hosting.process_identity import facts
-from islands.multihost.health import SILENT_TICKS
-from islands.multihost.host_watchdog import ASKED_TO_END
+from islands.island.health import SILENT_TICKS
+from islands.island.host_watchdog import ASKED_TO_END
+from islands.protocol.errors import OF_NO_USE
+from islands.run.hosting.process_identity import facts
 from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.settings.run import RunSettings, Timing
+from islands.protocol.settings.run import RunSettings, Timing
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import LIMIT_S, incarnations, logged
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.chaos.stream_faults import Faults, Mutator, Part, Stretch, WebsocketScanner
+from islands.lab.faults.stream_faults import Faults, Mutator, Part, Stretch, WebsocketScanner
 
 HEAD = b"GET /hub HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\n\r\n"
 BINARY, PING, CLOSE = 0x82, 0x89, 0x88

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.chaos.namespaces import Namespace, open_pair, unavailable
+from islands.lab.faults.namespaces import Namespace, open_pair, unavailable
 from tests.integration.programs import (
     ROOT,
     Program,

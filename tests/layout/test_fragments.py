@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import SettingsError, TaskError
 from islands.layout.fragments import (
     Fragment,
     Layout,
@@ -19,7 +18,8 @@ from islands.layout.fragments import (
     first_difference,
     plan,
 )
-from islands.layout.patterns import Pattern
+from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.settings.patterns import Pattern
 
 KIB = 1024 // 4  # elements in one KiB of float32
 

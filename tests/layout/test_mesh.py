@@ -8,9 +8,9 @@ import jax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from islands.errors import SettingsError
-from islands.layout.mesh import choose, learner_mesh, placed, shares
-from islands.layout.rectangles import cut_of
+from islands.model.mesh import choose, learner_mesh, placed, shares
+from islands.model.rectangles import cut_of
+from islands.protocol.errors import SettingsError
 from tests.compiling import QUICKLY_COMPILED
 
 HOST = list("abcdefgh")

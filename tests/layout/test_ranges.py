@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.layout.ranges import held_by, size_of
+from islands.protocol.ranges import held_by, size_of
 
 
 def test_one_process_holds_the_whole_value() -> None:

@@ -3,14 +3,14 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.identities import FragmentIndex, Incarnation
-from islands.learner.exchanges import Exchanges
-from islands.learner.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
-from islands.learner.gossip_events import Checked, ShareArrived, ShareTaken
-from islands.messages.gossip import Share, ShareDeclined
-from islands.settings.gossip import GossipSettings, Neighbours
-from islands.settings.run import MergeRule, RunSettings, Weighting
-from islands.tape.entry import Entry, Record
+from islands.protocol.gossip.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.gossip_events import Checked, ShareArrived, ShareTaken
+from islands.protocol.identities import FragmentIndex, Incarnation
+from islands.protocol.learner.exchanges import Exchanges
+from islands.protocol.messages.gossip import Share, ShareDeclined
+from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.tape.entry import Entry, Record
 
 PAIRS = GossipSettings(Neighbours.RANDOM_PAIRS)
 RING = GossipSettings(Neighbours.RING)

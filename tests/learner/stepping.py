@@ -1,9 +1,9 @@
 """Learners that step on version 1.0, and stand still when they are told to wait."""
 
-from islands.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
-from islands.learner.state import LearnerState
-from islands.messages.training import Welcome
-from islands.settings.run import RunSettings
+from islands.protocol.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.training import Welcome
+from islands.protocol.settings.run import RunSettings
 from tests.learner import test_state as states
 
 

@@ -1,8 +1,8 @@
 """A learner's account of one fragment: merged, overwritten, pending, in doubt."""
 
-from islands.identities import FragmentIndex, Version
-from islands.learner.account import Account
-from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
+from islands.protocol.identities import FragmentIndex, Version
+from islands.protocol.learner.account import Account
+from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Merged
 
 
 def update(

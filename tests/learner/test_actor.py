@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.actor import LearnerActor
 from islands.learner.inline_compute import InlineCompute
-from islands.messages.membership import Joined, SyncerAddress
-from islands.messages.training import FragmentUpdate, IncrementsSince, Welcome
 from islands.numerics.increment import quantised
-from islands.settings.run import Precision, RunSettings, UpdatePrecision
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.protocol.messages.membership import Joined, SyncerAddress
+from islands.protocol.messages.training import FragmentUpdate, IncrementsSince, Welcome
+from islands.protocol.settings.run import Precision, RunSettings, UpdatePrecision
 from messaging.actors.scope import Scope
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope

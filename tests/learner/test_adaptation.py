@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from islands.identities import Incarnation, LearnerName, Ticket
-from islands.learner.adaptation import (
+from islands.protocol.identities import Incarnation, LearnerName, Ticket
+from islands.protocol.learner.adaptation import (
     CONFIRMED,
     EVERY_MOST,
     Adaptation,
@@ -19,8 +19,8 @@ from islands.learner.adaptation import (
     Choice,
     Level,
 )
-from islands.learner.link_estimate import LinkEstimate
-from islands.settings.run import Precision
+from islands.protocol.learner.link_estimate import LinkEstimate
+from islands.protocol.settings.run import Precision
 
 GBIT, MBIT = 1e9 / 8, 1e6 / 8
 FINEST, COARSEST = 0, 4

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import FragmentIndex, Ticket, Version
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
-from islands.learner.actions import AdoptValue, Contribute
-from islands.learner.adaptation import Choice
-from islands.learner.adapting import adaptation_of
-from islands.learner.events import (
+from islands.protocol.identities import FragmentIndex, Ticket, Version
+from islands.protocol.learner.actions import AdoptValue, Contribute
+from islands.protocol.learner.adaptation import Choice
+from islands.protocol.learner.adapting import adaptation_of
+from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
     FromSyncer,
@@ -18,7 +18,7 @@ from islands.learner.events import (
     SyncerLinkChanged,
     UpdateArrived,
 )
-from islands.messages.training import (
+from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionReceived,
     FinalRound,
@@ -26,9 +26,9 @@ from islands.messages.training import (
     LinkProbe,
     Merged,
 )
-from islands.settings.run import Adoption, Precision, RunSettings
-from islands.tape.entry import Record
-from islands.tape.learner_entries import Adapted
+from islands.protocol.settings.run import Adoption, Precision, RunSettings
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.learner_entries import Adapted
 from tests.learner.test_state import BATCH, Bench, stepping
 
 ZERO = FragmentIndex(0)

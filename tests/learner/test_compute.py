@@ -9,10 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.data.shards import ShardKey
-from islands.errors import TaskError, TaskFailedError
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import PIECES_PER_BOUNDARY
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
@@ -21,11 +18,20 @@ from islands.learner.compute import (
     ComputeThread,
     StepReport,
 )
-from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
 from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
-from islands.settings.run import RunSettings
-from islands.training.toy import NumpyTrainer
-from islands.training.trainer import PendingStep
+from islands.model.trainer import PendingStep
+from islands.protocol.errors import TaskError, TaskFailedError
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
+from islands.protocol.learner.events import (
+    Idled,
+    MomentsLoaded,
+    MomentsRead,
+    TrainerMade,
+    TrainerReady,
+)
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.shards import ShardKey
 from messaging.codec.tensors import as_buffer
 
 LIMIT_S = 30.0

@@ -5,16 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    EngineAction,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ResetMoments,
-)
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import (
     PIECES_PER_BOUNDARY,
     EngineEvent,
@@ -23,10 +14,19 @@ from islands.learner.boundary import (
 )
 from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
-from islands.learner.events import MomentsLoaded, ValueAdopted
-from islands.messages.training import Merged
-from islands.settings.run import RunSettings
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    EngineAction,
+    LoadMoments,
+    PlanSnapshots,
+    ReadMoments,
+    ResetMoments,
+)
+from islands.protocol.learner.events import MomentsLoaded, ValueAdopted
+from islands.protocol.messages.training import Merged
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 
 WHO = Incarnation(1, 1)

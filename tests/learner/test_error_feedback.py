@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
-from islands.learner.actions import (
+from islands.lab.toys.toy import NumpyTrainer
+from islands.learner.boundary import PendingSnapshot
+from islands.learner.commands import enqueue
+from islands.learner.engine import Engine
+from islands.numerics.quantize import QUANTIZERS, decode, encode
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
+from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
     Contribute,
@@ -12,20 +17,15 @@ from islands.learner.actions import (
     ResetFeedback,
     SettleFeedback,
 )
-from islands.learner.boundary import PendingSnapshot
-from islands.learner.commands import enqueue
-from islands.learner.engine import Engine
-from islands.learner.events import (
+from islands.protocol.learner.events import (
     ContributionEncoded,
     FromSyncer,
     SnapshotTaken,
     UpdateArrived,
 )
-from islands.messages.membership import Evicted
-from islands.messages.training import FragmentUpdate, Merged
-from islands.numerics.quantize import QUANTIZERS, decode, encode
-from islands.settings.run import Adoption, Precision, RunSettings
-from islands.training.toy import NumpyTrainer
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import FragmentUpdate, Merged
+from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from messaging.codec.tensors import as_buffer
 from tests.learner.test_state import ANA, BATCH, Bench, stepping
 

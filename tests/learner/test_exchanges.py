@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.identities import FragmentIndex, Incarnation
-from islands.learner.exchanges import JUMP_MAX, STRIKES_MAX
-from islands.learner.gossip_events import Checked
-from islands.messages.gossip import Share
-from islands.tape.gossip_entries import Exchanged, ShareRefused, Widowed
+from islands.protocol.gossip.gossip_events import Checked
+from islands.protocol.identities import FragmentIndex, Incarnation
+from islands.protocol.learner.exchanges import JUMP_MAX, STRIKES_MAX
+from islands.protocol.messages.gossip import Share
+from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowed
 from tests.learner.exchange_bench import PAIRS, RING, Bench, settings_of
 
 PAIR = settings_of(PAIRS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.learner.events import StepFinished
-from islands.learner.figures import Figures
+from islands.protocol.learner.events import StepFinished
+from islands.protocol.learner.figures import Figures
 
 
 def test_figures_are_sums_over_the_process() -> None:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
-from islands.learner.actions import AdoptValue, AllowSteps
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.learner.engine import Engine
-from islands.learner.fleet_clock import FleetClock
-from islands.settings.run import RunSettings
-from islands.simulation.world import LearnerHost, NumpyTrainers, World
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
-from islands.training.trainer import PendingStep
+from islands.model.trainer import PendingStep
+from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import AdoptValue, AllowSteps
+from islands.protocol.learner.fleet_clock import FleetClock
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual
 

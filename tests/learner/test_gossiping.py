@@ -5,10 +5,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Status, Version
-from islands.learner.events import FromSupervisor, FromSyncer, SnapshotTaken, Ticked
-from islands.learner.gossip import Gossip
-from islands.learner.gossip_actions import (
+from islands.lab.toys.toy import NumpyTrainer
+from islands.learner.gossip_values import GossipValues
+from islands.protocol.gossip.gossip import Gossip
+from islands.protocol.gossip.gossip_actions import (
     AdoptMixed,
     Gather,
     GiveValue,
@@ -18,7 +18,7 @@ from islands.learner.gossip_actions import (
     TakeShare,
     ToNeighbour,
 )
-from islands.learner.gossip_events import (
+from islands.protocol.gossip.gossip_events import (
     Checked,
     Mixed,
     NeighbourSaid,
@@ -27,13 +27,20 @@ from islands.learner.gossip_events import (
     ValueArrived,
     WorkGathered,
 )
-from islands.learner.gossip_values import GossipValues
-from islands.messages.gossip import Share, ValueGiven, ValueWanted
-from islands.messages.membership import Member, MembershipChanged
-from islands.messages.training import FinalRound
-from islands.settings.gossip import GossipRule, GossipSettings, Neighbours
-from islands.tape.gossip_entries import TookOver
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Status,
+    Version,
+)
+from islands.protocol.learner.events import FromSupervisor, FromSyncer, SnapshotTaken, Ticked
+from islands.protocol.messages.gossip import Share, ValueGiven, ValueWanted
+from islands.protocol.messages.membership import Member, MembershipChanged
+from islands.protocol.messages.training import FinalRound
+from islands.protocol.settings.gossip import GossipRule, GossipSettings, Neighbours
+from islands.protocol.tape.gossip_entries import TookOver
 from messaging.codec.tensors import as_buffer
 from tests.learner.exchange_bench import PAIRS, settings_of
 from tests.learner.stepping import stepping

@@ -2,9 +2,9 @@
 
 import pytest
 
-from islands.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
-from islands.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
-from islands.learner.events import (
+from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
+from islands.protocol.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
+from islands.protocol.learner.events import (
     FromSupervisor,
     FromSyncer,
     Idled,
@@ -12,9 +12,9 @@ from islands.learner.events import (
     SyncerLinkChanged,
     Ticked,
 )
-from islands.messages.control import Drain
-from islands.messages.membership import Evicted, Leave, Stop
-from islands.messages.training import (
+from islands.protocol.messages.control import Drain
+from islands.protocol.messages.membership import Evicted, Leave, Stop
+from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,
     Paused,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
-from islands.learner.actions import (
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.protocol.learner.actions import (
     AllowSteps,
     LoadCheckpoint,
     LoadMoments,
@@ -13,8 +13,8 @@ from islands.learner.actions import (
     SetTimer,
     ToPeer,
 )
-from islands.learner.donating import COPIES_MAX, GIVING_MAX
-from islands.learner.events import (
+from islands.protocol.learner.donating import COPIES_MAX, GIVING_MAX
+from islands.protocol.learner.events import (
     FromSyncer,
     MomentsLoaded,
     MomentsRead,
@@ -28,12 +28,12 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
-from islands.learner.moments import CheckpointedMoments
-from islands.messages.membership import Evicted
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import FinalRound, Welcome
-from islands.tape.entry import Record
-from islands.tape.learner_entries import MomentsFresh, MomentsTaken
+from islands.protocol.learner.moments import CheckpointedMoments
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import FinalRound, Welcome
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.learner_entries import MomentsFresh, MomentsTaken
 from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
 
 BEN = LearnerName("ben")

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.data.shards import ShardKey
-from islands.identities import Version
-from islands.learner.moments import CheckpointedMoments
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.moments_checkpoint import (
     FILE,
     PIECES_PER_BOUNDARY,
     CheckpointFile,
     CheckpointWriter,
 )
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import Version
+from islands.protocol.learner.moments import CheckpointedMoments
+from islands.tasks.data.shards import ShardKey
 
 VERSIONS = (Version(1, 4), Version(1, 5))
 PIECES = tuple(memoryview(bytes([n]) * (10 + n)) for n in range(3))

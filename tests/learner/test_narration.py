@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from islands.identities import Incarnation, LearnerName, Phase
-from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
-from islands.learner.narration import PROGRESS_S, LearnerView, Narrator
-from islands.messages.membership import Evicted
-from islands.messages.training import Quarantined
-from islands.settings.run import Timing
+from islands.protocol.identities import Incarnation, LearnerName, Phase
+from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
+from islands.protocol.learner.narration import PROGRESS_S, LearnerView, Narrator
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import Quarantined
+from islands.protocol.settings.run import Timing
 
 ANA = LearnerName("ana")
 FIRST, SECOND = Incarnation(1, 1), Incarnation(1, 2)

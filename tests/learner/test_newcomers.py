@@ -2,16 +2,16 @@
 
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Status
-from islands.learner import gossiping
-from islands.learner.gossip import Stage
-from islands.learner.gossip_actions import TakeOver
-from islands.learner.gossip_events import Checked, ValueArrived
-from islands.learner.state import LearnerState
-from islands.messages.gossip import ValueGiven
-from islands.messages.membership import Member
-from islands.tape.entry import Record
-from islands.tape.gossip_entries import ShareRefused
+from islands.protocol.gossip import gossiping
+from islands.protocol.gossip.gossip import Stage
+from islands.protocol.gossip.gossip_actions import TakeOver
+from islands.protocol.gossip.gossip_events import Checked, ValueArrived
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.gossip import ValueGiven
+from islands.protocol.messages.membership import Member
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.gossip_entries import ShareRefused
 from tests.learner.exchange_bench import PAIRS, settings_of
 
 NAMES = ("bo", "cy", "di")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.learner.norm_gate import KEPT, LEAST_SAMPLES, NormGate
+from islands.protocol.learner.norm_gate import KEPT, LEAST_SAMPLES, NormGate
 
 
 def test_a_refused_distance_moves_no_limit() -> None:

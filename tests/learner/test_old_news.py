@@ -1,11 +1,11 @@
 """Words that come late, or once more, take nothing back: grants, ends, positions, admissions."""
 
-from islands.identities import Incarnation, Lease
-from islands.learner.account import Account
-from islands.learner.actions import AllowSteps
-from islands.learner.events import FromSupervisor, FromSyncer, Ticked
-from islands.messages.membership import Evicted
-from islands.messages.training import FinalRound, LeaseGranted, Progress, Welcome
+from islands.protocol.identities import Incarnation, Lease
+from islands.protocol.learner.account import Account
+from islands.protocol.learner.actions import AllowSteps
+from islands.protocol.learner.events import FromSupervisor, FromSyncer, Ticked
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import FinalRound, LeaseGranted, Progress, Welcome
 from tests.learner.test_account import update
 from tests.learner.test_state import started, stepping
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.learner.pairing import neighbours_of, random_pairs, ring
-from islands.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.gossip.pairing import neighbours_of, random_pairs, ring
+from islands.protocol.settings.gossip import GossipSettings, Neighbours
 
 PAIRS = GossipSettings(Neighbours.RANDOM_PAIRS)
 RING = GossipSettings(Neighbours.RING)

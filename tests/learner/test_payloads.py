@@ -2,9 +2,9 @@
 
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, Version
-from islands.learner.actions import AdoptValue, Contribute, OfferSeed, TellPosition
-from islands.learner.events import (
+from islands.protocol.identities import FragmentIndex, Incarnation, Version
+from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed, TellPosition
+from islands.protocol.learner.events import (
     FromSyncer,
     SnapshotTaken,
     SyncerLinkChanged,
@@ -12,9 +12,15 @@ from islands.learner.events import (
     ValueAdopted,
     ValueRead,
 )
-from islands.messages.membership import Evicted
-from islands.messages.training import FragmentRequest, FragmentSeed, FragmentUpdate, Merged, Welcome
-from islands.settings.run import Adoption
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import (
+    FragmentRequest,
+    FragmentSeed,
+    FragmentUpdate,
+    Merged,
+    Welcome,
+)
+from islands.protocol.settings.run import Adoption
 from tests.learner.test_state import ANA, BATCH, Bench, stepping
 
 ZERO, ONE = FragmentIndex(0), FragmentIndex(1)

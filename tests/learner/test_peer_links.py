@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from islands.actors.role_actor import Context, RoleActor
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.peer_links import LINKS_MAX, PeerLinks
-from islands.messages.gossip import PeerHello, ValueWanted
-from islands.messages.membership import Member
-from islands.messages.protocol import MESSAGE_TYPES
-from islands.settings.run import RunSettings
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.protocol.messages.gossip import PeerHello, ValueWanted
+from islands.protocol.messages.membership import Member
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.settings.run import RunSettings
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.memory_link import MemoryNetwork

@@ -1,9 +1,9 @@
 """When a learner answers a pull, and with what."""
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.learner.events import SnapshotTaken
-from islands.learner.pulls import Pulls
-from islands.messages.training import PullFragment
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.learner.events import SnapshotTaken
+from islands.protocol.learner.pulls import Pulls
+from islands.protocol.messages.training import PullFragment
 
 BASE = Version(1, 0)
 NO_BYTES = memoryview(b"")

@@ -1,10 +1,10 @@
 """A quarantined learner: it stands still, until its incarnation or its syncer is another one."""
 
-from islands.identities import Incarnation, Phase
-from islands.learner.actions import AllowSteps
-from islands.learner.events import FromSyncer
-from islands.messages.membership import Evicted
-from islands.messages.training import Progress, Quarantined, Welcome
+from islands.protocol.identities import Incarnation, Phase
+from islands.protocol.learner.actions import AllowSteps
+from islands.protocol.learner.events import FromSyncer
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import Progress, Quarantined, Welcome
 from tests.learner import test_state as states
 
 

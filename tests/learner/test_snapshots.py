@@ -1,7 +1,7 @@
 """A contribution counts what is in its snapshot: no step, no token after it."""
 
-from islands.identities import FragmentIndex, Version
-from islands.learner.events import SnapshotTaken
+from islands.protocol.identities import FragmentIndex, Version
+from islands.protocol.learner.events import SnapshotTaken
 from tests.learner.test_state import BATCH, NO_BYTES, Bench, stepping
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from islands.identities import (
+from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
     LearnerName,
@@ -14,7 +14,7 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.learner.actions import (
+from islands.protocol.learner.actions import (
     Action,
     AdoptValue,
     AllowSteps,
@@ -28,9 +28,9 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.learner.adaptation import Adaptation, Level
-from islands.learner.adapting import FINEST_FIRST
-from islands.learner.events import (
+from islands.protocol.learner.adaptation import Adaptation, Level
+from islands.protocol.learner.adapting import FINEST_FIRST
+from islands.protocol.learner.events import (
     ContributionSkipped,
     Event,
     FromSupervisor,
@@ -47,8 +47,8 @@ from islands.learner.events import (
     UpdateArrived,
     ValueAdopted,
 )
-from islands.learner.state import LearnerState
-from islands.messages.membership import (
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -59,7 +59,7 @@ from islands.messages.membership import (
     Stop,
     SyncerAddress,
 )
-from islands.messages.training import (
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FinalRound,
@@ -71,7 +71,7 @@ from islands.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.settings.run import WELL_STEPS, Adoption, Precision, RunSettings
+from islands.protocol.settings.run import WELL_STEPS, Adoption, Precision, RunSettings
 
 A = TypeVar("A", bound=Action)
 M = TypeVar("M")

@@ -9,14 +9,20 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from islands.data.shards import ShardKey
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots, TellPosition
+from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.compute import ComputeEvent, ComputeFailed, StepReport
-from islands.learner.events import Idled, SnapshotTaken, TrainerMade, TrainerReady, ValueAdopted
 from islands.learner.stepped_compute import SteppedCompute
-from islands.settings.run import RunSettings
-from islands.training.toy import NumpyTrainer
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots, TellPosition
+from islands.protocol.learner.events import (
+    Idled,
+    SnapshotTaken,
+    TrainerMade,
+    TrainerReady,
+    ValueAdopted,
+)
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.shards import ShardKey
 from messaging.codec.tensors import as_buffer
 
 LIMIT_S = 30.0

@@ -5,13 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from islands.errors import SettingsError
-from islands.identities import Fate, FragmentIndex, Incarnation, Lease, Phase, Ticket, Version
-from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.learner.events import FromSyncer, UpdateArrived
-from islands.learner.synchrony import Synchrony
-from islands.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
-from islands.settings.run import Automatic, LearnerWaits, RunSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    Lease,
+    Phase,
+    Ticket,
+    Version,
+)
+from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
+from islands.protocol.learner.events import FromSyncer, UpdateArrived
+from islands.protocol.learner.synchrony import Synchrony
+from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
+from islands.protocol.settings.run import Automatic, LearnerWaits, RunSettings
 from tests.learner import test_state as states
 from tests.learner.stepping import stand_still, stepping
 from tests.learner.test_engine import BATCH, FIRST, Bench

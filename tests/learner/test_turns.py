@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from islands.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
-from islands.learner.account import Account
-from islands.learner.actions import AllowSteps, PlanSnapshots
-from islands.learner.events import FromSyncer, SyncerLinkChanged
-from islands.learner.turns import Turns
-from islands.messages.training import (
+from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
+from islands.protocol.learner.account import Account
+from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
+from islands.protocol.learner.events import FromSyncer, SyncerLinkChanged
+from islands.protocol.learner.turns import Turns
+from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,
     FinalRound,
     Hello,
     Progress,
 )
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import LearnerWaits
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import LearnerWaits
 from tests.learner import test_state as states
 from tests.learner.stepping import stand_still, stepping
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.errors import SettingsError
 from islands.layout.leaves import Unit
 from islands.numerics.adopt import delay_corrected
 from islands.numerics.increment import quantised
@@ -21,9 +20,10 @@ from islands.numerics.outer import merge_with
 from islands.numerics.outer_choice import outer_optimizer
 from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.trimmed import share_trimmed
-from islands.settings.combinations import SUPPORTED
-from islands.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, Correction
-from islands.settings.run import (
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.combinations import SUPPORTED
+from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, Correction
+from islands.protocol.settings.run import (
     Adoption,
     Anchor,
     MergeRule,

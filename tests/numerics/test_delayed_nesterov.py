@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from islands.errors import InvariantError
 from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.outer import Sgd
-from islands.settings.run import OuterSchedule, OuterSettings
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import OuterSchedule, OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(50).astype(np.float32)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.error_feedback import OPEN_MAX, ErrorFeedback
 from islands.numerics.quantize import QUANTIZERS, decode
-from islands.settings.run import Precision
+from islands.protocol.settings.run import Precision
 from messaging.codec.tensors import as_buffer
 
 SIZE = 300

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import InvariantError
 from islands.numerics.gossip import Share, average_step, noloco_step
+from islands.protocol.errors import InvariantError
 from tests.numerics.gossip_oracle import Fleet, noloco
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.increment import applied, quantised
 from islands.numerics.quantize import encode, size_bytes
-from islands.settings.run import Precision
+from islands.protocol.settings.run import Precision
 from tests.numerics.xla_increments import LEAST, applied_by_xla, fused
 
 LOSSY = (Precision.INT8, Precision.FP4)

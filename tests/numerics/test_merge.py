@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.norms import measure
+from islands.protocol.errors import InvariantError
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

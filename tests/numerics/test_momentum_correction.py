@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.errors import SettingsError
 from islands.layout.leaves import Unit
 from islands.numerics.momentum_correction import MOMENTUM_WEIGHT, STRENGTH, corrected
 from islands.numerics.norms import measure
 from islands.numerics.outer import OuterState, merge_with
 from islands.numerics.outer_choice import outer_optimizer
-from islands.settings.outer import Correction, OuterSettings
-from islands.settings.run import RunSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.outer import Correction, OuterSettings
+from islands.protocol.settings.run import RunSettings
 from tests.numerics import oracle
 
 UNITS = (Unit(0, 30, "average"), Unit(30, 170, "rda"), Unit(200, 10, "average", stepped=False))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.norms import clip, measure, unit_table
+from islands.protocol.errors import InvariantError
 
 UNITS = (Unit(0, 10, "average"), Unit(10, 5000, "rda"), Unit(5010, 64, "rda"))
 SIZE = 5074

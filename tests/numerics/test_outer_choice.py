@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from islands.errors import SettingsError
 from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import Sgd
 from islands.numerics.outer_choice import outer_optimizer, state_values
-from islands.settings.run import OuterSchedule, OuterSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.run import OuterSchedule, OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(40).astype(np.float32)
@@ -112,7 +112,7 @@ def test_how_much_an_optimizer_keeps() -> None:
 LIGHT = """
 import sys
 from islands.numerics.outer_choice import outer_optimizer
-from islands.settings.run import OuterSettings
+from islands.protocol.settings.run import OuterSettings
 outer_optimizer(OuterSettings())
 outer_optimizer(OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3))
 import islands.syncer.actor

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.outer import OuterState, Sgd, merge_with
 from islands.numerics.outer_course import Course
-from islands.settings.run import OuterSchedule, OuterSettings
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import OuterSchedule, OuterSettings
 from tests.numerics import oracle
 
 LINEAR, COSINE = OuterSchedule.LINEAR, OuterSchedule.COSINE

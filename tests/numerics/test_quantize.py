@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import InvariantError
 from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes
-from islands.settings.run import Precision
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import Precision
 
 SAMPLE = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 

@@ -8,8 +8,13 @@ import pytest
 
 from islands.layout.leaves import Unit
 from islands.numerics.outer import Sgd, merge_with
-from islands.numerics.stability import gain_max, learning_rate_max, overlong_because, step_limit
-from islands.settings.run import MergeRule, OuterSchedule, OuterSettings
+from islands.protocol.settings.run import MergeRule, OuterSchedule, OuterSettings
+from islands.protocol.syncer.stability import (
+    gain_max,
+    learning_rate_max,
+    overlong_because,
+    step_limit,
+)
 
 RDA, AVERAGE = MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE
 COSINE = OuterSchedule.COSINE

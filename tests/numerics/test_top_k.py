@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError, MalformedError
 from islands.numerics.quantize import decode, encode, size_bytes
 from islands.numerics.top_k import BLOCK
-from islands.settings.run import TOP_K_SHARE
+from islands.protocol.errors import InvariantError, MalformedError
+from islands.protocol.settings.run import TOP_K_SHARE
 from tests.numerics.test_block_codecs import drawn, two_bit_by_hand
 
 SHARES = st.sampled_from([1e-9, 1 / 64, TOP_K_SHARE, 0.3, 1.0])

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics import trimmed
 from islands.numerics.norms import measure
 from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.trimmed import MEDIAN, combine_trimmed, dropped_per_side
+from islands.protocol.errors import InvariantError
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from islands.errors import InvariantError
 from islands.numerics.weights import weight
-from islands.settings.run import Weighting
+from islands.protocol.errors import InvariantError
+from islands.protocol.settings.run import Weighting
 
 
 def test_hundred_tokens_in_ten_steps_weigh_a_thousand() -> None:

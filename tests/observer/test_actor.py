@@ -9,11 +9,11 @@ import pytest
 from jaxtyping import PyTree
 
 from islands import LocalSystem, RunSettings
-from islands.identities import OBSERVER, Version
 from islands.observer.actor import ObserverActor
-from islands.settings.run import UpdatePrecision
-from tests.cluster.test_single_process import reached
-from tests.study.regression import Regression
+from islands.protocol.identities import OBSERVER, Version
+from islands.protocol.settings.run import UpdatePrecision
+from tests.lab.study.regression import Regression
+from tests.run.test_single_process import reached
 
 LIMIT_S = 60.0
 

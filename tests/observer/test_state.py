@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Role, Version
-from islands.messages.membership import (
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Version,
+)
+from islands.protocol.messages.membership import (
     RUN_OVER,
     Evicted,
     Heartbeat,
@@ -16,8 +23,8 @@ from islands.messages.membership import (
     Stop,
     SyncerAddress,
 )
-from islands.messages.training import FragmentUpdate, Hello, Progress, Welcome
-from islands.observer.actions import (
+from islands.protocol.messages.training import FragmentUpdate, Hello, Progress, Welcome
+from islands.protocol.observer.actions import (
     Action,
     DialSyncer,
     Evaluate,
@@ -26,7 +33,7 @@ from islands.observer.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.observer.events import (
+from islands.protocol.observer.events import (
     EvaluationFinished,
     Event,
     MessageArrived,
@@ -35,8 +42,8 @@ from islands.observer.events import (
     Ticked,
     UpdateArrived,
 )
-from islands.observer.state import ObserverState
-from islands.settings.run import RunSettings
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.settings.run import RunSettings
 
 ME = Incarnation(1, 4)
 BYTES = memoryview(b"a value")

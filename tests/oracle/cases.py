@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from islands.settings.run import (
+from islands.protocol.settings.run import (
     Adoption,
     Anchor,
     MergeRule,

@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
-from islands.messages.training import Contribution, FragmentUpdate
-from islands.settings.run import OuterSettings, RunSettings
+from islands.protocol.identities import SYNCER
+from islands.protocol.messages.training import Contribution, FragmentUpdate
+from islands.protocol.settings.run import OuterSettings, RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing

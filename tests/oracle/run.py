@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.identities import SYNCER
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.layout.leaves import Layout
-from islands.settings.run import OuterSettings, RunSettings, Timing
-from islands.simulation.world import LearnerHost, NumpyTrainers, World
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
-from islands.training.trainer import PendingStep
+from islands.model.trainer import PendingStep
+from islands.protocol.identities import SYNCER
+from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
 from messaging.simulation.virtual_time import run_virtual
 from tests.oracle.wire import Disturbances, Tap
 

@@ -7,8 +7,8 @@ the value, local becomes value + (local − sent), without it value + (local −
 import numpy as np
 import pytest
 
-from islands.identities import Version
-from islands.messages.training import Contribution
+from islands.protocol.identities import Version
+from islands.protocol.messages.training import Contribution
 from tests.oracle.cases import replay
 from tests.oracle.rules import as_double
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.identities import Version
-from islands.settings.run import Precision
+from islands.protocol.identities import Version
+from islands.protocol.settings.run import Precision
 from messaging.codec.tensors import digest
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from tests.numerics.test_block_codecs import by_hand

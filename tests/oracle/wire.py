@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from islands.messages.training import Contribution, FragmentUpdate
+from islands.protocol.messages.training import Contribution, FragmentUpdate
 from messaging.envelope import Envelope
 from messaging.links.channel import Channel, Conditions, LaneQueue
 

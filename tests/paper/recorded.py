@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.training.toy import NumpyTrainer, ToyBatch
-from islands.training.trainer import PendingStep
+from islands.lab.toys.toy import NumpyTrainer, ToyBatch
+from islands.model.trainer import PendingStep
 
 
 class Recorded(NumpyTrainer):

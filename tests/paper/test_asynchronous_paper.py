@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.history import History
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import OuterSettings, RunSettings
-from islands.simulation.world import LearnerHost, NumpyTrainers, World
-from islands.tape.member_entries import TurnSet
-from islands.tape.round_entries import Merged
-from islands.tape.writing import MemoryTape
+from islands.files.tape_writing import MemoryTape
+from islands.lab.checker import History
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import OuterSettings, RunSettings
+from islands.protocol.tape.member_entries import TurnSet
+from islands.protocol.tape.round_entries import Merged
 from messaging.simulation.virtual_time import run_virtual
 from tests.paper.recorded import Recorded
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate
-from islands.messages.training import ContributionFate, PullFragment
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge
-from islands.syncer.scheduling import current_grace_s
+from islands.protocol.identities import Fate
+from islands.protocol.messages.training import ContributionFate, PullFragment
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.scheduling import current_grace_s
 from tests.syncer.bench import Bench, opened, seeded
 
 NAMES = ("ana", "ben", "eve")

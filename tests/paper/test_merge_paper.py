@@ -18,7 +18,7 @@ from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.weights import weight
-from islands.settings.run import OuterSettings
+from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import FragmentIndex, Version
 from islands.layout.fragments import Leaf, plan
-from islands.learner.actions import AllowSteps, PlanSnapshots
-from islands.settings.run import Adoption, PaceBy, RunSettings
-from islands.syncer.actions import BeginMerge
+from islands.protocol.identities import FragmentIndex, Version
+from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
+from islands.protocol.settings.run import Adoption, PaceBy, RunSettings
+from islands.protocol.syncer.actions import BeginMerge
 from tests.learner.test_state import BATCH, stepping
 from tests.syncer.bench import Bench, seeded
 

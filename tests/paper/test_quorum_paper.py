@@ -6,10 +6,10 @@ and implementations report it; [O] is ours, and must never be claimed for the pa
 
 import pytest
 
-from islands.identities import Fate, Incarnation, Phase, Status, Ticket, Version
-from islands.messages.training import ContributionFate, PullFragment
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge
+from islands.protocol.identities import Fate, Incarnation, Phase, Status, Ticket, Version
+from islands.protocol.messages.training import ContributionFate, PullFragment
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge
 from tests.syncer.bench import Bench, opened, seeded
 
 

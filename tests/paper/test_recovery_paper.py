@@ -9,9 +9,9 @@ from copy import deepcopy
 
 import pytest
 
-from islands.identities import Incarnation, LearnerName, Lease, Phase, Status, Version
-from islands.learner.actions import AllowSteps, LoadMoments, ReadMoments, ToPeer
-from islands.learner.events import (
+from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase, Status, Version
+from islands.protocol.learner.actions import AllowSteps, LoadMoments, ReadMoments, ToPeer
+from islands.protocol.learner.events import (
     FromSupervisor,
     FromSyncer,
     MomentsLoaded,
@@ -20,12 +20,12 @@ from islands.learner.events import (
     SyncerLinkChanged,
     TrainerMade,
 )
-from islands.messages.membership import Evicted, Join
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import Hello, LeaseGranted, Welcome
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge
-from islands.syncer.core import Durable
+from islands.protocol.messages.membership import Evicted, Join
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import Hello, LeaseGranted, Welcome
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.core import Durable
 from tests.learner.test_moments import BEN, PIECES, SCHEMA, Fresh
 from tests.learner.test_state import ANA, stepping
 from tests.supervisor.desk import Desk, beat, sent

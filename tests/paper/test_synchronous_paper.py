@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import Adoption, RunSettings
-from islands.simulation.world import LearnerHost, NumpyTrainers, World
-from islands.tape.writing import MemoryTape
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import Adoption, RunSettings
 from messaging.simulation.virtual_time import run_virtual
 from tests.paper.recorded import Recorded
 

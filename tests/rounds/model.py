@@ -16,7 +16,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from islands.identities import (
+from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
     LearnerName,
@@ -26,11 +26,11 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.learner import actions as learner_actions
-from islands.learner import events as learner_events
-from islands.learner.snapshot_copies import SnapshotCopies
-from islands.learner.state import LearnerState
-from islands.messages.membership import (
+from islands.protocol.learner import actions as learner_actions
+from islands.protocol.learner import events as learner_events
+from islands.protocol.learner.snapshot_copies import SnapshotCopies
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.membership import (
     Join,
     Joined,
     Leave,
@@ -38,22 +38,22 @@ from islands.messages.membership import (
     MembershipChanged,
     SyncerAddress,
 )
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import (
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     Hello,
     Progress,
     Quarantined,
 )
-from islands.settings.run import Anchor, RunSettings
-from islands.syncer import actions as syncer_actions
-from islands.syncer import events as syncer_events
-from islands.syncer.admission import Check
-from islands.syncer.core import Durable
-from islands.syncer.state import SyncerState, fresh
-from islands.tape.entry import Line, Record
-from islands.tape.round_entries import Merged
+from islands.protocol.settings.run import Anchor, RunSettings
+from islands.protocol.syncer import actions as syncer_actions
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.tape.entry import Line, Record
+from islands.protocol.tape.round_entries import Merged
 from tests.syncer.recount import recount
 
 FINGERPRINT = "model"

@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from islands.identities import Phase, Status
-from islands.settings.run import RunSettings, Timing
+from islands.protocol.identities import Phase, Status
+from islands.protocol.settings.run import RunSettings, Timing
 from tests.rounds.model import BATCH_TOKENS, Link, Model
 
 STEP_S = 0.1

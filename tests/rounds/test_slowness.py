@@ -5,7 +5,7 @@ A part of the table in `docs/slowness.md`, which `python -m tests.benchmarks.slo
 
 import pytest
 
-from islands.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings
 from tests.benchmarks.slowness import Cell, computed_s, play
 from tests.rounds.model import Link, Model
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import SettingsError
-from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.lab.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.protocol.errors import SettingsError
 
 
 def test_a_fault_is_read_with_its_defaults() -> None:

@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import SettingsError
-from islands.settings.gossip import (
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.gossip import (
     FOR_SYNCERS,
     GossipSettings,
     Neighbours,
     check_gossip,
     check_members,
 )
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import Adoption, LearnerWaits, MergeRule, OuterSettings, Precision
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import (
+    Adoption,
+    LearnerWaits,
+    MergeRule,
+    OuterSettings,
+    Precision,
+)
 
 GRAPH = Neighbours.GRAPH
 

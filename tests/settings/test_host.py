@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from islands.errors import SettingsError
-from islands.identities import NAME
-from islands.messages.control import Verb
-from islands.settings.addresses import hub_urls, split_address
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import NAME
+from islands.protocol.messages.control import Verb
+from islands.protocol.settings.addresses import hub_urls, split_address
 from islands.settings.host import (
     ConnectOptions,
     ControlOptions,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import SettingsError
-from islands.settings.interval import interval_steps_at
-from islands.settings.learning_rate import learning_rate
-from islands.settings.run import IntervalGrowth, LearnerWaits, RunSettings
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.interval import interval_steps_at
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import IntervalGrowth, LearnerWaits, RunSettings
 
 RATES = RunSettings(
     interval_steps=96, learning_rate=0.01, warmup_steps=10, total_steps=1010, interval_first_steps=4

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.settings.learning_rate import learning_rate
-from islands.settings.run import RunSettings
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import RunSettings
 
 DECAYING = RunSettings(
     learning_rate=1.0, warmup_steps=10, total_steps=110, final_learning_rate_share=0.1

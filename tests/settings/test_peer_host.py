@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.settings.addresses import peer_host
+from islands.protocol.settings.addresses import peer_host
 
 HUB = "ws://10.0.0.1:7070/supervisor"
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from islands.cli.parsing import parse
-from islands.errors import SettingsError
+from islands.lab.settings.study import StudyOptions
+from islands.lab.study.cells import trials_of
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import Adoption, Automatic, LearnerWaits, MergeRule, RunSettings
 from islands.settings.host import RunOptions
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import Adoption, Automatic, LearnerWaits, MergeRule, RunSettings
-from islands.settings.study import StudyOptions
-from islands.study.cells import trials_of
 
 
 def options(*line: str) -> RunOptions:

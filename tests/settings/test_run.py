@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import SettingsError
-from islands.settings.run import (
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.run import (
     Anchor,
     LearnerWaits,
     OuterSchedule,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from islands.errors import DamagedError, RefusedError, UserError
-from islands.settings.run import OuterSettings, Precision, RunSettings, Timing
+from islands.lab.toys.toy_workload import Sleeping
+from islands.protocol.errors import DamagedError, RefusedError, UserError
+from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, Timing
 from islands.settings.run_spec import RESUMABLE, RunPlan, RunSpec, read, write
-from islands.training.toy_workload import Sleeping
 
 SPEC = RunSpec(
     RunSettings(

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import SettingsError
-from islands.settings.combinations import Adoption, Anchor, MergeRule
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import LearnerWaits, RunSettings
-from islands.settings.turns import TURNS, SendTo, Trigger
-from islands.simulation.faults import draw
-from islands.simulation.trial import play
+from islands.lab.world.faults import draw
+from islands.lab.world.trial import play
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.combinations import Adoption, Anchor, MergeRule
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.settings.turns import TURNS, SendTo, Trigger
 
 ASYNC = PRESETS[Preset.ASYNC_DILOCO]
 ALL = list(itertools.product(Trigger, SendTo, Adoption))

@@ -7,14 +7,21 @@ from typing import cast
 
 import pytest
 
-from islands.errors import SettingsError, UserError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
-from islands.layout.patterns import Pattern
-from islands.messages.membership import SyncerAddress
-from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
-from islands.messages.shares import Ranges, UpdatesInShares
-from islands.messages.training import (
+from islands.protocol.errors import SettingsError, UserError
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Version,
+)
+from islands.protocol.messages.membership import SyncerAddress
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
+from islands.protocol.messages.shares import Ranges, UpdatesInShares
+from islands.protocol.messages.training import (
     FragmentProgress,
     FragmentSeed,
     FragmentUpdate,
@@ -23,7 +30,9 @@ from islands.messages.training import (
     Progress,
     Welcome,
 )
-from islands.settings.run import RunSettings
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.leases import LEASES_HELD_MAX
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import (
     CURSOR_TEXT_BYTES,
@@ -32,7 +41,6 @@ from islands.settings.wire_limits import (
     check_told,
     limits_of,
 )
-from islands.syncer.leases import LEASES_HELD_MAX
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, Codec, chunk_parts, head_frame
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope

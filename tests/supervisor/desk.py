@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from islands.identities import Incarnation, Phase, Role, Status
-from islands.messages.control import Command, CommandAnswer, Verb
-from islands.messages.membership import Heartbeat, Join, Joined, SyncerAddress
-from islands.messages.protocol import PROTOCOL
-from islands.settings.run import RunSettings, Timing
-from islands.supervisor.actions import Action, Send
-from islands.supervisor.events import (
+from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.messages.control import Command, CommandAnswer, Verb
+from islands.protocol.messages.membership import Heartbeat, Join, Joined, SyncerAddress
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.supervisor.actions import Action, Send
+from islands.protocol.supervisor.events import (
     CommandArrived,
     Event,
     HeartbeatArrived,
@@ -17,8 +17,8 @@ from islands.supervisor.events import (
     LinkClosed,
     Ticked,
 )
-from islands.supervisor.state import SupervisorState
-from islands.tape.entry import Record
+from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.tape.entry import Record
 
 FINGERPRINT = "same everywhere"
 

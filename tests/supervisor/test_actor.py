@@ -9,14 +9,23 @@ from typing import TypeVar
 import pytest
 
 from islands.actors.acceptor import READ_AT_ONCE
-from islands.actors.credentials import Credentials
 from islands.actors.epochs import newest_epoch
 from islands.actors.role_actor import ROOM, Context
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
-from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
-from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
-from islands.messages.membership import (
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.protocol.credentials import Credentials
+from islands.protocol.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages.control import (
+    Command,
+    CommandAnswer,
+    Note,
+    RunEnded,
+    StepFigures,
+    Verb,
+)
+from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
     RUN_OVER,
     Evicted,
@@ -30,13 +39,11 @@ from islands.messages.membership import (
     RunSpecRequest,
     Stop,
 )
-from islands.messages.protocol import PROTOCOL
-from islands.settings.run import RunSettings
-from islands.supervisor import state as state_module
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor import state as state_module
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed

@@ -2,13 +2,13 @@
 
 import pytest
 
-from islands.identities import LearnerName, Phase, Role, Status
-from islands.messages.control import Drain, Verb
-from islands.messages.membership import Evicted, Leave, MembershipChanged, Refused, Stop
-from islands.supervisor.actions import Action, KillProcess, StartProcess
-from islands.supervisor.commands import ADDED_MAX
-from islands.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived
-from islands.supervisor.eviction import drain_limit_s
+from islands.protocol.identities import LearnerName, Phase, Role, Status
+from islands.protocol.messages.control import Drain, Verb
+from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Refused, Stop
+from islands.protocol.supervisor.actions import Action, KillProcess, StartProcess
+from islands.protocol.supervisor.commands import ADDED_MAX
+from islands.protocol.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived
+from islands.protocol.supervisor.eviction import drain_limit_s
 from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_beat
 
 

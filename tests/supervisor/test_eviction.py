@@ -2,9 +2,15 @@
 
 import pytest
 
-from islands.identities import Incarnation, Phase, Role, Status
-from islands.settings.run import Timing
-from islands.supervisor.eviction import MemberRecord, StallPoint, Standstill, judge, standstill
+from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.settings.run import Timing
+from islands.protocol.supervisor.eviction import (
+    MemberRecord,
+    StallPoint,
+    Standstill,
+    judge,
+    standstill,
+)
 
 TIMING = Timing()
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from islands.identities import Incarnation, Role, Status, wrong_name
-from islands.messages.membership import Joined, Refused
-from islands.messages.protocol import MESSAGE_TYPES
-from islands.supervisor.core import ENDED_REMEMBERED
-from islands.supervisor.names import LINES_KEPT, Lineages
+from islands.protocol.identities import Incarnation, Role, Status, wrong_name
+from islands.protocol.messages.membership import Joined, Refused
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.supervisor.core import ENDED_REMEMBERED
+from islands.protocol.supervisor.names import LINES_KEPT, Lineages
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import Desk, beat, sent

@@ -2,12 +2,12 @@
 
 import pytest
 
-from islands.identities import Incarnation, Phase
-from islands.messages.membership import Heartbeat
-from islands.supervisor.actions import Action, KillProcess
-from islands.supervisor.events import ProcessEnded
-from islands.supervisor.eviction import StallPoint, Standstill
-from islands.supervisor.stalls import LONGEST_S, Stalls
+from islands.protocol.identities import Incarnation, Phase
+from islands.protocol.messages.membership import Heartbeat
+from islands.protocol.supervisor.actions import Action, KillProcess
+from islands.protocol.supervisor.events import ProcessEnded
+from islands.protocol.supervisor.eviction import StallPoint, Standstill
+from islands.protocol.supervisor.stalls import LONGEST_S, Stalls
 from tests.supervisor.desk import Desk, beat
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.errors import OutdatedError, RefusedError
-from islands.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.messages.membership import (
+from islands.protocol.errors import OutdatedError, RefusedError
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
     RUN_OVER,
     Evicted,
@@ -22,9 +22,9 @@ from islands.messages.membership import (
     Stop,
     SyncerAddress,
 )
-from islands.messages.protocol import PROTOCOL
-from islands.settings.run import Timing
-from islands.supervisor.actions import (
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.settings.run import Timing
+from islands.protocol.supervisor.actions import (
     Action,
     FinishRun,
     GiveUp,
@@ -33,8 +33,8 @@ from islands.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
-from islands.supervisor.core import ENDED_REMEMBERED
-from islands.supervisor.events import (
+from islands.protocol.supervisor.core import ENDED_REMEMBERED
+from islands.protocol.supervisor.events import (
     LeaveArrived,
     LinkClosed,
     NewerSupervisorProven,
@@ -43,8 +43,8 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
-from islands.supervisor.membership import ASKED_S, ASKING_MAX
-from islands.supervisor.restarts import RESTARTS_MAX
+from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
+from islands.protocol.supervisor.restarts import RESTARTS_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
 
 # ------------------------------------------------------------------------------------- admission

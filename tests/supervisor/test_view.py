@@ -1,15 +1,15 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
-from islands.actors.supervisor_view import SupervisorView
-from islands.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.messages.control import Command, CommandAnswer, Verb
-from islands.messages.membership import Heartbeat, Leave, MembershipChanged
-from islands.messages.protocol import MESSAGE_TYPES
-from islands.settings.run import Timing
-from islands.supervisor.actions import Action
-from islands.supervisor.commands import NAMES_MAX
-from islands.supervisor.core import ENDED_REMEMBERED
-from islands.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages.control import Command, CommandAnswer, Verb
+from islands.protocol.messages.membership import Heartbeat, Leave, MembershipChanged
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.settings.run import Timing
+from islands.protocol.supervisor.actions import Action
+from islands.protocol.supervisor.commands import NAMES_MAX
+from islands.protocol.supervisor.core import ENDED_REMEMBERED
+from islands.protocol.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
+from islands.protocol.supervisor_view import SupervisorView
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import TIMING, Desk, beat, sent

@@ -1,9 +1,9 @@
 """A syncer is told of members also when they have ended, or it would wait for them."""
 
-from islands.identities import Incarnation, Role, Status
-from islands.messages.membership import Leave, MembershipChanged
-from islands.supervisor.actions import Action
-from islands.supervisor.events import LeaveArrived
+from islands.protocol.identities import Incarnation, Role, Status
+from islands.protocol.messages.membership import Leave, MembershipChanged
+from islands.protocol.supervisor.actions import Action
+from islands.protocol.supervisor.events import LeaveArrived
 from tests.supervisor.desk import Desk, beat, sent, syncer_beat
 
 

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from islands.identities import (
+from islands.protocol.identities import (
     Fate,
     FragmentIndex,
     Incarnation,
@@ -13,9 +13,9 @@ from islands.identities import (
     Status,
     Version,
 )
-from islands.messages.membership import Member, MembershipChanged
-from islands.messages.protocol import PROTOCOL
-from islands.messages.training import (
+from islands.protocol.messages.membership import Member, MembershipChanged
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.training import (
     Contribution,
     FragmentProgress,
     FragmentSeed,
@@ -24,8 +24,8 @@ from islands.messages.training import (
     Progress,
     PullFragment,
 )
-from islands.settings.run import RunSettings
-from islands.syncer.actions import (
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import (
     Action,
     BeginMerge,
     Dismiss,
@@ -33,9 +33,9 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.syncer.admission import Check
-from islands.syncer.core import Core, Durable
-from islands.syncer.events import (
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.core import Core, Durable
+from islands.protocol.syncer.events import (
     ContributionArrived,
     Event,
     IncrementFacts,
@@ -49,9 +49,9 @@ from islands.syncer.events import (
     SeedArrived,
     Ticked,
 )
-from islands.syncer.state import SyncerState, fresh
-from islands.tape.entry import Entry, Record
-from islands.tape.round_entries import FateTold
+from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.tape.entry import Entry, Record
+from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.recount import recount
 
 T = TypeVar("T")

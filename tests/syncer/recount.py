@@ -4,11 +4,11 @@
 that the rule left nothing out of date.
 """
 
-from islands.identities import TRAINING, Role
-from islands.syncer.closing import tokens_used_up
-from islands.syncer.core import Core
-from islands.syncer.eligibility import unready_because
-from islands.syncer.learner_index import best_donor
+from islands.protocol.identities import TRAINING, Role
+from islands.protocol.syncer.closing import tokens_used_up
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.eligibility import unready_because
+from islands.protocol.syncer.learner_index import best_donor
 
 
 def recount(core: Core) -> None:

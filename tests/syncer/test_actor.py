@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
-from islands.errors import DiskError, OutdatedError
 from islands.files.disk import Disk, RealDisk
-from islands.identities import (
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.numerics.outer import Sgd
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import DiskError, OutdatedError
+from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
     LearnerName,
@@ -24,10 +27,10 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages.membership import Leave, Refused
-from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import UpdatesInShares
-from islands.messages.training import (
+from islands.protocol.messages.membership import Leave, Refused
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.shares import UpdatesInShares
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentProgress,
@@ -36,16 +39,13 @@ from islands.messages.training import (
     Progress,
     Welcome,
 )
-from islands.numerics.outer import Sgd
-from islands.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.inspection_queue import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed

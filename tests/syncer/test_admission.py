@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate
-from islands.syncer.admission import (
+from islands.protocol.identities import Fate
+from islands.protocol.syncer.admission import (
     LATELY,
     NORM_LEARNERS_KEPT,
     NORM_SAMPLES_MIN,

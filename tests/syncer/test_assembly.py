@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.errors import MalformedError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.layout.ranges import Ranges, held_by, size_of
-from islands.messages.shares import RANGES_MAX
-from islands.messages.training import Contribution
-from islands.syncer.assembly import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
+from islands.protocol.errors import MalformedError
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.messages.shares import RANGES_MAX
+from islands.protocol.messages.training import Contribution
+from islands.protocol.ranges import Ranges, held_by, size_of
+from islands.protocol.syncer.assembly import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest
 

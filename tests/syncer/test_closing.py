@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from islands.cluster.summary import share_of
-from islands.identities import Fate, LearnerName, Phase, Status
-from islands.messages.membership import Refused, Stop
-from islands.messages.training import ContributionDeclined, FinalRound
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, Exit, FinishRun
-from islands.syncer.core import ClosingStage
-from islands.syncer.events import (
+from islands.protocol.identities import Fate, LearnerName, Phase, Status
+from islands.protocol.messages.membership import Refused, Stop
+from islands.protocol.messages.training import ContributionDeclined, FinalRound
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
+from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.events import (
     EndHeard,
     LinkOpened,
     PullDeclined,
     StopRequested,
     SupervisorLinkChanged,
 )
+from islands.run.records.summary import share_of
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)

@@ -2,13 +2,18 @@
 
 from dataclasses import replace
 
-from islands.identities import FragmentIndex, Incarnation, Version
-from islands.messages.training import FragmentRequest, FragmentSeed
-from islands.settings.run import RunSettings
-from islands.syncer.actions import InstallSeed
-from islands.syncer.events import ContributionArrived, InitialRead, JournalFinished, SeedArrived
+from islands.protocol.identities import FragmentIndex, Incarnation, Version
+from islands.protocol.messages.training import FragmentRequest, FragmentSeed
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import InstallSeed
+from islands.protocol.syncer.events import (
+    ContributionArrived,
+    InitialRead,
+    JournalFinished,
+    SeedArrived,
+)
+from islands.protocol.tape.round_entries import SeedLate
 from islands.syncer.journal import decode, encode
-from islands.tape.round_entries import SeedLate
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from islands.cluster.run_end import RunEnd
-from islands.identities import Incarnation, LearnerName, Status
-from islands.messages.membership import Leave
-from islands.settings.run import WELL_STEPS, RunSettings
-from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, Divergences, end_reason
-from islands.syncer.events import LeaveArrived
+from islands.protocol.identities import Incarnation, LearnerName, Status
+from islands.protocol.messages.membership import Leave
+from islands.protocol.settings.run import WELL_STEPS, RunSettings
+from islands.protocol.syncer.divergence import DIVERGED, DIVERGED_MAX, Divergences, end_reason
+from islands.protocol.syncer.events import LeaveArrived
+from islands.run.run_end import RunEnd
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from islands.identities import Version
-from islands.messages.training import LeaseGranted
-from islands.settings.run import RunSettings
-from islands.syncer.actions import WriteJournal
-from islands.syncer.events import JournalFinished, LinkOpened
+from islands.protocol.identities import Version
+from islands.protocol.messages.training import LeaseGranted
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import WriteJournal
+from islands.protocol.syncer.events import JournalFinished, LinkOpened
 from tests.syncer.bench import opened, seeded
 
 

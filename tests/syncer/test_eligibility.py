@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
-from islands.messages.training import FragmentProgress, Progress
-from islands.syncer.eligibility import BUSY, ineligible_because, stale_because, unready_because
-from islands.syncer.roster import LearnerRecord
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.protocol.messages.training import FragmentProgress, Progress
+from islands.protocol.syncer.eligibility import (
+    BUSY,
+    ineligible_because,
+    stale_because,
+    unready_because,
+)
+from islands.protocol.syncer.roster import LearnerRecord
 
 KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
 PROGRESS = Progress(

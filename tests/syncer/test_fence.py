@@ -2,10 +2,10 @@
 
 import random
 
-from islands.identities import Incarnation, LearnerName, Status
-from islands.messages.membership import Evicted, Member, MembershipChanged
-from islands.syncer.events import LinkOpened, MembershipArrived
-from islands.syncer.fence import NAMES_KEPT, Fence
+from islands.protocol.identities import Incarnation, LearnerName, Status
+from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
+from islands.protocol.syncer.events import LinkOpened, MembershipArrived
+from islands.protocol.syncer.fence import NAMES_KEPT, Fence
 from islands.syncer.journal import encode
 from tests.syncer.bench import Bench, Learner, seeded
 

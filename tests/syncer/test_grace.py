@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.numerics.moving_average import MovingAverage
-from islands.syncer.grace import (
+from islands.protocol.moving_average import MovingAverage
+from islands.protocol.syncer.grace import (
     WARN_EVERY_S,
     Durations,
     GraceWatch,

@@ -4,15 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.identities import Version
-from islands.messages.training import FragmentUpdate, IncrementsSince
-from islands.settings.run import RunSettings, UpdatePrecision
-from islands.settings.update_precision import INCREMENTS_KEPT
-from islands.syncer.actions import BeginMerge
-from islands.syncer.events import IncrementFacts
+from islands.protocol.identities import Version
+from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
+from islands.protocol.settings.run import RunSettings, UpdatePrecision
+from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.events import IncrementFacts
+from islands.protocol.syncer.increments import Increments
+from islands.protocol.tape.round_entries import Merged
 from islands.syncer.increment_shelf import IncrementShelf
-from islands.syncer.increments import Increments
-from islands.tape.round_entries import Merged
 from tests.syncer.bench import Bench, opened, seeded
 
 FACTS = IncrementFacts(size_bytes=10, value_bytes=75, remainder_norm=0.5)

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.actors.epochs import COPY
-from islands.errors import DamagedError, DiskError, FencedError, JournalError
 from islands.files.disk import DiskFile, RealDisk
-from islands.identities import Version
-from islands.settings.run import RunSettings
-from islands.syncer.core import Durable, Published
+from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError
+from islands.protocol.identities import Version
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.core import Durable, Published
+from islands.protocol.syncer.state import fresh
 from islands.syncer.journal import Journal, Recovered, encode
-from islands.syncer.state import fresh
 from messaging.codec.tensors import as_buffer, digest
 
 FRAGMENTS = 2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.identities import Version
-from islands.syncer.kept_versions import KeptVersions
+from islands.protocol.identities import Version
+from islands.protocol.syncer.kept_versions import KeptVersions
 
 
 @pytest.mark.parametrize("most", [1, 2, 5000])

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from islands.identities import Fate
-from islands.messages.training import ContributionFate, PullFragment
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, DropContribution
-from islands.syncer.events import ContributionArrived
-from islands.tape.round_entries import KeptOut
+from islands.protocol.identities import Fate
+from islands.protocol.messages.training import ContributionFate, PullFragment
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge, DropContribution
+from islands.protocol.syncer.events import ContributionArrived
+from islands.protocol.tape.round_entries import KeptOut
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 

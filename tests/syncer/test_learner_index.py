@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from islands.identities import LearnerName
-from islands.settings.run import RunSettings
-from islands.syncer.learner_index import Witness
+from islands.protocol.identities import LearnerName
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.learner_index import Witness
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 
 T = TypeVar("T")

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from islands.identities import Incarnation, LearnerName, Lease, Phase
-from islands.messages.training import Progress
-from islands.settings.run import RunSettings
-from islands.syncer.leases import (
+from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase
+from islands.protocol.messages.training import Progress
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.leases import (
     LEASES_HELD_MAX,
     LEASES_HELD_MIN,
     OUTAGE_S,
@@ -16,7 +16,7 @@ from islands.syncer.leases import (
     LeaseBook,
     grant_steps,
 )
-from islands.tape.round_entries import DataEnded
+from islands.protocol.tape.round_entries import DataEnded
 from tests.syncer.bench import Bench, Learner
 
 BATCH = 10

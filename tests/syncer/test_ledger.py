@@ -7,8 +7,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from islands.errors import InvariantError
-from islands.identities import (
+from islands.protocol.errors import InvariantError
+from islands.protocol.identities import (
     Fate,
     FragmentIndex,
     Incarnation,
@@ -17,15 +17,15 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.learner.account import Account
-from islands.messages.training import (
+from islands.protocol.learner.account import Account
+from islands.protocol.messages.training import (
     Contribution,
     FragmentProgress,
     FragmentUpdate,
     Merged,
     Progress,
 )
-from islands.syncer.ledger import DEPARTED_KEPT, Ledger
+from islands.protocol.syncer.ledger import DEPARTED_KEPT, Ledger
 from tests.syncer.bench import BATCH, Learner
 
 ANA = LearnerName("ana")

@@ -7,8 +7,8 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from islands.errors import InvariantError
-from islands.identities import (
+from islands.protocol.errors import InvariantError
+from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
     LearnerName,
@@ -16,17 +16,17 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages.membership import Evicted, Leave
-from islands.messages.training import (
+from islands.protocol.messages.membership import Evicted, Leave
+from islands.protocol.messages.training import (
     CURSOR_BYTES_MAX,
     ContributionDeclined,
     FragmentSeed,
     PullFragment,
 )
-from islands.settings.run import RunSettings
-from islands.syncer import state as state_module
-from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
-from islands.syncer.events import (
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer import state as state_module
+from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
+from islands.protocol.syncer.events import (
     ContributionArrived,
     Event,
     LeaveArrived,
@@ -37,7 +37,7 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
-from islands.tape.member_entries import WrongReport
+from islands.protocol.tape.member_entries import WrongReport
 from tests.syncer.bench import GOOD, seeded
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.identities import Incarnation, Phase
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, MembershipChanged
+from islands.protocol.identities import Incarnation, Phase
+from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined, MembershipChanged
 from tests.syncer.test_start import RECOVERY_S, Room, with_room
 
 FIRST = Incarnation(1, 1)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from islands.identities import Incarnation, LearnerName, Phase, Role
-from islands.settings.run import RunSettings
-from islands.syncer.events import LinkClosed, LinkOpened
-from islands.tape.round_entries import Closed, Merged, Opened
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.events import LinkClosed, LinkOpened
+from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from tests.syncer.bench import Bench, Learner, opened, seeded
 
 CONNECTION = 500

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, LearnerName, Phase, Role, Status, Version
-from islands.settings.run import Anchor, MergeRule, RunSettings, UpdatePrecision
-from islands.syncer.actions import BeginMerge, ReleaseValues, SendValue
-from islands.syncer.events import IncrementFacts, ProgressArrived
+from islands.protocol.identities import Fate, LearnerName, Phase, Role, Status, Version
+from islands.protocol.settings.run import Anchor, MergeRule, RunSettings, UpdatePrecision
+from islands.protocol.syncer.actions import BeginMerge, ReleaseValues, SendValue
+from islands.protocol.syncer.events import IncrementFacts, ProgressArrived
 from tests.syncer.bench import Bench, opened, seeded
 from tests.syncer.test_observers import CONNECTION, observe
 

@@ -8,24 +8,24 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.lab.toys.toy import NumpyTrainer
 from islands.layout.leaves import Layout
 from islands.numerics.norms import measure
 from islands.numerics.outer_choice import outer_optimizer
-from islands.settings.combinations import SUPPORTED
-from islands.settings.run import (
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.settings.combinations import SUPPORTED
+from islands.protocol.settings.run import (
     MergeRule,
     OuterSchedule,
     OuterSettings,
     RunSettings,
     UpdatePrecision,
 )
-from islands.syncer.actions import BeginMerge, MergePart
-from islands.syncer.core import Published
+from islands.protocol.syncer.actions import BeginMerge, MergePart
+from islands.protocol.syncer.core import Published
+from islands.protocol.syncer.state import fresh
 from islands.syncer.journal import Journal, encode
-from islands.syncer.state import fresh
 from islands.syncer.vault import Vault
-from islands.training.toy import NumpyTrainer
 
 LAYOUT: Layout = NumpyTrainer(2).layout
 NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))

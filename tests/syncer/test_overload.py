@@ -1,6 +1,6 @@
 """When the run hears that the syncer's own workers are what rounds wait for."""
 
-from islands.syncer.overload import (
+from islands.protocol.syncer.overload import (
     FULL_SHARE,
     INSPECTING,
     MERGING,

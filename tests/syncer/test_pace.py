@@ -2,9 +2,9 @@
 
 import pytest
 
-from islands.identities import LearnerName
-from islands.settings.run import PaceBy
-from islands.syncer.pace import Pace
+from islands.protocol.identities import LearnerName
+from islands.protocol.settings.run import PaceBy
+from islands.protocol.syncer.pace import Pace
 
 NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, LearnerName, Phase
-from islands.messages.membership import MembershipChanged
-from islands.messages.training import FinalRound, LeaseGranted, Paused
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge
-from islands.syncer.events import MembershipArrived, StopRequested
+from islands.protocol.identities import Fate, LearnerName, Phase
+from islands.protocol.messages.membership import MembershipChanged
+from islands.protocol.messages.training import FinalRound, LeaseGranted, Paused
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.events import MembershipArrived, StopRequested
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=4, fragments=2, budget_tokens=10_000)

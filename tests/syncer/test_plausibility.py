@@ -5,19 +5,27 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Ticket, Version
-from islands.messages.training import (
+from islands.protocol.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Ticket,
+    Version,
+)
+from islands.protocol.messages.training import (
     Contribution,
     FragmentProgress,
     Progress,
     PullFragment,
     Quarantined,
 )
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, DropContribution
-from islands.syncer.events import ContributionArrived, ProgressArrived
-from islands.syncer.leases import OUTAGE_S, LeaseBook
-from islands.syncer.plausibility import (
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge, DropContribution
+from islands.protocol.syncer.events import ContributionArrived, ProgressArrived
+from islands.protocol.syncer.leases import OUTAGE_S, LeaseBook
+from islands.protocol.syncer.plausibility import (
     ANSWERS_KEPT,
     COPIES_MAX,
     STEP_CLAIMED_MIN_S,
@@ -29,8 +37,8 @@ from islands.syncer.plausibility import (
     wrong_report,
     wrong_steps,
 )
-from islands.syncer.rounds import Stage
-from islands.tape.entry import Record
+from islands.protocol.syncer.rounds import Stage
+from islands.protocol.tape.entry import Record
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
 
 ANA = LearnerName("ana")

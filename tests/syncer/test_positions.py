@@ -7,15 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Role, Ticket, Version
-from islands.messages.membership import Refused
-from islands.messages.training import CURSOR_BYTES_MAX, Contribution, PullFragment, Welcome
-from islands.settings.run import RunSettings
-from islands.syncer import positions
-from islands.syncer.events import ContributionArrived, LinkOpened, MergeFacts, MergeFinished
+from islands.protocol.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Role,
+    Ticket,
+    Version,
+)
+from islands.protocol.messages.membership import Refused
+from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, PullFragment, Welcome
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer import positions
+from islands.protocol.syncer.events import (
+    ContributionArrived,
+    LinkOpened,
+    MergeFacts,
+    MergeFinished,
+)
+from islands.protocol.syncer.positions import DEPARTED_KEPT, Positions
+from islands.protocol.tape.round_entries import CursorNotKept
 from islands.syncer.journal import decode, encode
-from islands.syncer.positions import DEPARTED_KEPT, Positions
-from islands.tape.round_entries import CursorNotKept
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
 
 ANA = LearnerName("ana")

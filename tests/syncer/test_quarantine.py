@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import LearnerName, Lease, Phase
-from islands.messages.membership import Evicted
-from islands.messages.training import LeaseGranted
-from islands.settings.run import RunSettings
+from islands.protocol.identities import LearnerName, Lease, Phase
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.messages.training import LeaseGranted
+from islands.protocol.settings.run import RunSettings
 from tests.syncer.bench import BATCH, Bench, seeded
 
 BUDGET = 4000

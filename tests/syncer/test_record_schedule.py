@@ -2,12 +2,12 @@
 
 import pytest
 
-from islands.identities import Incarnation, LearnerName, Lease, Status
-from islands.messages.membership import Member, MembershipChanged
-from islands.messages.training import LeaseGranted, PullFragment
-from islands.settings.run import RunSettings
-from islands.syncer.events import JournalFinished, MembershipArrived
-from islands.syncer.record_schedule import RecordSchedule
+from islands.protocol.identities import Incarnation, LearnerName, Lease, Status
+from islands.protocol.messages.membership import Member, MembershipChanged
+from islands.protocol.messages.training import LeaseGranted, PullFragment
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.events import JournalFinished, MembershipArrived
+from islands.protocol.syncer.record_schedule import RecordSchedule
 from tests.syncer.bench import BATCH, Bench, seeded
 
 BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)

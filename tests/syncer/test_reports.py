@@ -7,7 +7,7 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from islands.identities import (
+from islands.protocol.identities import (
     Fate,
     FragmentIndex,
     Incarnation,
@@ -17,15 +17,20 @@ from islands.identities import (
     Status,
     Version,
 )
-from islands.messages.membership import Evicted, Refused
-from islands.messages.training import Contribution, FragmentProgress, Progress, PullFragment
-from islands.settings.run import PaceBy, RunSettings
-from islands.syncer.actions import DropContribution
-from islands.syncer.core import Durable
-from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from islands.protocol.messages.membership import Evicted, Refused
+from islands.protocol.messages.training import (
+    Contribution,
+    FragmentProgress,
+    Progress,
+    PullFragment,
+)
+from islands.protocol.settings.run import PaceBy, RunSettings
+from islands.protocol.syncer.actions import DropContribution
+from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from islands.protocol.syncer.reports import WRONGS_MAX
+from islands.protocol.tape.member_entries import WrongReport
 from islands.syncer.journal import encode
-from islands.syncer.reports import WRONGS_MAX
-from islands.tape.member_entries import WrongReport
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 

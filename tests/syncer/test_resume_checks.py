@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import JournalError
-from islands.identities import Incarnation, LearnerName
-from islands.settings.run import RunSettings
-from islands.syncer.core import Durable
-from islands.syncer.ledger import Book
-from islands.syncer.resume_checks import take_up
-from islands.syncer.state import fresh
-from islands.tape.round_entries import Extended
+from islands.protocol.errors import JournalError
+from islands.protocol.identities import Incarnation, LearnerName
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.ledger import Book
+from islands.protocol.syncer.resume_checks import take_up
+from islands.protocol.syncer.state import fresh
+from islands.protocol.tape.round_entries import Extended
 from tests.syncer.bench import Bench, opened, seeded
 
 SETTINGS = RunSettings(run="r", fragments=2, budget_tokens=1000, budget_s=60.0)

@@ -1,11 +1,11 @@
 """What is said again, and how often."""
 
-from islands.identities import LearnerName, Version
-from islands.messages.training import FragmentUpdate
-from islands.settings.run import RunSettings
-from islands.syncer.roster import Sent
-from islands.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
-from islands.tape.round_entries import GraceZero
+from islands.protocol.identities import LearnerName, Version
+from islands.protocol.messages.training import FragmentUpdate
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.roster import Sent
+from islands.protocol.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
+from islands.protocol.tape.round_entries import GraceZero
 from tests.syncer.bench import Bench, opened, seeded
 
 TICK_S = 0.25

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, Status
-from islands.messages.training import PullFragment
-from islands.settings.learning_rate import learning_rate
-from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, DropContribution
-from islands.syncer.timeouts import MARGIN
+from islands.protocol.identities import Fate, Status
+from islands.protocol.messages.training import PullFragment
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import BeginMerge, DropContribution
+from islands.protocol.syncer.timeouts import MARGIN
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 ONE = RunSettings(interval_steps=1, fragments=1, overlap_steps=0, warmup_steps=0)

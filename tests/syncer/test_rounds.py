@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, Incarnation, Phase, Status, Version
-from islands.messages.training import (
+from islands.protocol.identities import Fate, Incarnation, Phase, Status, Version
+from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,
     PullFragment,
     Quarantined,
 )
-from islands.settings.run import RunSettings, Timing
-from islands.syncer.actions import BeginMerge, DropContribution
-from islands.syncer.admission import Check
-from islands.syncer.core import Core
-from islands.syncer.events import ContributionArrived, PullDeclined
-from islands.syncer.rounds import Stage
-from islands.tape.round_entries import FateTold
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.syncer.actions import BeginMerge, DropContribution
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.events import ContributionArrived, PullDeclined
+from islands.protocol.syncer.rounds import Stage
+from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 ALL = RunSettings(interval_steps=4, fragments=2, quorum=None, timing=Timing(round_s=10.0))

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
-from islands.cluster.roles import journal_disk
-from islands.errors import DamagedError, DiskError, FencedError, UserError
 from islands.files.disk import Disk
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.disk import SimulatedDisk
 from islands.numerics.outer import Sgd
-from islands.settings.run import RunSettings
-from islands.simulation.disk import SimulatedDisk
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import DamagedError, DiskError, FencedError, UserError
+from islands.protocol.settings.run import RunSettings
+from islands.run.roles import journal_disk
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from islands.errors import OutdatedError
-from islands.identities import LearnerName, Phase, Role, Status, Version
-from islands.messages.membership import Evicted, Refused
-from islands.messages.training import FinalRound, LeaseGranted, Welcome
-from islands.settings.run import RunSettings
-from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
-from islands.syncer.roster import LINKS_FREE
+from islands.protocol.errors import OutdatedError
+from islands.protocol.identities import LearnerName, Phase, Role, Status, Version
+from islands.protocol.messages.membership import Evicted, Refused
+from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.events import LinkOpened, ProgressArrived, StopRequested
+from islands.protocol.syncer.roster import LINKS_FREE
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.messages.membership import HeartbeatAck, Leave, Refused
-from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import ContributionShare, ShareHello, ShareWelcome
-from islands.messages.training import Contribution, ContributionReceived, Welcome
-from islands.syncer.assembly import ASSEMBLIES_MAX
-from islands.syncer.share_sessions import HOSTS_MAX
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.messages.membership import HeartbeatAck, Leave, Refused
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.shares import ContributionShare, ShareHello, ShareWelcome
+from islands.protocol.messages.training import Contribution, ContributionReceived, Welcome
+from islands.protocol.syncer.assembly import ASSEMBLIES_MAX
+from islands.protocol.syncer.share_sessions import HOSTS_MAX
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link

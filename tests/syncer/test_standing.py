@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from islands.identities import LearnerName, Phase, Ticket
-from islands.messages.membership import Evicted
-from islands.settings.run import RunSettings
-from islands.syncer.closing import waited_for
-from islands.syncer.core import ClosingStage
-from islands.syncer.events import StopRequested
-from islands.syncer.standing import IDLE_KEPT, still_limit_s
-from islands.tape.round_entries import WaitsFor
+from islands.protocol.identities import LearnerName, Phase, Ticket
+from islands.protocol.messages.membership import Evicted
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.closing import waited_for
+from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.events import StopRequested
+from islands.protocol.syncer.standing import IDLE_KEPT, still_limit_s
+from islands.protocol.tape.round_entries import WaitsFor
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 BEN = LearnerName("ben")

@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
-from islands.errors import DiskError
 from islands.files.disk import DiskFile
-from islands.identities import Incarnation, Phase
-from islands.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.disk import SimulatedDisk
 from islands.numerics.outer import Sgd
-from islands.settings.run import RunSettings
-from islands.simulation.disk import SimulatedDisk
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import DiskError
+from islands.protocol.identities import Incarnation, Phase
+from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
+from islands.protocol.settings.run import RunSettings
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
-from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import Welcome
-from islands.syncer.events import LinkOpened, StopRequested
-from islands.syncer.roster import STRIKE_WINDOW_S
-from islands.syncer.state_donors import DONATIONS_MAX, route
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import Welcome
+from islands.protocol.syncer.events import LinkOpened, StopRequested
+from islands.protocol.syncer.roster import STRIKE_WINDOW_S
+from islands.protocol.syncer.state_donors import DONATIONS_MAX, route
 from tests.syncer.bench import Bench, seeded
 
 

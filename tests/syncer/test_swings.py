@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from islands.settings.run import RunSettings
-from islands.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
-from islands.tape import round_entries
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
+from islands.protocol.tape import round_entries
 from tests.syncer.bench import opened, seeded
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.settings.run import RunSettings, Timing
-from islands.syncer.actions import BeginMerge
-from islands.syncer.events import ContributionArrived
-from islands.syncer.timeouts import (
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.events import ContributionArrived
+from islands.protocol.syncer.timeouts import (
     MARGIN,
     SAMPLES_LEAST,
     TIME_MAX_S,
@@ -18,7 +18,7 @@ from islands.syncer.timeouts import (
     resend_s,
     warning_patience_s,
 )
-from islands.tape.round_entries import Abandoned, NothingMerged, Opened
+from islands.protocol.tape.round_entries import Abandoned, NothingMerged, Opened
 from tests.syncer.bench import GOOD, opened, seeded
 
 TIMING = Timing()

@@ -5,16 +5,16 @@ from math import inf
 
 import pytest
 
-from islands.identities import Fate, FragmentIndex, Phase, Status, Version
-from islands.messages.membership import MembershipChanged
-from islands.messages.training import ContributionDeclined, PullFragment
-from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import RunSettings, SendTo
-from islands.syncer.admission import Check
-from islands.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
-from islands.syncer.turn_length import done_share, speed_share
-from islands.tape.member_entries import TurnSet
-from islands.tape.round_entries import Abandoned, Opened
+from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
+from islands.protocol.messages.membership import MembershipChanged
+from islands.protocol.messages.training import ContributionDeclined, PullFragment
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings, SendTo
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
+from islands.protocol.syncer.turn_length import done_share, speed_share
+from islands.protocol.tape.member_entries import TurnSet
+from islands.protocol.tape.round_entries import Abandoned, Opened
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = replace(PRESETS[Preset.ASYNC_DILOCO], interval_steps=4, interval_by_speed=False)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.errors import MalformedError
-from islands.identities import FragmentIndex, Version
-from islands.layout.ranges import Ranges
-from islands.messages.shares import BUFFERS_MAX, UpdateShare, UpdatesInShares
-from islands.messages.training import FragmentProgress, FragmentUpdate
-from islands.syncer.share_sessions import HOSTS_MAX, parted
+from islands.protocol.errors import MalformedError
+from islands.protocol.identities import FragmentIndex, Version
+from islands.protocol.messages.shares import BUFFERS_MAX, UpdateShare, UpdatesInShares
+from islands.protocol.messages.training import FragmentProgress, FragmentUpdate
+from islands.protocol.ranges import Ranges
+from islands.protocol.syncer.share_sessions import HOSTS_MAX, parted
 from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
 from messaging.links.link import Link

@@ -8,17 +8,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.errors import UserError
-from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.messages.training import Contribution, FragmentSeed
+from islands.lab.toys.toy import NumpyTrainer
 from islands.numerics.norms import measure
 from islands.numerics.outer import OuterState, Sgd
 from islands.numerics.quantize import QUANTIZERS, decode, encode
-from islands.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
-from islands.syncer.actions import BeginMerge, MergePart
-from islands.syncer.admission import Check, refusal
+from islands.protocol.errors import UserError
+from islands.protocol.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Ticket,
+    Version,
+)
+from islands.protocol.messages.training import Contribution, FragmentSeed
+from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
+from islands.protocol.syncer.actions import BeginMerge, MergePart
+from islands.protocol.syncer.admission import Check, refusal
 from islands.syncer.vault import Vault
-from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(2).layout

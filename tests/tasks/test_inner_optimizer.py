@@ -7,11 +7,11 @@ import pytest
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from islands.errors import SettingsError
-from islands.models.decoder import DecoderConfig
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.errors import SettingsError
 from islands.tasks.inner_optimizer import check_inner, inner_optimizer
+from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.training.jax_trainer import JaxTrainer
 
 RATE = 0.01
 Matrix = NDArray[np.float64]

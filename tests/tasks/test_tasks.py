@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from jaxtyping import PyTree
 
-from islands.data.corpus import standard_library
-from islands.data.shards import ShardKey
-from islands.errors import DataError, SettingsError
-from islands.models.configurations import CONFIGURATIONS
-from islands.models.decoder import DecoderConfig
-from islands.models.language import sample
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.errors import DataError, SettingsError
+from islands.tasks.data.corpus import standard_library
+from islands.tasks.data.shards import ShardKey
 from islands.tasks.digits import Digits
+from islands.tasks.factory import make
+from islands.tasks.models.configurations import CONFIGURATIONS
+from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.language import sample
 from islands.tasks.rows import table_of_scikit_learn
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.table import Table
-from islands.training.factory import make
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Task
+from islands.tasks.task import Task
 
 TINY = StdlibBytes(
     DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64),

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from islands.cli.__main__ import main
-from islands.data.shards import ShardKey
-from islands.data.tokenizer import train
-from islands.errors import DataError, SettingsError
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.errors import DataError, SettingsError
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.data.tokenizer import train
+from islands.tasks.factory import TASK_PATH
+from islands.tasks.task import Sampler
 from islands.tasks.text import TextFiles
-from islands.training.factory import TASK_PATH
-from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Sampler
 
 
 @pytest.fixture(autouse=True)

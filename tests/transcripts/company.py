@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-from islands.actors.credentials import Credentials
-from islands.actors.membership import HeartbeatContent, MembershipState
-from islands.errors import IslandsError
-from islands.identities import Incarnation, LearnerName, Phase, Role
-from islands.learner import actions as learner_actions
-from islands.learner import events as learner_events
-from islands.learner.state import LearnerState
-from islands.messages.control import Command, CommandAnswer, Drain, Verb
-from islands.messages.membership import (
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import IslandsError
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
+from islands.protocol.learner import actions as learner_actions
+from islands.protocol.learner import events as learner_events
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.messages.control import Command, CommandAnswer, Drain, Verb
+from islands.protocol.messages.membership import (
     Evicted,
     Join,
     Joined,
@@ -28,24 +28,24 @@ from islands.messages.membership import (
     Stop,
     SyncerAddress,
 )
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import (
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
     FragmentUpdate,
     Hello,
     LinkProbe,
     Welcome,
 )
-from islands.observer import actions as observer_actions
-from islands.observer import events as observer_events
-from islands.observer.state import ObserverState
-from islands.settings.run import RunSettings
-from islands.supervisor import actions as supervisor_actions
-from islands.supervisor import events as supervisor_events
-from islands.supervisor.state import SupervisorState
-from islands.syncer import actions as syncer_actions
-from islands.syncer import events as syncer_events
-from islands.syncer.core import Durable
-from islands.syncer.state import SyncerState, fresh
+from islands.protocol.observer import actions as observer_actions
+from islands.protocol.observer import events as observer_events
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor import actions as supervisor_actions
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.syncer import actions as syncer_actions
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.state import SyncerState, fresh
 from tests.rounds.model import BATCH_TOKENS, FakeCompute
 from tests.transcripts.people import (
     A,

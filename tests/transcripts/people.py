@@ -4,27 +4,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from islands.actors.membership import MembershipState
-from islands.learner import events as learner_events
-from islands.learner.state import LearnerState
-from islands.messages.control import Command
-from islands.messages.membership import (
+from islands.protocol.learner import events as learner_events
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.membership import MembershipState
+from islands.protocol.messages.control import Command
+from islands.protocol.messages.membership import (
     Heartbeat,
     Join,
     Leave,
     Stop,
 )
-from islands.messages.training import (
+from islands.protocol.messages.training import (
     ContributionDeclined,
     FragmentUpdate,
     Hello,
     Progress,
 )
-from islands.observer.state import ObserverState
-from islands.supervisor import events as supervisor_events
-from islands.syncer import events as syncer_events
-from islands.syncer.admission import Check
-from islands.syncer.state import SyncerState
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.state import SyncerState
 from tests.rounds.model import FakeCompute
 
 CHECKS = {

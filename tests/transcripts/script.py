@@ -22,7 +22,7 @@ What follows `quietly` happens, and is not written.
 
 from pathlib import Path
 
-from islands.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings
 from tests.transcripts.company import Company
 from tests.transcripts.people import CHECKS
 

@@ -9,25 +9,25 @@ for news.
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
-from islands.learner import events as learner_events
-from islands.learner.actions import ToSyncer
-from islands.learner.state import LearnerState
-from islands.messages.membership import Leave, Refused, Stop
-from islands.messages.training import (
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.protocol.learner import events as learner_events
+from islands.protocol.learner.actions import ToSyncer
+from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages.membership import Leave, Refused, Stop
+from islands.protocol.messages.training import (
     ContributionDeclined,
     FragmentUpdate,
     Progress,
     Quarantined,
     Welcome,
 )
-from islands.observer import events as observer_events
-from islands.observer.state import ObserverState
-from islands.settings.run import RunSettings
-from islands.supervisor import events as supervisor_events
-from islands.supervisor.state import SupervisorState
-from islands.syncer import events as syncer_events
-from islands.syncer.state import SyncerState
+from islands.protocol.observer import events as observer_events
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.state import SyncerState
 from tests.transcripts.company import BYTES, Company
 from tests.transcripts.people import A, E_contra, Handle, Learner
 from tests.transcripts.script import obey

@@ -6,12 +6,12 @@ are written by `entry_words` alone, without the figures that say nothing to a re
 
 from collections.abc import Iterable, Mapping
 
-from islands.errors import IslandsError
-from islands.identities import Lease
-from islands.learner import actions as learner_actions
-from islands.learner import events as learner_events
-from islands.messages.control import Command, CommandAnswer, Drain
-from islands.messages.membership import (
+from islands.protocol.errors import IslandsError
+from islands.protocol.identities import Lease
+from islands.protocol.learner import actions as learner_actions
+from islands.protocol.learner import events as learner_events
+from islands.protocol.messages.control import Command, CommandAnswer, Drain
+from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -22,8 +22,8 @@ from islands.messages.membership import (
     Refused,
     Stop,
 )
-from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import (
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     ContributionFate,
@@ -38,13 +38,13 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
-from islands.observer import actions as observer_actions
-from islands.observer import events as observer_events
-from islands.supervisor import actions as supervisor_actions
-from islands.supervisor import events as supervisor_events
-from islands.syncer import actions as syncer_actions
-from islands.syncer import events as syncer_events
-from islands.tape.entry import Entry, Record
+from islands.protocol.observer import actions as observer_actions
+from islands.protocol.observer import events as observer_events
+from islands.protocol.supervisor import actions as supervisor_actions
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.syncer import actions as syncer_actions
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.tape.entry import Entry, Record
 
 NOISE = {
     *("clock", "closed_s", "cosine", "digest", "direction_norm", "learners", "ledger"),

@@ -2,12 +2,12 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
-ORDER, ACCOUNTS = "islands/history/order.py", "islands/history/accounts.py"
-BOUNDS, MOMENTS = "islands/history/bounds.py", "islands/history/moments.py"
-EVIDENCE, SPANS = "islands/history/evidence.py", "islands/history/spans.py"
-REPLAYING = "islands/replay/replaying.py"
-TAPES = ("tests/history/test_tapes.py",)
-RECORD = ("tests/replay/test_record.py",)
+ORDER, ACCOUNTS = "islands/lab/checker/order.py", "islands/lab/checker/accounts.py"
+BOUNDS, MOMENTS = "islands/lab/checker/bounds.py", "islands/lab/checker/moments.py"
+EVIDENCE, SPANS = "islands/lab/checker/evidence.py", "islands/lab/checker/spans.py"
+REPLAYING = "islands/lab/replay/replaying.py"
+TAPES = ("tests/lab/checker/test_tapes.py",)
+RECORD = ("tests/lab/replay/test_record.py",)
 
 
 def unchecked(name: str, file: str, old: str, new: str) -> Mutation:
@@ -238,7 +238,7 @@ REPLAY = (
 RULES = (
     Mutation(
         "a round paid at the next interval's price",
-        "islands/syncer/pace.py",
+        "islands/protocol/syncer/pace.py",
         "        for name in self.credits:\n            paid",
         "        self.round_interval_steps = next_interval_steps\n"
         "        for name in self.credits:\n            paid",
@@ -246,52 +246,52 @@ RULES = (
     ),
     Mutation(
         "silent learners asked again at closing",
-        "islands/syncer/closing.py",
+        "islands/protocol/syncer/closing.py",
         "[name for name in core.eligible(fragment) if name not in closing.silent]",
         "list(core.eligible(fragment))",
         ("tests/syncer/test_closing.py",),
     ),
     Mutation(
         "the supervisor's own pause counted as a member's compiling",
-        "islands/supervisor/eviction.py",
+        "islands/protocol/supervisor/eviction.py",
         "        self.phase_since_s += late_s\n",
         "",
         ("tests/supervisor/test_eviction.py",),
     ),
     Mutation(
         "the supervisor's own pause counted as a member's step",
-        "islands/supervisor/eviction.py",
+        "islands/protocol/supervisor/eviction.py",
         "        self.stepped_s += late_s\n",
         "",
         ("tests/supervisor/test_eviction.py",),
     ),
     Mutation(
         "the first ratio of a learner's clock believed",
-        "islands/learner/fleet_clock.py",
+        "islands/protocol/learner/fleet_clock.py",
         "median_low(known if self.sure else [1.0, *known])",
         "median_low(known)",
         ("tests/learner/test_fleet_clock.py",),
     ),
     Mutation(
         "a step that was not taken booked at a loop's end",
-        "islands/joining/joined_run.py",
+        "islands/loops/joined_run.py",
         "        if not announced:\n            return\n",
         "",
-        ("tests/joining/test_joined_run.py",),
+        ("tests/loops/test_joined_run.py",),
     ),
     Mutation(
         "a loop that ends books the step that was announced",
-        "islands/joining/joined_run.py",
+        "islands/loops/joined_run.py",
         "        if not self._left:\n            self._left = reason\n",
         "        if not self._left:\n"
         "            if self._announced and not self.over:\n"
         "                self._book(self._params, None, self._opt_state)\n"
         "            self._left = reason\n",
-        ("tests/joining/test_joined_run.py",),
+        ("tests/loops/test_joined_run.py",),
     ),
     Mutation(
         "what merged before taken for news in an account",
-        "islands/learner/account.py",
+        "islands/protocol/learner/account.py",
         "        if merged is None or (merged.epoch, merged.round) <= self.merged_newest:\n"
         "            return None\n",
         "        if merged is None or (merged.epoch, merged.round) == self.merged_newest:\n"

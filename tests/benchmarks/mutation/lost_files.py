@@ -2,13 +2,13 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
-LOST_FOLDER = "tests/simulation/test_lost_folder.py"
+LOST_FOLDER = "tests/lab/world/test_lost_folder.py"
 TAKING_BACK = "tests/syncer/test_taking_back.py"
 
 LOST_FILES = (
     Mutation(
         "a reused key ends another run",
-        "islands/actors/credentials.py",
+        "islands/protocol/credentials.py",
         'return self._signed(*parts, "begun", self.begun)',
         "return self._signed(*parts)",
         ("tests/actors/test_credentials.py",),
@@ -22,14 +22,14 @@ LOST_FILES = (
     ),
     Mutation(
         "values that differ from those that were told are taken back",
-        "islands/syncer/commits.py",
+        "islands/protocol/syncer/commits.py",
         "if not intact or seed.digest != told:",
         "if not intact:",
         (TAKING_BACK,),
     ),
     Mutation(
         "version 0 is made before members have come back",
-        "islands/syncer/commits.py",
+        "islands/protocol/syncer/commits.py",
         "if core.returns_until_s is not None and now_s < core.returns_until_s:",
         "if core.returns_until_s is not None and now_s < 0:",
         (TAKING_BACK,),

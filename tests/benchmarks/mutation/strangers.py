@@ -85,16 +85,16 @@ STRANGERS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a host gives shares of values without end",
-        "islands/multihost/leader.py",
+        "islands/island/leader.py",
         ">= AHEAD_MAX * len(self._known().sizes()):",
         ">= 1000 * len(self._known().sizes()):",
-        ("tests/multihost/test_shares.py",),
+        ("tests/island/test_shares.py",),
     ),
     Mutation(
         "a deep layout ends a hub that waits for one",
         "islands/layout/layout_file.py",
         "    except RecursionError as error:",
         "    except ZeroDivisionError as error:",
-        ("tests/cluster/test_first_layout.py",),
+        ("tests/run/test_first_layout.py",),
     ),
 )

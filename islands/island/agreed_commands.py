@@ -1,0 +1,247 @@
+"""The commands of a boundary as the thread that steps takes them, on the leader and on a follower.
+
+`agreement.py` has the rules. A boundary waits in one case alone: a follower that is two boundaries
+ahead of the leader, or stands still, waits for the leader's word. An island that fails ends the
+boundaries of each host at its next one, and nothing is carried out there.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from islands.island.agreement import (
+    AHEAD,
+    CommandLog,
+    End,
+    Follower,
+    Holdings,
+    Itinerary,
+    Leader,
+    LogEntry,
+)
+from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
+from islands.protocol.learner.actions import EngineAction
+
+
+class _HostCommands:
+    """What the commands of any rank have in common.
+
+    Args:
+        over: told, on the thread that steps, that no boundary follows.
+    """
+
+    agreed = True
+
+    def __init__(self, over: Callable[[], object]) -> None:
+        self.ended = False
+        self.doing = STEPPING
+        self.idle = False
+        self.steps = 0
+        self._over = over
+        self._abandoned = False
+        self._changed = threading.Condition()
+
+    def abandon(self) -> None:
+        """Let this host's next boundary be its last, since the island ends."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Do nothing: what a boundary waits for comes as a command."""
+
+    def _carried_out(self, entries: Sequence[LogEntry]) -> list[EngineAction | BookCopy]:
+        """Return the entries of a boundary that its thread carries out; the end is noted here."""
+        self.doing = STEPPING
+        carried_out = [entry for entry in entries if not isinstance(entry, End)]
+        self.ended |= len(carried_out) < len(entries)
+        if self.ended:
+            self._over()
+        return carried_out
+
+
+class LeaderCommands(_HostCommands):
+    """The commands of rank 0, which numbers them and decides at which boundary they are due.
+
+    Args:
+        hosts: number of hosts of the island.
+        send: sends numbered commands to the followers; called on the loop.
+        own: returns a command with this host's shares of its arrays.
+        decided: told, on the thread that steps, the word of a later boundary.
+        over: told, on the thread that steps, that no boundary follows.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        *,
+        send: Callable[[Sequence[tuple[int, LogEntry]]], object],
+        own: Callable[[LogEntry], LogEntry],
+        decided: Callable[[int, int], object],
+        over: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Come to no boundary yet."""
+        super().__init__(over)
+        self._send = send
+        self._own = own
+        self._decided = decided
+        self._itinerary = Itinerary()
+        self._log = CommandLog()
+        self._holdings = Holdings(range(1, hosts))
+        self._words = Leader()
+
+    @property
+    def boundary(self) -> int:
+        """How many boundaries this host has come to."""
+        return self._words.boundary
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    def put(self, entry: LogEntry) -> None:
+        """Queue a command for all hosts, unless no boundary follows; send what may be sent now."""
+        with self._changed:
+            if self.ended or self._abandoned:
+                return
+            self._log.put(entry)
+        self.flow()
+
+    def flow(self) -> None:
+        """Send commands that had to wait until others were carried out."""
+        with self._changed:
+            issued = self._log.issue()
+            self._changed.notify()
+        if issued:
+            self._send(issued)
+
+    def holds(self, rank: int, held: int) -> None:
+        """Note up to which command a follower holds all."""
+        with self._changed:
+            self._holdings.tell(rank, held)
+            self._changed.notify()
+
+    def differing(self, theirs: Arrival) -> Arrival | None:
+        """Return rank 0's own arrival at the boundary of another's, if it was another one."""
+        with self._changed:
+            return self._itinerary.differing(theirs)
+
+    def stop(self) -> None:
+        """Let all hosts end at one boundary."""
+        self.put(End())
+
+    # --- on the thread that steps -------------------------------------------------------------
+
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
+        """Come to a boundary, and return what all hosts carry out at theirs of this number."""
+        self.steps = steps
+        with self._changed:
+            if self._abandoned:
+                self.ended = True
+                return []
+            self._itinerary.note(Arrival(self._words.boundary, steps, to))
+            done, boundary, upto = self._words.arrive(self._holdings.common(self._log.issued))
+            entries = self._log.take(done)
+        self._decided(boundary, upto)
+        return self._carried_out([self._own(entry) for entry in entries])
+
+    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+        """Let no boundary of this host follow; the other hosts leave at the same place."""
+        with self._changed:
+            if not self.ended:
+                self._itinerary.note(Arrival(self._words.boundary, steps, TO_LEAVE))
+            self.ended = True
+            left = self._log.drain()
+        self._over()
+        return [entry for entry in left if not isinstance(entry, End)]
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Wait until a further boundary leads to a command."""
+        with self._changed:
+            self.idle = True
+            while not (self._abandoned or self._words.has_news(self._common)):
+                if not self._changed.wait(limit_s):
+                    break
+            self.idle = False
+
+    @property
+    def _common(self) -> int:
+        return self._holdings.common(self._log.issued)
+
+
+class FollowerCommands(_HostCommands):
+    """The commands of another rank, which carries out what the leader's words say.
+
+    Args:
+        over: told, on the thread that steps, that no boundary follows.
+
+    Attributes:
+        newest: The boundaries that this host came to last, with that at which it waits for its
+            word; they reach back to one that rank 0 has come to, if that goes on.
+    """
+
+    def __init__(self, over: Callable[[], object] = lambda: None) -> None:
+        """Come to no boundary yet."""
+        super().__init__(over)
+        self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
+        self._words = Follower()
+        self._entries: dict[int, LogEntry] = {}
+        self._done = 0
+
+    @property
+    def boundary(self) -> int:
+        """How many boundaries this host has come to."""
+        return self._words.boundary
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    def put(self, command: EngineAction) -> None:
+        """Refuse: commands come from the leader alone."""
+        raise NotImplementedError("a follower has no actor")
+
+    def arrived(self, number: int, entry: LogEntry) -> None:
+        """Hold a command with all its arrays."""
+        with self._changed:
+            self._entries[number] = entry
+
+    def told(self, boundary: int, upto: int) -> None:
+        """Take in the word of a boundary."""
+        with self._changed:
+            self._words.told(boundary, upto)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Let this host's next boundary be its last: the leader alone ends all at one boundary."""
+        self.abandon()
+
+    # --- on the thread that steps -------------------------------------------------------------
+
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
+        """Come to a boundary once its word is known, and return what all hosts carry out."""
+        self.steps = steps
+        with self._changed:
+            self._note(Arrival(self._words.boundary, steps, to))
+            self.idle = True
+            while not (self._abandoned or self._words.knows):
+                self._changed.wait()
+            self.idle = False
+            if self._abandoned:
+                self.ended = True
+                return []
+            upto = self._words.arrive()
+            numbers = range(self._done + 1, upto + 1)
+            entries = [self._entries.pop(number) for number in numbers]
+            self._done = max(self._done, upto)
+        return self._carried_out(entries)
+
+    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+        """Let no boundary of this host follow; what was commanded, rank 0 answers."""
+        with self._changed:
+            if not self.ended:
+                self._note(Arrival(self._words.boundary, steps, TO_LEAVE))
+            self.ended = True
+        self._over()
+        return []
+
+    def _note(self, arrival: Arrival) -> None:
+        self.newest = (*self.newest[-1 - AHEAD :], arrival)
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Return at once: the next boundary waits for its word."""

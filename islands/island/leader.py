@@ -1,0 +1,410 @@
+"""Rank 0 of an island: its links to the other hosts, over which they agree and their shares come.
+
+It is the compute of the learner's actor: what the actor commands goes to all hosts, and what a
+value's hosts give of it reaches the actor as one. The first cause that ends the island is told to
+all hosts, and `ended` is set to it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from islands.actors.acceptor import LinkAcceptor
+from islands.actors.ports import Worker
+from islands.island.agreed_commands import LeaderCommands
+from islands.island.agreement import LogEntry
+from islands.island.command_wire import arrays_of, body_of, with_arrays
+from islands.island.forming import Ended, disagreement, misfit, named
+from islands.island.health import Health
+from islands.island.leader_shares import HostSession, LeaderShares
+from islands.island.shares import Gathering, Shared, assembled, cut
+from islands.learner.commands import Arrival, BookCopy
+from islands.learner.compute import Compute, ComputeEvent, Post
+from islands.protocol.errors import DONE, FAILED, OF_NO_USE
+from islands.protocol.learner.actions import AdoptValue, EngineAction
+from islands.protocol.learner.events import SnapshotTaken, TrainerMade, ValueRead
+from islands.protocol.messages.multihost import (
+    CommandIssued,
+    CommandPart,
+    HostFailed,
+    HostHello,
+    HostState,
+    IslandEnds,
+    IslandFormed,
+    LeaderBeat,
+    LeaveAsked,
+    ShareHeld,
+    ShareLacking,
+    ValueShare,
+    Word,
+)
+from islands.protocol.settings.run import Timing
+from messaging.actors.scope import Scope
+from messaging.envelope import Envelope
+from messaging.links.link import Lane, Link, Listener
+
+TICK_S = 1.0
+LEADER = "rank-0"
+
+AHEAD_MAX = 4
+"""For each fragment, the most shares of a host that may wait for those of slower hosts."""
+
+
+class IslandLeader:
+    """Rank 0's side of an island.
+
+    Args:
+        hosts: number of hosts.
+        host: name of this host, for people.
+        facts: what must be equal on all hosts, by what it is.
+        scope: owns the tasks.
+        worker: puts values together, off the loop.
+        say: told what happens, in sentences for people.
+        leave: called with the reason when a follower was asked to end.
+        replaceable: whether a host that does not belong here may be started anew, and come again;
+            False if all of them are one program of JAX already, so the island ends.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        *,
+        host: str,
+        facts: dict[str, str],
+        scope: Scope,
+        worker: Worker,
+        say: Callable[[str], object],
+        leave: Callable[[str], object],
+        replaceable: bool = True,
+    ) -> None:
+        """Wait for nobody yet; `form` does."""
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.commands = LeaderCommands(
+            hosts,
+            send=self._send_commands,
+            own=self._own,
+            decided=self._decided,
+            over=self._own_thread_is_over,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._hosts = hosts
+        self._names = {0: host}
+        self._facts = facts
+        self._scope = scope
+        self._worker = worker
+        self._say = say
+        self._leave = leave
+        self._replaceable = replaceable
+        self._newest: dict[int, list[Arrival]] = {}  # boundaries that a follower came to last
+        self._going_on = set(range(hosts))  # ranks that may come to further boundaries
+        self._all_over = asyncio.Event()
+        self._ranks: dict[int, int] = {}  # rank by connection
+        self._formed = asyncio.Event()
+        self._acceptor: LinkAcceptor | None = None
+        self._health: Health | None = None
+        self._compute: Compute | None = None
+        self._shared: Shared | None = None
+        self._post: Post = lambda _: None
+        self._sent = 0
+        self._snapshots = 0
+        self.shares = LeaderShares(
+            hosts, tell=self._tell_host, shared=self._known, worker=worker, say=say
+        )
+        self._gathered = {kind: Gathering(hosts) for kind in ("snapshot", "value")}
+        self._own_events: dict[str, deque[SnapshotTaken | ValueRead]] = {
+            kind: deque() for kind in self._gathered
+        }
+
+    # --- forming ------------------------------------------------------------------------------
+
+    async def form(self, listener: Listener) -> None:
+        """Wait until every host of the island has told its rank."""
+
+        async def room() -> None:
+            """Read on at once: what followers send is bounded by what they were sent."""
+
+        self._acceptor = LinkAcceptor(
+            listener, self._scope, room=room, receive=self._heard, lost=self._lost
+        )
+        if self._hosts > 1:
+            await self._formed.wait()
+
+    def begin(self, coordinator: str, timing: Timing) -> None:
+        """Tell all hosts where JAX's coordinator is to be; from here on they end together."""
+        self._health = Health(
+            self._names,
+            stalled_s=timing.scaled(timing.stalled_s),
+            compile_s=timing.scaled(timing.compile_s),
+        )
+        self._broadcast(IslandFormed(coordinator))
+        self._scope.spawn(self._tick(), "health")
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that have not told anything yet."""
+        return [rank for rank in range(1, self._hosts) if rank not in self._names]
+
+    def _greeted(self, connection: int, hello: HostHello) -> None:
+        """Take in a host that belongs here; refuse one that does not, in a sentence."""
+        refused = misfit(hello, hosts=self._hosts, facts=self._facts, here=self._names)
+        if refused is not None:
+            self._say(f"a host was refused: {refused.reason}")
+            self._send(connection, IslandEnds(refused.reason, refused.code))
+            self._drop(connection, refused.reason)
+            if refused.code == OF_NO_USE and not self._replaceable:
+                self.end(refused)
+            return
+        self._ranks[connection] = hello.rank
+        self._names[hello.rank] = hello.host
+        link = None if self._acceptor is None else self._acceptor.link(connection)
+        if link is not None:
+            link.admit()
+        if len(self._ranks) == self._hosts - 1:
+            self._formed.set()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def end(self, ended: Ended) -> None:
+        """End the island, for the first cause that is told; its hosts are told too."""
+        if self.ended.done():
+            return
+        self.ended.set_result(ended)
+        self._broadcast(IslandEnds(ended.reason, ended.code, ended.rank))
+        for connection in list(self._ranks):
+            self._drop(connection, "the island ends")
+        self.commands.abandon()
+
+    def fail(self, error: BaseException) -> None:
+        """End the island, as this host cannot go on."""
+        self.end(Ended.of(error, 0))
+
+    async def finish(self, reason: str) -> None:
+        """End the island in order, once no host comes to a further boundary."""
+        await self._all_over.wait()
+        self.end(Ended(reason, DONE))
+
+    def _lost(self, connection: int) -> None:
+        rank = self._ranks.pop(connection, None)
+        if rank is None:
+            return
+        if self._formed.is_set():
+            self.end(Ended(f"{named(rank, self._names[rank])} was lost", FAILED, rank))
+        else:
+            del self._names[rank]
+
+    async def _tick(self) -> None:
+        """Count seconds, and end the island if a host is lost or stuck."""
+        assert self._health is not None, "it has begun"
+        while not self.ended.done():
+            await asyncio.sleep(TICK_S)
+            self._broadcast(LeaderBeat())
+            commands, compute = self.commands, self._compute
+            self._health.hosts[0].tell(
+                commands.boundary,
+                commands.steps,
+                commands.doing,
+                idle=commands.idle or commands.ended,
+                compiling=compute is not None and compute.compiling,
+            )
+            why = self._disagreement() or self._health.tick()
+            if why is not None:
+                self.end(Ended(why, FAILED, self._health.blamed))
+
+    def _disagreement(self) -> str | None:
+        """Return why a host has taken another way through its loop than this one, or None."""
+        for rank, newest in self._newest.items():
+            for theirs in newest:
+                own = self.commands.differing(theirs)
+                if own is not None:
+                    return disagreement(named(rank, self._names[rank]), theirs, own)
+        return None
+
+    # --- the compute of the learner's actor ---------------------------------------------------
+
+    def trains(self, compute: Compute, shared: Shared) -> None:
+        """Take the thread that steps on this host."""
+        self._compute, self._shared = compute, shared
+
+    @property
+    def compiling(self) -> bool:
+        """Whether any host compiles at this moment."""
+        own = self._compute is not None and self._compute.compiling
+        others = () if self._health is None else self._health.hosts.values()
+        return own or any(record.compiling for record in others)
+
+    def start(self, post: Post) -> None:
+        """Build and compile, then obey commands; report through `post`."""
+        assert self._compute is not None, "it has a compute before its actor starts"
+        self._post = post
+        self._compute.start(self._told)
+
+    def command(self, command: EngineAction) -> None:
+        """Have all hosts carry out a command at one boundary, unless none follows here."""
+        assert self._compute is not None, "it has a compute before its actor starts"
+        self._compute.command(command)
+
+    def stop(self) -> None:
+        """Have all hosts end at one boundary, without another report."""
+        if self._compute is not None:
+            self._compute.stop()
+
+    def _told(self, event: ComputeEvent) -> None:
+        """Pass on what this host's thread reports; a value waits for the other hosts' shares."""
+        if isinstance(event, SnapshotTaken):
+            self._gather("snapshot", 0, event.payload, event)
+        elif isinstance(event, ValueRead):
+            self._gather("value", 0, event.payload, event)
+        else:
+            if isinstance(event, TrainerMade):
+                self.shares.made()
+            self._post(event)
+
+    # --- values -------------------------------------------------------------------------------
+
+    def _gather(
+        self,
+        kind: str,
+        rank: int,
+        share: memoryview,
+        event: SnapshotTaken | ValueRead | None = None,
+    ) -> None:
+        gathering, events = self._gathered[kind], self._own_events[kind]
+        if event is not None:
+            events.append(event)
+        gathering.add(rank, share)
+        while (shares := gathering.complete()) is not None:
+            self._put_together(shares, events.popleft())
+
+    def _put_together(self, shares: list[memoryview], event: SnapshotTaken | ValueRead) -> None:
+        assert self._shared is not None, "who reports has a model"
+        taken = isinstance(event, SnapshotTaken)
+        fragment = event.fragment if isinstance(event, SnapshotTaken) else event.request.fragment
+        number = self._snapshots = self._snapshots + taken
+        if taken:
+            self.commands.put(BookCopy(fragment))
+        ranges, size = self._shared.shares(fragment), self._shared.size(fragment)
+        self._worker.submit(
+            lambda: assembled(shares, ranges, size),
+            lambda whole: self._post(
+                replace(event, payload=whole, number=number)
+                if isinstance(event, SnapshotTaken)
+                else replace(event, payload=whole)
+            ),
+        )
+
+    def _known(self) -> Shared:
+        assert self._shared is not None, "values are shared once the model was made"
+        return self._shared
+
+    def _own(self, entry: LogEntry) -> LogEntry:
+        return self._for(0, entry)
+
+    def _for(self, rank: int, entry: LogEntry) -> LogEntry:
+        """Return a command with a host's shares of its arrays."""
+        if not isinstance(entry, AdoptValue) or entry.in_shares:
+            return entry
+        assert self._shared is not None, "values are adopted once the model was made"
+        ranges, size = self._shared.shares(entry.fragment), self._shared.size(entry.fragment)
+        arrays = arrays_of(entry)
+        return with_arrays(entry, [cut(arrays[0], ranges[rank], size), *arrays[1:]])
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _send_commands(self, issued: Sequence[tuple[int, LogEntry]]) -> None:
+        for number, entry in issued:
+            kind, body = type(entry).__name__, body_of(entry)
+            for connection, rank in self._ranks.items():
+                arrays = arrays_of(self._for(rank, entry))
+                self._send(connection, CommandIssued(number, kind, body, len(arrays)))
+                for index, array in enumerate(arrays):
+                    part, topic = CommandPart(number, index), f"command-{number}-{index}"
+                    self._send(connection, part, (array,), topic)
+
+    def _decided(self, boundary: int, upto: int) -> None:
+        """Tell the followers a word, and number what had to wait; called by the compute thread."""
+
+        def tell() -> None:
+            self._broadcast(Word(boundary, upto))
+            self.commands.flow()
+
+        with suppress(RuntimeError):  # the loop is closed, as the island has ended
+            self._loop.call_soon_threadsafe(tell)
+
+    def _own_thread_is_over(self) -> None:
+        """Note that this host comes to no further boundary; called by the compute thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._is_over, 0)
+
+    def _is_over(self, rank: int) -> None:
+        self._going_on.discard(rank)
+        if not self._going_on:
+            self._all_over.set()
+
+    def _heard(self, connection: int, envelope: Envelope) -> None:
+        body, rank = envelope.body, self._ranks.get(connection)
+        if isinstance(body, HostHello):
+            self._greeted(connection, body)
+            return
+        if rank is None:
+            self._drop(connection, "it said something before hello")
+            return
+        if self._health is None:
+            return
+        record = self._health.hosts[rank]
+        record.silent_ticks = 0
+        match body:
+            case HostState(held, boundary, doing, idle, compiling):
+                idle = idle or body.over
+                record.tell(boundary, body.steps, doing, idle=idle, compiling=compiling)
+                self.commands.holds(rank, held)
+                session = HostSession(body.session, body.bytes_sent, body.bytes_received)
+                self.shares.heard(rank, session)
+                self._newest[rank] = [Arrival(*each) for each in body.newest]
+                if body.over:
+                    self._is_over(rank)
+            case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
+                if self._gathered[kind].ahead(rank) >= AHEAD_MAX * len(self._known().sizes()):
+                    self._drop(connection, "it gave shares of more values than there can be")
+                    return
+                self._gather(kind, rank, envelope.payload[0])
+            case ShareLacking(ticket, fragment):
+                self.shares.lacking(rank, ticket, fragment)
+            case ShareHeld(fragment, version):
+                self.shares.held(rank, fragment, version)
+            case HostFailed(reason, mistake):
+                told = f"{named(rank, record.host)}: {reason}"
+                self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))
+            case LeaveAsked(reason):
+                self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
+            case _:
+                self._drop(connection, "it said what no follower says")
+
+    def _tell_host(self, rank: int, body: object) -> None:
+        for connection, of in self._ranks.items():
+            if of == rank:
+                self._send(connection, body)
+
+    def _broadcast(self, body: object) -> None:
+        for connection in list(self._ranks):
+            self._send(connection, body)
+
+    def _send(
+        self,
+        connection: int,
+        body: object,
+        payload: tuple[memoryview, ...] = (),
+        topic: str | None = None,
+    ) -> None:
+        link: Link | None = None if self._acceptor is None else self._acceptor.link(connection)
+        if link is None or link.closed:
+            return  # its loss ends the island
+        self._sent += 1
+        lane = Lane.BULK if payload else Lane.CONTROL
+        link.send(Envelope(LEADER, link.remote, self._sent, body, payload=payload), lane, topic)
+
+    def _drop(self, connection: int, reason: str) -> None:
+        self._ranks.pop(connection, None)
+        if self._acceptor is not None:
+            self._acceptor.drop(connection, reason)

@@ -1,0 +1,152 @@
+"""Shares of flat values: what each host of an island holds of one, cut out and put together.
+
+A host's share of a value is made of the ranges that lie on its devices. Ranges count elements, are
+ascending, and may be several where a mesh interleaves the devices of hosts.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from islands.model.model import Model
+from islands.protocol.errors import InvariantError
+from islands.protocol.ranges import Ranges, held_by, size_of
+
+
+def cut(payload: memoryview, ranges: Ranges, size: int) -> memoryview:
+    """Return the bytes of a share: a view of the value's where the share is one range.
+
+    Args:
+        payload: bytes of the whole value.
+        ranges: the share.
+        size: number of elements of the whole value.
+    """
+    each = payload.nbytes // size
+    parts = [payload[each * start : each * stop] for start, stop in ranges]
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int) -> memoryview:
+    """Return a whole value from the shares of all hosts.
+
+    Args:
+        shares: bytes of each host's share.
+        ranges: the shares, in the same order; elements that several hosts hold are equal.
+        size: number of elements of the whole value.
+
+    Returns:
+        The bytes of the whole value, in the precision of the shares.
+    """
+    lengths = [size_of(share) for share in ranges]
+    each = sum(share.nbytes for share in shares) // sum(lengths)
+    whole = np.empty(each * size, np.uint8)
+    for share, held in zip(shares, ranges, strict=True):
+        buffer, offset = np.frombuffer(share, np.uint8), 0
+        for start, stop in held:
+            length = each * (stop - start)
+            whole[each * start : each * stop] = buffer[offset : offset + length]
+            offset += length
+    return whole.data.toreadonly()
+
+
+def joined(buffers: Sequence[memoryview]) -> memoryview:
+    """Return the bytes of some buffers, one after the other; a single one is not copied."""
+    return buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
+
+
+def parts(shares: Sequence[Ranges], size: int) -> list[Ranges]:
+    """Return which elements each host sends: its share; or an even part, if each has everything.
+
+    Args:
+        shares: each host's share, by rank; every element is in one of them.
+        size: number of elements of the whole value.
+    """
+    if sum(map(size_of, shares)) == size:
+        return list(shares)
+    if any(size_of(share) != size for share in shares):
+        raise InvariantError("the shares of an island's hosts overlap")
+    return [held_by(rank, range(len(shares)), size) for rank in range(len(shares))]
+
+
+def united(ranges: Iterable[Ranges]) -> Ranges:
+    """Return the elements of several hosts, which have none in common, as one share."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(each for share in ranges for each in share):
+        begin = merged.pop()[0] if merged and merged[-1][1] == start else start
+        merged.append((begin, stop))
+    return tuple(merged)
+
+
+class Shared(Protocol):
+    """What is known of a model's values once it was made."""
+
+    def shares(self, fragment: int) -> Sequence[Ranges]:
+        """Return the share of each host, by rank, of a fragment's flat value."""
+
+    def size(self, fragment: int) -> int:
+        """Return the number of elements of a fragment."""
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Values of one kind whose shares arrive at the leader, each host's in the same order.
+
+    `waiting` holds, by rank, the shares whose values are not complete, the oldest first.
+    """
+
+    hosts: int
+    waiting: dict[int, deque[memoryview]] = field(default_factory=dict)
+
+    def add(self, rank: int, share: memoryview) -> None:
+        """Take in a host's share of the next value that it has not given a share of."""
+        self.waiting.setdefault(rank, deque()).append(share)
+
+    def ahead(self, rank: int) -> int:
+        """Return how many shares of a host wait for those of others."""
+        return len(self.waiting.get(rank, ()))
+
+    def complete(self) -> list[memoryview] | None:
+        """Take out the shares of the oldest value, in the order of ranks; None if one lacks."""
+        if len(self.waiting) < self.hosts or not all(self.waiting.values()):
+            return None
+        return [self.waiting[rank].popleft() for rank in range(self.hosts)]
+
+
+class HostShares:
+    """Each host's shares of a model's values.
+
+    Args:
+        model: returns the model, which was made before the first value comes; None before that.
+        hosts: number of hosts.
+    """
+
+    def __init__(self, model: Callable[[], Model | None], hosts: int) -> None:
+        """Read nothing of the model yet."""
+        self._made = model
+        self._hosts = hosts
+
+    def shares(self, fragment: int) -> Sequence[Ranges]:
+        """Return the share of each host, by rank, of a fragment's flat value."""
+        shares = self._model.shares(fragment)
+        return shares if len(shares) > 1 else shares * self._hosts  # or each has all of it
+
+    def size(self, fragment: int) -> int:
+        """Return the number of elements of a fragment."""
+        return self._model.layout.fragments[fragment].size
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
+        return [fragment.size for fragment in self._model.layout.fragments]
+
+    @property
+    def _model(self) -> Model:
+        model = self._made()
+        if model is None:
+            raise InvariantError("a value came before the model was made")
+        return model

@@ -1,0 +1,102 @@
+"""The history checker: it reads a tape and reports which promises of FAULTS.md were broken.
+
+It is pure, and trusts no counter of the states that it judges: it recounts from what each actor
+recorded of its own actions. Rules with the same name check different parts of one promise.
+
+=======  =============================================  ==============
+rule     promise                                        module
+=======  =============================================  ==============
+I1       epochs, incarnations and versions only grow    `order.py`
+fence    nothing ended, old or stale is applied         `order.py`
+write    a version is durable before it is adopted      `order.py`
+quorum   nothing is merged below the quorum             `order.py`
+I2       every contribution, token, record is counted   `accounts.py`
+I3       global state is finite                         `bounds.py`
+I4       once faults have stopped, learners keep up     `order.py`
+I5       memory for contributions is bounded            `bounds.py`
+I6       the same seed gives the same bytes             `first_difference`
+I7       queues are bounded                             `bounds.py`
+moments  moments come from a peer in time, or are fresh `moments.py`
+end      the run ends, and nobody failed                `bounds.py`
+=======  =============================================  ==============
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from islands.lab.checker import accounts, bounds, moments, order
+from islands.lab.checker.evidence import History, Limits
+
+__all__ = [
+    "RULES",
+    "History",
+    "Limits",
+    "Rule",
+    "Violation",
+    "accounts",
+    "bounds",
+    "first_difference",
+    "judge",
+    "moments",
+    "order",
+]
+
+Rule = Callable[[History, Limits], Iterator[str]]
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("I1", order.epochs_grow),
+    ("I1", order.incarnations_are_given_once),
+    ("I1", order.versions_grow),
+    ("I1", order.versions_follow),
+    ("I1", order.versions_have_one_value),
+    ("write", order.journal_comes_first),
+    ("fence", order.what_ended_is_fenced),
+    ("quorum", order.rounds_have_their_quorum),
+    ("I2", accounts.each_has_one_fate),
+    ("I2", accounts.nothing_is_applied_twice),
+    ("I2", accounts.contributions_are_their_steps),
+    ("I2", accounts.adoptions_discard),
+    ("I2", accounts.ledger_balances),
+    ("I2", accounts.quotas_are_kept),
+    ("I2", accounts.shards_are_read_on),
+    ("I3", bounds.values_are_finite),
+    ("I4", order.learners_keep_up),
+    ("I5", bounds.contributions_fit),
+    ("I7", bounds.mailboxes_are_short),
+    ("moments", moments.steps_follow_moments),
+    ("moments", moments.moments_are_given),
+    ("moments", moments.nobody_waits_for_moments),
+    ("end", bounds.run_ends),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: the name of its rule, and a sentence that says what broke it."""
+
+    rule: str
+    sentence: str
+
+    def __str__(self) -> str:
+        """Render as ``rule: sentence``."""
+        return f"{self.rule}: {self.sentence}"
+
+
+def judge(lines: Iterable[bytes], limits: Limits) -> list[Violation]:
+    """Check a tape by all rules; returns the violations, none if every promise is kept.
+
+    Raises:
+        TapeError: the tape has another version, or a line is no entry.
+    """
+    history = History.of(lines)
+    return [Violation(name, sentence) for name, rule in RULES for sentence in rule(history, limits)]
+
+
+def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> str | None:
+    """I6: the first line in which two tapes of one seed differ; None if they are identical."""
+    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+        if a != b:
+            return f"line {number}: {a!r} and {b!r}"
+    if len(one) != len(other):
+        return f"{len(one)} lines and {len(other)}"
+    return None

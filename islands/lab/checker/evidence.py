@@ -1,0 +1,177 @@
+"""The evidence that the rules judge: all entries, and those of the syncer that restarts kept.
+
+A syncer that restarts resumes from one record of its journal. What it had decided after that record
+is undone: for the run it never happened, although the tape has it. `History.effective` holds the
+syncer's entries that its last start remembers. Since a record is durable before anything in it is
+sent, no other process may have seen what was undone; `order.py` checks that.
+
+Of two syncers over one journal the one that started last owns it. What the other one decides from
+then on is not part of the run, so its entries are in neither `effective` nor `owned`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from islands.lab.checker.tickets import Pair, pair, ticket
+from islands.layout.leaves import Layout
+from islands.protocol.settings.run import RunSettings, SendTo
+from islands.protocol.tape.entry import Line
+from islands.protocol.tape.kinds import read
+from islands.protocol.tape.learner_entries import Contributed, Reported
+from islands.protocol.tape.process_entries import Started
+from islands.protocol.tape.round_entries import Journal, Journalled
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits that a run must keep.
+
+    Args:
+        fragment_elements: number of elements of each fragment.
+        open_rounds_max: most rounds open at once.
+        staleness_max: most versions by which a merged contribution's base may be behind.
+        quorum: least number of contributions with which a round may close.
+        budget_tokens: token budget of the run; None for no budget.
+        batch_tokens: tokens of one step, by learner.
+        records_per_shard: position at which a shard is read to its end.
+        mailbox_most: most messages that may wait in any mailbox.
+        moments_wait_s: longest time for which a first step may wait for a donor's moments.
+        to_contributors: whether a value is sent to its contributors alone.
+        must_finish: whether the tape has to show the end of the run.
+    """
+
+    fragment_elements: tuple[int, ...]
+    open_rounds_max: int
+    staleness_max: int
+    quorum: int
+    budget_tokens: int | None
+    batch_tokens: Mapping[str, int]
+    records_per_shard: int
+    mailbox_most: int
+    moments_wait_s: float
+    to_contributors: bool = False
+    must_finish: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        settings: RunSettings,
+        layout: Layout,
+        *,
+        batch_tokens: Mapping[str, int],
+        records_per_shard: int,
+        mailbox_most: int,
+        late_s: float = 0.0,
+    ) -> "Limits":
+        """Return what a run of these settings must keep; its timers may be `late_s` late."""
+        sizes = tuple(fragment.size for fragment in layout.fragments)
+        return cls(
+            fragment_elements=sizes,
+            open_rounds_max=settings.open_rounds_max(len(sizes)),
+            staleness_max=settings.staleness_max,
+            quorum=settings.quorum_least,
+            budget_tokens=settings.budget_tokens,
+            batch_tokens=batch_tokens,
+            records_per_shard=records_per_shard,
+            mailbox_most=mailbox_most,
+            moments_wait_s=settings.timing.scaled(settings.timing.resend_s) + late_s,
+            to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+        )
+
+
+@dataclass(slots=True)
+class History:
+    """The evidence of one tape.
+
+    Attributes:
+        lines: entries of all actors, in order.
+        owned: the same without those of a syncer over whose journal another one has started.
+        effective: the syncer's entries that its last start remembers.
+        contributions: every contribution that a learner recorded as sent, by ticket.
+        senders: names of the learners that sent them, by ticket.
+        totals: all token counts that an incarnation itself recorded, by (name, incarnation).
+        reached: the farthest position an incarnation read, by (name, incarnation, pass, shard).
+        undone: sentences about records that a restart lost although they were durable.
+    """
+
+    lines: list[Line]
+    owned: list[Line] = field(default_factory=list)
+    effective: list[Line] = field(default_factory=list)
+    contributions: dict[str, list[Contributed]] = field(default_factory=dict)
+    senders: dict[str, dict[str, None]] = field(default_factory=dict)
+    totals: dict[tuple[str, Pair], dict[int, None]] = field(default_factory=dict)
+    reached: dict[tuple[str, Pair, int, int], int] = field(default_factory=dict)
+    undone: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, lines: Iterable[bytes]) -> "History":
+        """Read a tape."""
+        history = cls(read(lines))
+        history._find_owners()
+        history._replay()
+        for _, actor, entry in history.lines:
+            if isinstance(entry, Contributed):
+                history.contributions.setdefault(entry.ticket, []).append(entry)
+                history.senders.setdefault(entry.ticket, {})[actor] = None
+                who = (actor, ticket(entry.ticket).incarnation)
+                history.totals.setdefault(who, {})[entry.processed] = None
+            elif isinstance(entry, Reported):
+                history._take_report(actor, entry)
+        return history
+
+    def _take_report(self, actor: str, told: Reported) -> None:
+        incarnation = pair(told.incarnation)
+        self.totals.setdefault((actor, incarnation), {})[told.tokens] = None
+        for pass_index, shard, position in told.leases:
+            key = (actor, incarnation, pass_index, shard)
+            self.reached[key] = max(self.reached.get(key, 0), position)
+
+    def _syncers(self) -> set[str]:
+        return {
+            actor for _, actor, e in self.lines if isinstance(e, Started) and e.sequence is not None
+        }
+
+    def _find_owners(self) -> None:
+        """Leave out what a syncer recorded after another one had started.
+
+        One that stood still while it started tells so late, and with the lower epoch of the two.
+        """
+        syncers, owner, epoch = self._syncers(), "", 0
+        for line in self.lines:
+            if line.actor in syncers:
+                if isinstance(line.entry, Started):
+                    if owner not in ("", line.actor) and line.entry.epoch < epoch:
+                        continue
+                    owner, epoch = line.actor, line.entry.epoch
+                elif owner not in ("", line.actor):
+                    continue
+            self.owned.append(line)
+
+    def _replay(self) -> None:
+        """Keep those of the syncer's entries that its journal preserved through every restart."""
+        syncers = self._syncers()
+        kept: list[Line] = []
+        marks: dict[int, int] = {}
+        durable = 0
+        for line in self.owned:
+            entry = line.entry
+            if line.actor not in syncers:
+                continue
+            if isinstance(entry, Started):
+                if entry.resumed and entry.sequence not in marks:
+                    self.undone.append(f"record {entry.sequence} was taken up and never written")
+                if entry.resumed and (entry.sequence or 0) < durable:
+                    self.undone.append(
+                        f"record {durable} was durable, epoch {entry.epoch} began at "
+                        f"{entry.sequence}"
+                    )
+                length = marks.get(entry.sequence or 0, 0) if entry.resumed else 0
+                del kept[length:]
+                marks = {number: mark for number, mark in marks.items() if mark <= length}
+                durable = (entry.sequence or 0) if entry.resumed else 0
+            kept.append(line)
+            if isinstance(entry, Journal):
+                marks[entry.sequence] = len(kept)
+            elif isinstance(entry, Journalled):
+                durable = max(durable, entry.sequence)
+        self.effective = kept

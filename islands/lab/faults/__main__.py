@@ -1,0 +1,160 @@
+"""`python -m islands.lab.faults FOLDER`: the hub of a run that `islands chaos` injects faults into.
+
+It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down what
+it is told the moment that it hears it (`watched.py`).
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from islands.lab.faults.fleet import HUB_FILE, ORDERS, START, STOP, HubSettings
+from islands.lab.faults.paths import HOST
+from islands.lab.faults.victim import listen, write_through
+from islands.lab.faults.watched import WATCHED_FILE, MergedBy, Stepped, Watched, encode
+from islands.model.workload import load_workload
+from islands.protocol.errors import UserError, exit_code_of
+from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
+from islands.protocol.messages.control import Command, CommandAnswer, Note, StepFigures, Verb
+from islands.protocol.tape.process_entries import ProcessBegan
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting.one_request import request
+from islands.run.hosting.process_runtime import compiled_folder, network_of, say, token_of
+from islands.run.hosting.process_runtime import run as run_process
+from islands.run.local_cluster import LearnerSettings, command_of, dialled, local_hub
+from islands.run.run_claim import settle, unless_it_fails
+from islands.settings.groups import ConnectOptions, ListenOptions
+from messaging.actors.scope import Scope
+from messaging.clock import WallClock
+from messaging.envelope import Envelope
+
+
+class WatchedHub(Coordinator):
+    """A hub that writes down what it is told."""
+
+    watched: IO[bytes]
+
+    async def open(self) -> None:
+        """Open as any hub does, then tell when this one began."""
+        await super().open()
+        path = self.settings.folder / WATCHED_FILE
+        self.watched = path.open("ab", buffering=0)
+        began_s = self.now_s - self.elapsed_s
+        began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
+        self.folder.write(0.0, "hub", began)
+
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        super()._noted(name, role, note)
+        if note.kind == "merged":
+            fields = msgspec.json.decode(note.fields, type=dict[str, object])
+            people = msgspec.convert(fields["participants"], tuple[str, ...])
+            self._write(MergedBy(self.now_s, people))
+
+    def _figures(self, name: str, told: StepFigures) -> None:
+        super()._figures(name, told)
+        self._write(Stepped.of(self.now_s, name, told))
+
+    async def stop(self) -> None:
+        """End the run as an operator does, by a command to the supervisor."""
+
+        def read(envelope: Envelope) -> CommandAnswer | None:
+            return envelope.body if isinstance(envelope.body, CommandAnswer) else None
+
+        wish = Command(Verb.STOP, self._credentials.prove(OPERATOR))
+        address = dialled(self.network.url(SUPERVISOR), self.settings.listening)
+        network = network_of(self.settings.connecting, token=token_of(self.settings.connecting))
+        try:
+            answer = await request(network, (address,), OPERATOR, wish, read)
+            say(answer.told)
+        finally:
+            await network.close()
+
+    def _write(self, row: Watched) -> None:
+        self.watched.write(encode(row))
+
+
+def victim_command(
+    hub: Coordinator, name: str, learners: LearnerSettings, *, told: HubSettings
+) -> list[str]:
+    """Return the argument list that starts a process which can be struck, and whose links can."""
+    python, flag, module, *rest = command_of(hub, name, learners)
+    orders = str(hub.settings.folder / ORDERS / name)
+    ports = told.ports
+    if ports is not None and name == SYNCER:
+        rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
+        rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
+    elif ports is not None:
+        place = rest.index("--supervisor") + 1
+        rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
+    words = told.remote_words if name in told.remote else ()
+    return [*words, python, flag, "islands.lab.faults.victim", orders, module, *rest]
+
+
+def call_at_end(stream: int, call: Callable[[], object]) -> threading.Thread:
+    """Call something on a thread once nobody has the other end of a pipe any more.
+
+    Whoever injects the faults has that of a hub's standard input: if it is killed, the hub is to
+    stop, since nothing else would ever end its run.
+    """
+
+    def wait() -> None:
+        while os.read(stream, 1):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the run has ended
+            call()
+
+    waiting = threading.Thread(target=wait, name="end of input", daemon=True)
+    waiting.start()
+    return waiting
+
+
+async def _run(hub: WatchedHub, folder: Path) -> int:
+    await hub.open()
+    loop, scope = asyncio.get_running_loop(), Scope("stop", lambda _, error: say(f"stop: {error}"))
+    orders: dict[str, Callable[[str], object]] = {
+        STOP: lambda _: loop.call_soon_threadsafe(lambda: scope.spawn(hub.stop(), "stop")),
+        START: lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
+    }
+    listen(folder / ORDERS / SUPERVISOR, orders)
+    call_at_end(sys.stdin.fileno(), lambda: orders[STOP](""))
+    with hub.watched:
+        await hub.run()
+    await scope.close()
+    return hub.cluster.end.exit_code
+
+
+def main(folder: Path) -> int:
+    """Run the hub of a folder to its end; returns the exit code."""
+    os.environ.setdefault("PJRT_NPROC", "1")
+    write_through()
+    told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
+    workload = load_workload(told.spec)
+    try:
+        claim = settle(folder, told.spec, workload)
+    except UserError as error:
+        say(f"error: {error}")
+        return exit_code_of(error)
+    port = 0 if told.ports is None else told.ports.hub
+    settings = CoordinatorSettings(
+        folder=folder,
+        spec=told.spec,
+        listening=ListenOptions(listen=f"{told.host}:{port}"),
+        connecting=ConnectOptions(),
+    )
+    learners = LearnerSettings(told.learners, cache=compiled_folder())
+    with unless_it_fails(claim):
+        command = partial(victim_command, told=told)
+        hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
+    return run_process(lambda: _run(hub, folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

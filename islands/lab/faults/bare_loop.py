@@ -1,0 +1,116 @@
+"""A loop that only sleeps, in a process of its own: `python -m islands.lab.faults.bare_loop FILE`.
+
+It does beside a run what a device that sleeps does in it, and nothing else: each sleep is short, so
+that nearly all of a stall shows, of which only what comes after a sleep's end can. Whenever it
+wakes late, the machine stood still, and it writes down from when to when. The clock is the
+monotonic one, which all processes of a Linux host share. It ends when its parent does.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from messaging.clock import Clock, MonotonicClock
+
+STEP_S = 0.005
+LEAST_S = 0.001
+"""Shorter stalls are not written down."""
+
+STALLS_FILE = "stalls.jsonl"
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """A time in which the machine let a process wait that should have run."""
+
+    from_s: float
+    to_s: float
+
+    @property
+    def length_s(self) -> float:
+        """The seconds that it lasted."""
+        return self.to_s - self.from_s
+
+    def overlaps(self, span: tuple[float, float]) -> bool:
+        """Return whether it has a moment in common with a span of time."""
+        return self.from_s < span[1] and span[0] < self.to_s
+
+
+def watch(
+    note: Callable[[Stall], object],
+    goes_on: Callable[[], bool],
+    clock: Clock,
+    sleep: Callable[[float], object],
+) -> None:
+    """Sleep again and again, and note each time the stall that the sleep's end fell into.
+
+    What noting takes is no stall.
+    """
+    due_s = clock.now_s() + STEP_S
+    while goes_on():
+        while (left_s := due_s - clock.now_s()) > 0:  # a sleep may end early
+            sleep(left_s)
+        woke_s = clock.now_s()
+        if woke_s - due_s >= LEAST_S:
+            note(Stall(due_s, woke_s))
+        due_s = clock.now_s() + STEP_S
+
+
+class BareLoop:
+    """The process of such a loop beside a run.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Start nothing yet."""
+        self._path = folder / STALLS_FILE
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        module = (sys.executable, "-m", "islands.lab.faults.bare_loop")
+        self._process = subprocess.Popen([*module, str(self._path)])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stalls(self) -> list[Stall]:
+        """Return the stalls so far, in order; a half line is left out."""
+        try:
+            whole, _, _ = self._path.read_bytes().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        return [msgspec.json.decode(line, type=Stall) for line in whole.splitlines()]
+
+
+def main(path: Path) -> None:
+    """Watch until the parent has ended."""
+    parent = os.getppid()
+    with path.open("ab", buffering=0) as file:
+        watch(
+            lambda stall: file.write(msgspec.json.encode(stall) + b"\n"),
+            lambda: os.getppid() == parent,
+            MonotonicClock(),
+            time.sleep,
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,217 @@
+"""One history of the tapes that all processes of a run left in its folder.
+
+All processes of a host share one monotonic clock, and each tape tells where on it its times begin
+(`process_began`); so entries of all can be put in order. A process reads that clock when it writes
+an entry; only the hub's entries have the time of its event loop, which counts in milliseconds and
+may lag: of entries at the same time, the supervisor's come first, then the syncer's, then the
+learners'. Whatever caused an entry of another process is therefore before it where it matters:
+values are durable before they are adopted, and given before they are taken.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from islands.files.rotation import older
+from islands.files.tape_writing import HEAD
+from islands.lab.checker import RULES, History, Limits, Violation
+from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
+from islands.lab.faults.schedule import Struck
+from islands.lab.settings.chaos import SLEEPING
+from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD
+from islands.layout.leaves import Layout
+from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.entry import Entry, Line, encode_entry
+from islands.protocol.tape.kinds import read
+from islands.protocol.tape.learner_entries import MomentsTaken
+from islands.protocol.tape.member_entries import ProcessEnded, ProcessStarted
+from islands.protocol.tape.process_entries import ProcessBegan, TapeBegan
+from islands.protocol.tape.round_entries import Finished, Merged
+from islands.protocol.tape.simulation_entries import (
+    FREEZE,
+    THAW,
+    Fault,
+    Final,
+    Healed,
+    ProcessKilled,
+)
+from islands.run.hosting.process_output import CODE_UNKNOWN
+from islands.run.records.export import FINAL_FILE
+from islands.run.warm_start import read_values
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.codec.tensors import as_buffer, digest
+
+CHAOS = "chaos"
+"""The name under which the injected faults stand in the history."""
+HUB = "hub"
+MAILBOX_MOST = 2**31
+"""Real processes do not record how long their mailboxes were."""
+
+
+def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
+    """Read all tapes of a run's folder; times are the loop's, and in order.
+
+    Raises:
+        TapeError: a tape is damaged, or of another version.
+    """
+    hub = (SUPERVISOR, HUB, OBSERVER)  # the rest are copies of what other processes recorded
+    central = [line for line in _tape(folder / "tape.jsonl", HUB) if line.actor in hub]
+    found = [(line.at_s, 0, line) for line in central]
+    for rank, name in [(1, SYNCER), *((2, name) for name in learners)]:
+        own = _tape(folder / "processes" / name / "tape.jsonl", name)
+        found += [(line.at_s, _rank(line.entry, rank), line) for line in own]
+    found.sort(key=lambda item: item[:2])
+    return [line for _, _, line in found]
+
+
+def _rank(entry: Entry, rank: int) -> int:
+    return rank + 1 if isinstance(entry, MomentsTaken) else rank
+
+
+def _tape(path: Path, name: str) -> Iterator[Line]:
+    """Yield the entries of a process's tape, of all its starts, at the loop's times."""
+    text = b"".join(each.read_bytes() for each in (older(path), path) if each.exists())
+    origin_s = 0.0
+    for at_s, actor, entry in read(text.split(b"\n")[:-1]):
+        if isinstance(entry, TapeBegan):
+            continue
+        if isinstance(entry, ProcessBegan):
+            origin_s = entry.loop_s
+            if name != HUB:
+                yield Line(origin_s, name, ProcessStarted(name))
+        yield Line(origin_s + at_s, actor, entry)
+
+
+def history_of(
+    lines: Iterable[Line], struck: Iterable[Struck], healed: tuple[float, Healed]
+) -> list[bytes]:
+    """Encode a tape of what was recorded and what was injected, as `islands.lab.checker` judges it.
+
+    A process that a fault ended was killed, and did not fail: that holds for its first end after
+    the fault, and for none of those that it restarted as. Of one that a second hub took over
+    nobody knows the exit code: if it ended once the run was over, it ended as it should.
+
+    Args:
+        lines: of all processes, at the loop's times.
+        struck: the faults.
+        healed: when all had recovered from them, and what was promised from then on.
+    """
+    blows = list(struck)
+    ends = [
+        (name, blow.began_s, blow.until_s)
+        for blow in blows
+        for name in blow.strike.victims
+        if blow.strike.kind.ends_process and not blow.missed
+    ]
+    open_ends = sorted(ends, key=lambda end: end[1])
+    over_s = inf
+    written: list[tuple[float, str, Entry]] = []
+    for line in lines:
+        entry = line.entry
+        if isinstance(entry, Finished):
+            over_s = min(over_s, line.at_s)
+        elif isinstance(entry, ProcessEnded) and line.at_s > over_s:
+            unknown = (entry.error or "").startswith(CODE_UNKNOWN)
+            entry = replace(entry, error="") if unknown else entry
+        blow_of_it = _blow_of(line, open_ends)
+        if blow_of_it is None:
+            written.append((line.at_s, line.actor, entry))
+        else:
+            open_ends.remove(blow_of_it)
+    for blow in blows:
+        if not blow.missed:
+            written += _told(blow)
+    for name, at_s, _ in ends:
+        written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
+    written.append((healed[0], CHAOS, healed[1]))
+    written.sort(key=lambda item: item[0])
+    return [HEAD, *(encode_entry(*each) for each in written)]
+
+
+def _told(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
+    """Yield what the history says of a fault; a silent victim stood still, however that was done.
+
+    The rules must know for how long it did, since nothing that it waits for can come meanwhile.
+    """
+    kind, names = blow.strike.kind, list(blow.strike.victims)
+    if not kind.silences:
+        yield blow.began_s, CHAOS, Fault(str(kind), names)
+        return
+    yield blow.began_s, CHAOS, Fault(FREEZE, names)
+    yield blow.ended_s, CHAOS, Fault(THAW, names)
+
+
+def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
+    """Return the end by a fault that an entry tells of; None if it tells of no such one."""
+    entry = line.entry
+    if not isinstance(entry, ProcessEnded):
+        return None
+    for name, at_s, to_s in ends:
+        if entry.name == name and at_s <= line.at_s <= to_s:
+            return name, at_s, to_s
+    return None
+
+
+def final_of(
+    folder: Path, layout: Layout, lines: Iterable[Line], *, whole: bool = True
+) -> Line | None:
+    """Return the entry of the published values with which a run ended; None if it has none.
+
+    Args:
+        folder: of the run.
+        layout: of its model.
+        lines: all tapes, in order.
+        whole: whether the file holds all that is merged; where moments are merged with the
+            parameters it does not, so that only its numbers are looked at.
+    """
+    path = folder / FINAL_FILE
+    newest: dict[int, Merged] = {}
+    end_s = 0.0
+    for line in lines:
+        end_s = max(end_s, line.at_s)
+        if isinstance(line.entry, Merged):
+            newest[line.entry.fragment] = line.entry
+    if not path.exists() or len(newest) < len(layout.fragments):
+        return None
+    values = read_values(path, layout)
+    finite = all(bool(np.isfinite(value).all()) for value in values)
+    last = [newest[index] for index in sorted(newest)]
+    told = [digest(as_buffer(value)) for value in values]
+    digests = told if whole else [merged.digest for merged in last]
+    return Line(end_s, CHAOS, Final([merged.version for merged in last], digests, finite))
+
+
+def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
+    """Return the limits that a run of real processes must keep.
+
+    Their clocks are real: a host may be as busy as leaves everybody a member, and a timer late by
+    as much.
+    """
+    settings: RunSettings = spec.settings
+    return Limits.of(
+        dataclasses.replace(settings, budget_tokens=None),
+        plan.layout,
+        batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
+        records_per_shard=BATCHES_PER_SHARD,
+        mailbox_most=MAILBOX_MOST,
+        late_s=settings.timing.scaled(settings.timing.evict_s),
+    )
+
+
+def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
+    """Check the history of real processes; for a task of one's own, its shards are not checked.
+
+    How many records one has is known of the sleeping task alone.
+
+    Raises:
+        TapeError: a line is no entry.
+    """
+    history = History.of(lines)
+    unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
+    rules = [(name, rule) for name, rule in RULES if rule not in unknown]
+    return [Violation(name, sentence) for name, rule in rules for sentence in rule(history, limits)]

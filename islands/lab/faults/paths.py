@@ -1,0 +1,222 @@
+"""The links of learners through proxies that can break them, each learner's apart.
+
+Learners dial two proxies of the process that injects the faults: one before the hub, one before the
+syncer. Whose connection it is follows from its port: the kernel knows which process has it.
+"""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from islands.lab.faults.connection import Way
+from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.stream_faults import Cut, Faults
+from islands.lab.settings.chaos import COUNTED, Direction, FaultKind, Peer, PlannedFault
+from islands.run.hosting.process_identity import Identity
+
+HOST = "127.0.0.1"
+DRIBBLE_S = 1.0
+"""A dribbling link passes a byte so often."""
+RESETS_S = 0.2
+"""How often it is looked for new connections that are to be reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the hub and the syncer listen, and the proxies before them."""
+
+    hub: int
+    hub_proxy: int
+    syncer: int
+    syncer_proxy: int
+
+
+class Paths:
+    """The proxies of one run.
+
+    Args:
+        seed: decides which bits are flipped and which frames come twice.
+        identity: returns the process of a learner's name.
+        names: of the learners.
+
+    Attributes:
+        ports: Known once the paths are open.
+    """
+
+    def __init__(
+        self, seed: int, identity: Callable[[str], Identity | None], names: Iterable[str]
+    ) -> None:
+        """Open nothing yet."""
+        self.ports: Ports
+        self._chance = random.Random(f"{seed} paths")
+        self._seed = seed
+        self._identity = identity
+        self._names = tuple(names)
+        self._proxies: dict[Peer, FaultProxy] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Listen."""
+        hub, syncer = free_port(), free_port()
+        for peer, port in ((Peer.SUPERVISOR, hub), (Peer.SYNCER, syncer)):
+            proxy = FaultProxy(HOST, port, seed=self._seed, client_of=self._client_of)
+            self._proxies[peer] = await self._stack.enter_async_context(proxy)
+        proxies = (self._proxies[Peer.SUPERVISOR].port, self._proxies[Peer.SYNCER].port)
+        self.ports = Ports(hub, proxies[0], syncer, proxies[1])
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Reset all connections."""
+        await self._stack.aclose()
+
+    async def break_for(
+        self, fault: PlannedFault, victims: Iterable[str]
+    ) -> tuple[str, int | None]:
+        """Let the links of some learners suffer a fault for as long as it lasts.
+
+        Returns:
+            Whose connections it never met, or that it struck nothing, as a sentence, empty if it
+            did; and how often it struck, None where that cannot be counted.
+        """
+        names = tuple(victims)
+        before = self._damage(fault, names)
+        met = self._connected(fault)
+        try:
+            if fault.fault is FaultKind.FLAP:
+                await self._flap(fault, names)
+            elif fault.fault is FaultKind.RESET:
+                await self._reset(fault, names)
+            else:
+                self._inject(fault, names, stream_faults_of(fault))
+                await asyncio.sleep(fault.for_s)
+            met |= self._connected(fault)
+        finally:
+            for proxy in self._broken(fault):
+                for name in names:
+                    proxy.heal_client(name)
+        unmet = [name for name in names if name not in met]
+        if unmet:
+            return f"no connection of {', '.join(unmet)} passed the proxy", None
+        if fault.fault not in COUNTED:
+            return "", None
+        struck = self._damage(fault, names) - before
+        return "" if struck else f"it struck nothing in {fault.for_s:g} s", struck
+
+    def _damage(self, fault: PlannedFault, names: tuple[str, ...]) -> int:
+        """Return how often what can be counted has struck these links of learners so far."""
+        found = (each for proxy in self._broken(fault) for each in proxy.connections)
+        return sum(each.damage(fault.fault) for each in found if each.client in names)
+
+    def _connected(self, fault: PlannedFault) -> set[str]:
+        """Return who has a connection now that a fault would strike."""
+        found = (each for proxy in self._broken(fault) for each in proxy.connections)
+        return {connection.client for connection in found if not connection.ended}
+
+    async def _flap(self, fault: PlannedFault, names: tuple[str, ...]) -> None:
+        now_s = asyncio.get_running_loop().time
+        end_s, cut = now_s() + fault.for_s, True
+        while now_s() < end_s:
+            self._inject(fault, names, Faults(cut=Cut.HOLD) if cut else Faults())
+            cut = not cut
+            await asyncio.sleep(min(fault.turn_s, max(0.0, end_s - now_s())))
+
+    async def _reset(self, fault: PlannedFault, names: tuple[str, ...]) -> None:
+        """Reset every connection, and all that follow, after some bytes; each after others."""
+        now_s = asyncio.get_running_loop().time
+        end_s = now_s() + fault.for_s
+        seen: dict[int, None] = {}
+        while now_s() < end_s:
+            for proxy in self._broken(fault):
+                for connection in proxy.connections:
+                    if connection.client in names and id(connection) not in seen:
+                        seen[id(connection)] = None
+                        for way in ways_of(fault.way):
+                            more = 1 + int(self._chance.expovariate(1 / fault.mean_bytes))
+                            after = connection.pump(way).delivered_bytes + more
+                            connection.inject(Faults(reset_after_bytes=after), way)
+            await asyncio.sleep(RESETS_S)
+
+    def _inject(self, fault: PlannedFault, names: tuple[str, ...], faults: Faults) -> None:
+        for proxy in self._broken(fault):
+            for name in names:
+                proxy.inject_client(name, faults, *ways_of(fault.way))
+
+    def _broken(self, fault: PlannedFault) -> list[FaultProxy]:
+        return [p for peer, p in self._proxies.items() if fault.link in (peer, Peer.BOTH)]
+
+    def _client_of(self, port: int) -> str:
+        inode = _inode_of(port)
+        for name in self._names if inode else ():
+            identity = self._identity(name)
+            if identity is not None and _has_socket(identity.pid, inode):
+                return name
+        return ""
+
+
+def stream_faults_of(fault: PlannedFault) -> Faults:
+    """Return what a fault does to the bytes of a direction."""
+    match fault.fault:
+        case FaultKind.LATENCY:
+            return Faults(latency_s=fault.latency_s, jitter_s=fault.jitter_s)
+        case FaultKind.BANDWIDTH:
+            return Faults(bandwidth_bytes_s=fault.bytes_s)
+        case FaultKind.CUT:
+            return Faults(cut=Cut.HOLD)
+        case FaultKind.DRIBBLE:
+            return Faults(dribble_s=DRIBBLE_S)
+        case FaultKind.FLIP:
+            return Faults(flip_mean_bytes=fault.mean_bytes)
+        case FaultKind.DUPLICATE:
+            return Faults(duplicate_share=fault.share)
+        case _:
+            return Faults()
+
+
+def ways_of(direction: Direction) -> tuple[Way, ...]:
+    """Return the ways through a proxy; up is from the learner."""
+    return tuple(Way) if direction is Direction.BOTH else (Way(direction.value),)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens at now."""
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def _inode_of(port: int) -> str:
+    """Return the socket that has a local port of the loopback; empty if none has."""
+    wanted = f"0100007F:{port:04X}"
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if fields[1] == wanted and fields[9] != "0":
+            return fields[9]
+    return ""
+
+
+def _has_socket(pid: int, inode: str) -> bool:
+    """Whether a process has a socket open."""
+    wanted = f"socket:[{inode}]"
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208  links that may be gone at once
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}") == wanted:  # noqa: PTH115  as above
+                return True
+        except OSError:
+            continue
+    return False

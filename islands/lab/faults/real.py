@@ -1,0 +1,296 @@
+"""A scenario on real processes: the hub, the syncer and the learners, on this host.
+
+A fault begins at its time at the earliest: before it, all must have recovered from those that it is
+not meant to overlap. What follows is later by as much.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from islands.lab.faults.bare_loop import BareLoop, Stall
+from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
+from islands.lab.faults.findings import Control, Played, control_of, demand_rates, finding_of
+from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
+from islands.lab.faults.namespaces import open_pair, unavailable
+from islands.lab.faults.paths import Paths
+from islands.lab.faults.schedule import Strike, Struck, strikes_of
+from islands.lab.faults.strikes import Means, PromiseBroken, carry_out
+from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
+from islands.protocol.errors import IslandsError
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
+from islands.protocol.tape.simulation_entries import Healed
+from islands.run.hosting.process_identity import Identity
+from islands.run.hosting.process_runtime import allow_open_files
+from islands.settings.run_spec import RunSpec, read
+
+READY_S = 180.0
+"""How long it may take until all learners are in a merge, at the start and after a fault, beside
+what steps and compilation take."""
+STEP_S = 1.0
+"""How long a step may take of which neither the scenario nor the control says it."""
+ROUNDS = 3.0
+"""Rounds after which a learner that is ready has been in a merge of its own."""
+CALM_S = 1.0
+"""For how long at the end learners must be seen to keep up with what is committed."""
+REPORTS = 2
+"""Heartbeats after which what was measured until now has been told."""
+
+
+async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
+    """Play a scenario on real processes, and judge what they recorded.
+
+    Raises:
+        UserError: the folder holds another run, cannot be written to, or the control is too short.
+        UnreachableError: the hub ended by itself.
+        IslandsError: the learners did not come together, or the run did not end.
+    """
+    allow_open_files()  # proxies and strangers take many
+    spec = RunSpec.of(options.file)
+    untold = left_out(options)
+    for sentence in untold:
+        say(sentence)
+    async with AsyncExitStack() as stack:
+        paths = None
+        hub = HubSettings(spec, options.learners)
+        if any(fault.fault.of_links for fault in faults_of(options).values()):
+            found = Paths(options.seed, partial(identity_in, folder), options.names)
+            paths = await stack.enter_async_context(found)
+            hub = replace(hub, ports=paths.ports)
+        host = None
+        if options.remote and not untold:
+            host, far = stack.enter_context(open_pair())
+            hub = replace(
+                hub,
+                host=far.address,
+                hub_words=tuple(far.inside([])),
+                remote=options.remote_names,
+                remote_words=tuple(host.inside([])),
+            )
+        fleet = await stack.enter_async_context(Fleet(folder, hub))
+        bare = stack.enter_context(BareLoop(folder))
+        rehearsal = Rehearsal(options, Means(fleet, paths, host), say)
+        try:
+            await rehearsal.run()
+            await fleet.stop()
+        except TimeoutError as error:
+            raise IslandsError(
+                f"the run did not go on within {ready_s(options):g} s; {folder} has what its "
+                "processes said"
+            ) from error
+    concluded = _concluded(options, folder, spec, rehearsal, bare.stalls())
+    return replace(concluded, untold=tuple(untold))
+
+
+def left_out(options: ChaosOptions) -> list[str]:
+    """Return why faults of the remote host cannot be injected here; nothing if they can."""
+    if not options.remote or (reason := unavailable()) is None:
+        return []
+    return [f"learners cannot have a host of their own: {reason}; drop and shape are left out"]
+
+
+class Rehearsal:
+    """One scenario in the course of being played.
+
+    Args:
+        options: the scenario.
+        means: what faults are injected with.
+        say: told what happens.
+
+    Attributes:
+        struck: The strikes that are over.
+        span: Beginning and end of the control, by the loop.
+        healed_s: When all had recovered from the last strike.
+        period_s: Within which time learners adopt from then on what is committed.
+    """
+
+    def __init__(
+        self,
+        options: ChaosOptions,
+        means: Means,
+        say: Callable[[str], object],
+    ) -> None:
+        """Do nothing yet."""
+        self.options = options
+        self.fleet = means.fleet
+        self.struck: list[Struck] = []
+        self.span = (0.0, 0.0)
+        self.healed_s = 0.0
+        self.period_s = 0.0
+        timing = options.file.run.timing
+        self._told_s = REPORTS * timing.scaled(timing.heartbeat_s)
+        self._ready_s = ready_s(options)
+        self._means = means
+        self._say = say
+        self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
+        self._before: dict[str, dict[str, Identity | None]] = {}
+
+    async def run(self) -> None:
+        """Wait until all learners merge, measure the control, strike, and wait for recovery.
+
+        Raises:
+            TimeoutError: the run did not recover.
+            UserError: the control shows too little.
+        """
+        names = self.options.names
+        await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
+        await asyncio.sleep(self._told_s)
+        began_s = _now_s()
+        self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
+        await asyncio.sleep(self.options.control_s)
+        origin_s = _now_s()
+        self.span = (began_s, origin_s)
+        self._demand_rates()
+        strikes = strikes_of(self.options)
+        if self._means.host is None:
+            strikes = [strike for strike in strikes if not strike.kind.of_hosts]
+        for strike in strikes:
+            if not any(strike.overlaps(other) for other, _ in self._open):
+                await self._recovered()
+                origin_s = max(origin_s, _now_s() - strike.at_s)
+            await asyncio.sleep(max(0.0, origin_s + strike.at_s - _now_s()))
+            self._open.append((strike, asyncio.create_task(self._strike(strike))))
+        await self._recovered()
+        self.healed_s = _now_s()
+        self.period_s = period_s(self.options, self._control())
+        await asyncio.sleep(self.period_s + CALM_S + self._told_s)
+        self.fleet.watched.read()
+
+    def _demand_rates(self) -> None:
+        """Stop where gaps and rates are to be judged, and the control shows none."""
+        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
+            demand_rates(self._control(), self.options.names)
+
+    def _control(self) -> Control:
+        """Measure the control."""
+        self.fleet.watched.read()
+        return control_of(self.fleet.watched.rows, self.options.names, self.span)
+
+    async def _recovered(self) -> None:
+        """Wait until all that was struck is over, and its victims take part in merges again."""
+        for strike, task in self._open:
+            struck = await task
+            names = self.options.names if _is_central(strike) else strike.victims
+            rest_s = struck.ended_s + self.options.rest_s - _now_s()
+            if not struck.missed:
+                await asyncio.sleep(max(0.0, rest_s))
+                back_s = await self._back(struck)
+                await self._wait_merge(back_s, names)
+                await self._wait_told()
+            self.struck.append(replace(struck, until_s=_now_s()))
+        self._open.clear()
+
+    async def _wait_told(self) -> None:
+        """Wait until all learners have told what they did until now.
+
+        After a hub has ended that takes until they have found the next one. Whoever tells nothing
+        even then is found out: its steps were not measured.
+        """
+        await asyncio.sleep(self._told_s)
+        timing, told = self.options.file.run.timing, self.fleet.told_since
+        longest_s = timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
+        with contextlib.suppress(TimeoutError):
+            await self.fleet.wait(partial(told, _now_s(), self.options.names), longest_s)
+
+    async def _back(self, struck: Struck) -> float:
+        """Wait until processes that ended have successors; returns the time, or the fault's end."""
+        if not struck.strike.kind.ends_process:
+            return struck.ended_s
+        for name in struck.strike.victims:
+            before = self._before[struck.strike.name][name]
+            await self.fleet.wait(partial(self._has_successor, name, before), self._ready_s)
+        return _now_s()
+
+    def _has_successor(self, name: str, before: Identity | None) -> bool:
+        return self.fleet.identity(name) not in (None, before)
+
+    async def _wait_merge(self, at_s: float, names: tuple[str, ...]) -> None:
+        await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), self._ready_s)
+
+    async def _strike(self, strike: Strike) -> Struck:
+        """Carry a strike out; returns when it has ended."""
+        self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
+        self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
+        began_s = _now_s()
+        missed, broken = "", ""
+        count: int | None = None
+        try:
+            missed, count = await carry_out(self._means, strike)
+        except PromiseBroken as told:
+            broken = str(told)
+        ended_s = began_s if missed or _is_instant(strike) else _now_s()
+        if missed:
+            self._say(f"{strike.name}: not done: {missed}")
+        return Struck(strike, began_s, ended_s, ended_s, missed, broken, count)
+
+
+def _is_central(strike: Strike) -> bool:
+    """Whether it struck somebody on whom all learners depend."""
+    return SYNCER in strike.victims or SUPERVISOR in strike.victims
+
+
+def _is_instant(strike: Strike) -> bool:
+    return strike.at_s == strike.ends_s
+
+
+def ready_s(options: ChaosOptions) -> float:
+    """Return how long learners may take until all are in a merge.
+
+    How long a step takes is known of sleeping devices alone; a device that computes has as long as
+    it may take to compile for it.
+    """
+    run: RunSettings = options.file.run
+    rounds_s = ROUNDS * run.interval_steps * (options.step_s or STEP_S)
+    sleeps = options.file.task == SLEEPING
+    return READY_S + (rounds_s if sleeps else 2 * run.timing.scaled(run.timing.compile_s))
+
+
+def period_s(options: ChaosOptions, control: Control) -> float:
+    """Return the time within which learners adopt what is committed once all has recovered.
+
+    It is that of a round for every fragment, of the retransmission of an update, and of a stall of
+    a busy host that is short enough for nobody to be evicted. A step takes as long as the slowest
+    learner's in the control, or as the scenario says where that shows none.
+    """
+    run: RunSettings = options.file.run
+    slowest = min((rate for rate in control.rates.values() if rate > 0), default=0.0)
+    step_s = 1 / slowest if slowest else options.step_s or STEP_S
+    return run.interval_steps * step_s + run.timing.scaled(
+        2 * run.timing.resend_s + run.timing.evict_s
+    )
+
+
+def _concluded(
+    options: ChaosOptions,
+    folder: Path,
+    spec: RunSpec,
+    rehearsal: Rehearsal,
+    stalls: Sequence[Stall],
+) -> Played:
+    """Judge what the processes of a run that has ended recorded."""
+    found = read(folder)
+    assert found is not None, "the hub wrote it before anything else"
+    lines = lines_of(folder, options.names)
+    healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=rehearsal.period_s))
+    whole = spec.task == SLEEPING or not spec.settings.merge_moments
+    final = final_of(folder, found[1].layout, lines, whole=whole)
+    struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
+    history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
+    rows = rehearsal.fleet.watched.rows
+    control = control_of(rows, options.names, rehearsal.span, stalls)
+    timing = options.file.run.timing
+    names = options.names
+    findings = [
+        finding_of(each, struck, names, rows, lines, control, timing, stalls) for each in struck
+    ]
+    violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
+    return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,168 @@
+"""The result of a study: one row per cell, and how it compares with the baseline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import mean
+
+from islands.lab.settings.study import StudyOptions
+from islands.lab.study.cells import Trial
+from islands.lab.study.statistics import Comparison, Verdict, compare
+from islands.lab.study.trial import Result
+from islands.protocol.errors import UserError
+from islands.run.records.formatting import markdown_table
+
+Results = Mapping[str, Mapping[int, Result]]
+"""What was found, by cell and seed; every cell is there, also one that has no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell.
+
+    Args:
+        name: of the cell.
+        metric: of each seed; NaN where there is none.
+        comparison: with the baseline.
+        yield_share: mean over the seeds that have a result.
+        participation: mean over the same.
+        virtual_s: mean over the same, of what a trial took on the virtual clock.
+    """
+
+    name: str
+    metric: dict[int, float]
+    comparison: Comparison
+    yield_share: float
+    participation: float
+    virtual_s: float
+
+    @property
+    def mean(self) -> float:
+        """The metric's mean over all seeds."""
+        return mean(self.metric.values())
+
+
+def by_cell(
+    trials: Sequence[Trial], found: Mapping[str, Result | None]
+) -> dict[str, dict[int, Result]]:
+    """Results by cell and seed, in the order of the study.
+
+    Args:
+        trials: all of the study.
+        found: result of each, by fingerprint; None if it failed.
+    """
+    cells: dict[str, dict[int, Result]] = {}
+    for trial in trials:
+        cell, result = cells.setdefault(trial.name, {}), found.get(trial.fingerprint)
+        if result is not None:
+            cell[trial.seed] = result
+    return cells
+
+
+def metric_of(options: StudyOptions, first: Result) -> str:
+    """The figure that is compared.
+
+    Args:
+        options: of the study.
+        first: any of its results.
+
+    Raises:
+        UserError: the task's evaluation has no such figure.
+    """
+    name = options.metric or next(iter(first.figures), "")
+    if name not in first.figures:
+        known = ", ".join(first.figures) or "none"
+        raise UserError(f"metric is {name!r}; the task's evaluation has {known}")
+    return name
+
+
+def rows_of(
+    options: StudyOptions, trials: Sequence[Trial], results: Results, metric: str
+) -> list[Row]:
+    """One row per cell; one that lacks a seed, or a finite figure, has failed."""
+    found = {name: _metric(options, results[name], metric) for name in results}
+    sign = -1.0 if options.higher_is_better else 1.0
+    means = {  # of a baseline that is swept the best: nobody is compared with a poor one
+        trial.name: sign * mean(found[trial.name].values())
+        for trial in trials
+        if trial.key == options.baseline and _whole(found[trial.name])
+    }
+    baseline = min(means, key=means.__getitem__, default=None)
+    rows = []
+    for name, metrics in found.items():
+        told = [*results[name].values()]
+        if not _whole(metrics):
+            comparison = Comparison(Verdict.FAILED)
+        elif name == baseline:
+            comparison = Comparison(Verdict.BASELINE)
+        elif baseline is None:
+            comparison = Comparison(Verdict.UNDECIDED)
+        else:
+            comparison = compare(
+                metrics,
+                found[baseline],
+                within=options.within,
+                higher_is_better=options.higher_is_better,
+            )
+        rows.append(
+            Row(
+                name,
+                metrics,
+                comparison,
+                mean(each.yield_share for each in told) if told else 0.0,
+                mean(each.participation for each in told) if told else 0.0,
+                mean(each.virtual_s for each in told) if told else 0.0,
+            )
+        )
+    return rows
+
+
+def _metric(options: StudyOptions, results: Mapping[int, Result], metric: str) -> dict[int, float]:
+    return {
+        seed: results[seed].metric(metric) if seed in results else float("nan")
+        for seed in options.seeds
+    }
+
+
+def _whole(metrics: Mapping[int, float]) -> bool:
+    return all(map(isfinite, metrics.values()))
+
+
+def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
+    """The table as Markdown."""
+    head = (
+        "cell",
+        metric,
+        "each seed",
+        "worse by",
+        "95 % interval",
+        "yield",
+        "took part",
+        "virtual s",
+        "",
+    )
+    cells = markdown_table([head, *(_cells(row) for row in rows)])
+    alike = "" if options.seed_argument else "; all seeds read the data in one order"
+    seeds = ", ".join(map(str, options.seeds))
+    told = (
+        f"Budget: {options.tokens:,} tokens each; seeds {seeds}{alike}. `within`: at most "
+        f"{options.within:.1%} worse than the baseline. `failed`: a trial failed, did not spend "
+        "its budget, or ended with a figure that is no number."
+    )
+    return f"{cells}\n\n{told}\n"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.comparison
+    known = found.low is not None and found.high is not None
+    return (
+        row.name,
+        f"{row.mean:.4g}",
+        " ".join(f"{value:.4g}" for value in row.metric.values()),
+        "" if found.worse_by is None else f"{found.worse_by:+.2%}",
+        f"{found.low:+.2%} to {found.high:+.2%}" if known else "",
+        f"{row.yield_share:.3f}",
+        f"{row.participation:.3f}",
+        f"{row.virtual_s:.1f}",
+        found.verdict.value,
+    )

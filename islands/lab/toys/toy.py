@@ -1,0 +1,399 @@
+"""Trainers without JAX: cheap arithmetic for simulations, and steps that only sleep.
+
+`NumpyTrainer` minimises `½‖w − (target + noise)‖²`, where the noise belongs to the batch, by SGD
+with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
+and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
+
+`SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and a caller that
+waits for one sleeps. Its arithmetic is that of `NumpyTrainer`. `toy_workload.py` has a trainer
+without arithmetic for models of any size: it holds no more memory than a learner must.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.layout.fragments import Layout, Leaf, Role, default_role, plan
+from islands.layout.leaves import MOMENTS_PREFIX
+from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
+from islands.model.trainer import PendingStep, Trainer
+from islands.numerics.adopt import delay_corrected, mixed
+from islands.numerics.outer_gradient import outer_gradient
+from islands.protocol.errors import InvariantError
+from islands.protocol.ranges import Ranges
+from islands.protocol.settings.run import SnapshotPrecision
+from islands.tasks.data.shards import ShardKey, ShardPlan
+from messaging.clock import Clock, MonotonicClock
+from messaging.codec.tensors import digest
+
+NOISES = 61
+"""Number of different noise vectors; a prime, so that shards differ whatever their number."""
+
+BATCH_TOKENS = 8
+"""Tokens that one step of a toy counts by default."""
+BATCHES_PER_SHARD = 64
+"""Batches in each virtual shard of a toy by default."""
+
+TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("embedding", (16, 8)),
+    ("layers/0/weight", (8, 24)),
+    ("layers/0/bias", (24,)),
+    ("layers/1/weight", (24, 8)),
+    ("layers/1/bias", (8,)),
+    ("scale", ()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyBatch:
+    """One batch; its seed selects the noise."""
+
+    seed: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToyStep:
+    """A step that finished when it was dispatched."""
+
+    value: float
+
+    def loss(self) -> float:
+        """Return the loss."""
+        return self.value
+
+    def ready(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ToySnapshot:
+    """A copy that is on the host already."""
+
+    array: NDArray[np.generic]
+
+    def buffer(self) -> memoryview:
+        """Return the bytes, read-only."""
+        return self.array.view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ToyMoments(ToySnapshot):
+    """A piece of the momentum, and whether the whole momentum is finite."""
+
+    sound: bool
+
+    def finite(self) -> bool:
+        """Whether the whole momentum was finite at the copy: a piece may be cut within a number."""
+        return self.sound
+
+
+class ToyTask:
+    """Fragments, shards and batches of a toy, whatever computes on them.
+
+    Args:
+        fragments: P, the number of fragments asked for.
+        seed: Seed of the order of the batches.
+        shapes: The leaves, as (path, shape).
+        min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
+        batch_tokens: Tokens that one step counts.
+        shards: Virtual shards per pass.
+        batches_per_shard: Batches in each shard.
+        merges_moments: Whether a leaf of running averages lies beside each, as merged moments do. A
+            toy has none: these values are trained like the others, and travel as moments do.
+    """
+
+    def __init__(
+        self,
+        fragments: int = 4,
+        *,
+        seed: int = 0,
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
+        min_piece_bytes: int = 4,
+        batch_tokens: int = BATCH_TOKENS,
+        shards: int = 64,
+        batches_per_shard: int = BATCHES_PER_SHARD,
+        merges_moments: bool = False,
+    ) -> None:
+        leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
+        moments = {
+            path: Leaf(MOMENTS_PREFIX + path, shape, "float32", Role.STATE)
+            for path, shape in shapes
+            if merges_moments
+        }
+        self.layout: Layout = plan(
+            [*leaves, *moments.values()],
+            count=fragments,
+            min_piece_bytes=min_piece_bytes,
+            labels={"task": "toy", "seed": str(seed)},
+            beside={leaf.path: path for path, leaf in moments.items()},
+        )
+        self.shards: int = shards
+        self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
+        self._batch_tokens = batch_tokens
+
+    def setup(self) -> None:
+        """Do nothing: there is nothing to compile."""
+
+    @property
+    def compiling(self) -> bool:
+        """Always False: there is nothing to compile."""
+        return False
+
+    def share(self, fragment: int) -> Ranges:
+        """Return the whole fragment: there is one process."""
+        return ((0, self.layout.fragments[fragment].size),)
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of the one process."""
+        return (self.share(fragment),)
+
+    def prepare_giving(self) -> None:
+        """Do nothing: there is nothing to compile."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Yield the batches of a shard from a position on, each with the position after it."""
+        for record, after in self._plan.groups(shard, position, 1):
+            yield ToyBatch(int(record[0]), self._batch_tokens), after
+
+    def tokens(self, batch: object) -> int:
+        """Return how many tokens a step on this batch counts as processed."""
+        return _toy(batch).tokens
+
+
+class NumpyTrainer(ToyTask):
+    """A learner of a noisy quadratic, deterministic and without JAX.
+
+    Args:
+        fragments: See `ToyTask`.
+        seed: Seed of the initial value, the target, the noise and the order of the batches.
+        shapes: See `ToyTask`.
+        min_piece_bytes: See `ToyTask`.
+        batch_tokens: See `ToyTask`.
+        shards: See `ToyTask`.
+        batches_per_shard: See `ToyTask`.
+        noise: Standard deviation of a batch's target around the true one.
+        momentum: Momentum of the inner SGD, so that there are moments to keep or lose; at 0 there
+            are none.
+        noises: Number of different targets that batches have.
+        moment_piece_bytes: Largest size of a piece of moments; a small limit makes several pieces.
+        merges_moments: See `ToyTask`.
+    """
+
+    def __init__(
+        self,
+        fragments: int = 4,
+        *,
+        seed: int = 0,
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
+        min_piece_bytes: int = 4,
+        batch_tokens: int = BATCH_TOKENS,
+        shards: int = 64,
+        batches_per_shard: int = BATCHES_PER_SHARD,
+        noise: float = 0.1,
+        momentum: float = 0.5,
+        noises: int = NOISES,
+        moment_piece_bytes: int = MOMENT_PIECE_BYTES,
+        merges_moments: bool = False,
+    ) -> None:
+        super().__init__(
+            fragments,
+            seed=seed,
+            shapes=shapes,
+            min_piece_bytes=min_piece_bytes,
+            batch_tokens=batch_tokens,
+            shards=shards,
+            batches_per_shard=batches_per_shard,
+            merges_moments=merges_moments,
+        )
+        self._momentum = np.float32(momentum)
+        self._moment_piece_bytes = moment_piece_bytes
+        rng = np.random.default_rng(seed)
+        size = self.layout.size
+        self._initial = rng.standard_normal(size, np.float32)
+        self._target = rng.standard_normal(size, np.float32)
+        self._noise = rng.standard_normal((noises, size), np.float32) * np.float32(noise)
+        self._ranges: list[slice] = []
+        start = 0
+        for fragment in self.layout.fragments:
+            self._ranges.append(slice(start, start + fragment.size))
+            start += fragment.size
+        self._local = self._initial.copy()
+        self._base = self._initial.copy()
+        self._moment = np.zeros_like(self._initial)
+
+    @np.errstate(invalid="ignore", over="ignore")  # a broken learner is a case to simulate
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Take one step of SGD with momentum: m ← μm + g; w ← w − ηm."""
+        noise = self._noise[_toy(batch).seed % len(self._noise)]
+        gradient = self._local - self._target - noise
+        self._moment = self._momentum * self._moment + gradient
+        self._local = self._local - np.float32(learning_rate) * self._moment
+        return ToyStep(0.5 * float(gradient @ gradient))
+
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
+        """Copy base − local of a fragment, cast to the wire's precision."""
+        where = self._ranges[fragment]
+        wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
+        return ToySnapshot(outer_gradient(self._base[where], self._local[where], wire))
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the local value of a fragment."""
+        return self._local[self._ranges[fragment]].copy()
+
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the base of a fragment."""
+        return self._base[self._ranges[fragment]].copy()
+
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Set base := value and local := value."""
+        where = self._ranges[fragment]
+        self._base[where] = self._local[where] = value
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Set local := local + (value − (base − sent)), then base := value."""
+        where = self._ranges[fragment]
+        known = self._base[where] if sent is None else self._base[where] - sent
+        self._local[where] = delay_corrected(self._local[where], value, known)
+        self._base[where] = value
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Set local := share · local + (1 − share) · value, then base := value."""
+        where = self._ranges[fragment]
+        self._local[where] = mixed(self._local[where], value, share)
+        self._base[where] = value
+
+    def inflate(self, factor: float) -> None:
+        """Multiply the local weights, as a broken device may."""
+        self._local *= np.float32(factor)
+
+    def finite(self) -> bool:
+        """Whether weights and moments are finite."""
+        return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())
+
+    def reset_moments(self) -> None:
+        """Set the momentum to zero."""
+        self._moment = np.zeros_like(self._local)
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest of the momentum's description; "" without momentum."""
+        if not self._momentum:
+            return ""
+        told = f"momentum {self._moment.dtype} {self._moment.shape}"
+        return digest(memoryview(told.encode()))
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the momentum is cut into."""
+        return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
+
+    def read_moments(self, piece: int) -> MomentsCopy:
+        """Copy a piece of the momentum."""
+        piece_bytes = np.array(self._moment.view(np.uint8)[self._moment_range(piece)])
+        return ToyMoments(piece_bytes, bool(np.isfinite(self._moment).all()))
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Replace the momentum by that of another learner."""
+        ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
+        wanted = [where.stop - where.start for where in ranges]
+        given = [buffer.nbytes for buffer in pieces]
+        if given != wanted:
+            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+        moment = np.empty_like(self._moment)
+        for where, buffer in zip(ranges, pieces, strict=True):
+            moment.view(np.uint8)[where] = np.frombuffer(buffer, np.uint8)
+        self._moment = moment
+
+    def _moment_range(self, piece: int) -> slice:
+        """Return the range of bytes of a piece."""
+        start = piece * self._moment_piece_bytes
+        return slice(start, min(start + self._moment_piece_bytes, self._moment.nbytes))
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Return the noiseless loss of a whole model."""
+        error = np.concatenate(list(values)) - self._target
+        return {"loss": 0.5 * float(error @ error)}
+
+
+@dataclass(frozen=True, slots=True)
+class SleepingStep:
+    """A step whose end was known when it was dispatched."""
+
+    value: float
+    done_s: float
+    clock: Clock
+
+    def loss(self) -> float:
+        """Sleep until the step is done and return the loss."""
+        while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
+            time.sleep(left_s)
+        return self.value
+
+    def ready(self) -> bool:
+        """Whether the step is done."""
+        return self.clock.now_s() >= self.done_s
+
+
+class SleepingDevice:
+    """A device that only sleeps, one step after the other.
+
+    It begins a step when that is dispatched or when the step before it is done, whichever is later,
+    and needs no processor time for it. The device is idle only when a dispatch comes late.
+
+    Args:
+        step_s: Duration of a step.
+
+    Attributes:
+        step_s: Duration of a step.
+        free_s: Time on `MonotonicClock` at which all dispatched steps will be done.
+    """
+
+    def __init__(self, step_s: float) -> None:
+        self.free_s = 0.0
+        self.step_s = step_s
+        self._clock = MonotonicClock()
+
+    def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
+        """Queue one more step with this loss, which may take `longer_s` more than others."""
+        self.free_s = max(self.free_s, self._clock.now_s()) + self.step_s + longer_s
+        return SleepingStep(loss, self.free_s, self._clock)
+
+
+class SleepingTrainer(NumpyTrainer):
+    """A `NumpyTrainer` each of whose steps occupies a device that only sleeps.
+
+    Args:
+        step_s: Duration of a step.
+        fragments: P, the number of fragments asked for.
+    """
+
+    def __init__(self, step_s: float, fragments: int = 4) -> None:
+        super().__init__(fragments)
+        self._device = SleepingDevice(step_s)
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Queue a sleep behind the earlier ones; the arithmetic is done at once."""
+        return self._device.occupy(super().step(batch, learning_rate).loss())
+
+
+def _toy(batch: object) -> ToyBatch:
+    if not isinstance(batch, ToyBatch):
+        raise InvariantError(f"a toy trainer was given a {type(batch).__name__}")
+    return batch
+
+
+def _keeps_the_contract(numpy: NumpyTrainer, sleeping: SleepingTrainer) -> tuple[Trainer, ...]:
+    """Let mypy prove that both are a `Trainer`."""
+    return numpy, sleeping

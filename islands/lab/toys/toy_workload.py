@@ -1,0 +1,238 @@
+"""A workload whose learners' devices only sleep: real processes and real traffic without JAX.
+
+`task: islands.lab.toys.toy_workload:Sleeping` with `task_settings: {step_s: 0.02, megabytes: 8}`
+shows the system's own cost, and the faults it survives, on a machine without an accelerator.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.lab.toys.toy import SleepingDevice, ToyTask
+from islands.layout.leaves import VALUE_BYTES
+from islands.model.memory.process_memory import TrainerMemory
+from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
+from islands.model.trainer import PendingStep, Trainer
+from islands.model.workload import Place, Workload
+from islands.protocol.errors import InvariantError, SettingsError
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import RunSettings, SnapshotPrecision
+from islands.settings.run_spec import RunPlan
+from messaging.codec.tensors import digest
+
+COLUMNS = 64
+PERIOD = 1 << 16
+"""Number of random elements, which repeat through a value; also the block size of `_moved`."""
+
+
+@dataclass(frozen=True)
+class Sleeping(Workload):
+    """A model of one tensor per fragment, all equal in size, on a device that sleeps.
+
+    Attributes:
+        step_s: Duration of a step in seconds.
+        megabytes: Size of the model in MiB of float32.
+        slow: Names of slower learners, and the factor by which each is slower.
+        setup_s: Time that a process sleeps before its first step, in place of compiling.
+        first_step_s: Duration of a process's first step; at 0 it takes as long as any other.
+    """
+
+    step_s: float = 0.02
+    megabytes: float = 1.0
+    slow: dict[str, float] = field(default_factory=dict, hash=False)
+    setup_s: float = 0.0
+    first_step_s: float = 0.0
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+        """Count the published value, the only large array that a trainer holds."""
+        return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
+
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """Return the layout, with as many fragments as the settings ask for.
+
+        Raises:
+            SettingsError: the pattern needs layers.
+        """
+        if settings.pattern is not Pattern.BALANCED:
+            raise SettingsError(f"pattern is {settings.pattern}; a toy has no layers: use balanced")
+        trainer = self._make(settings, 1.0)
+        return RunPlan(trainer.layout, trainer.shards)
+
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """Make the trainer of one learner, slowed down if `slow` names it."""
+        return self._make(settings, self.slow.get(place.name, 1.0))
+
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """Return the mean magnitude of the values: how far the model moved; it has no optimum."""
+        return {"moved": float(np.mean([_moved(value) for value in values]))}
+
+    def _make(self, settings: RunSettings, factor: float) -> "Accelerator":
+        count = settings.fragments
+        fragment_bytes = max(4 * COLUMNS, round(self.megabytes * 2**20 / count))
+        made = Accelerator(self.step_s * factor, fragment_bytes, count)
+        made.setup_s, made.first_step_s = self.setup_s, self.first_step_s
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A contribution on its way to the host; the thread that calls `buffer` does the copying."""
+
+    base: NDArray[np.float32]
+    drift: float
+    precision: SnapshotPrecision
+
+    def buffer(self) -> memoryview:
+        """Compute the difference and return its bytes in the wire's precision."""
+        difference = self.base - self.base
+        difference[0] += self.drift
+        if self.precision == "bfloat16":
+            return difference.astype(ml_dtypes.bfloat16).view(np.uint8).data.toreadonly()
+        return difference.view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Return False, since `buffer` always has work to do."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """A piece of moments that never changed."""
+
+    size_bytes: int
+
+    def buffer(self) -> memoryview:
+        """Return as many zero bytes as the piece is long."""
+        return memoryview(bytes(self.size_bytes))
+
+    def finite(self) -> bool:
+        """Return True: zeros are finite."""
+        return True
+
+    def ready(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
+
+class Accelerator(ToyTask):
+    """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
+
+    The published value that it holds is all it takes of the host's memory; its moments count as on
+    the device, and stay zero.
+
+    Args:
+        step_s: Duration of a step in seconds.
+        fragment_bytes: Size of each fragment.
+        fragments: Number of fragments.
+
+    Attributes:
+        setup_s: See `Sleeping`.
+        first_step_s: See `Sleeping`.
+    """
+
+    def __init__(self, step_s: float, fragment_bytes: int, fragments: int = 4) -> None:
+        rows = max(1, fragment_bytes // (4 * COLUMNS))
+        shapes = [(f"layers/{index}", (rows, COLUMNS)) for index in range(fragments)]
+        super().__init__(fragments, shapes=shapes)
+        self.device = SleepingDevice(step_s)
+        self._held: list[NDArray[np.float32]] = []
+        self._drift = [0.0] * fragments
+        self.setup_s = 0.0
+        self.first_step_s = 0.0
+
+    def setup(self) -> None:
+        """Sleep as long as compiling would take, and make the initial value.
+
+        The value repeats `PERIOD` random numbers.
+        """
+        time.sleep(self.setup_s)
+        some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
+        self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Move every fragment a little, and occupy the device for one step."""
+        self._drift = [drift + learning_rate for drift in self._drift]
+        first_s, self.first_step_s = self.first_step_s, 0.0
+        return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
+
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
+        """Begin the transfer of the fragment's present drift."""
+        return Transfer(self._held[fragment], self._drift[fragment], precision)
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the value held."""
+        return self._held[fragment].copy()
+
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Return a copy of the value held."""
+        return self._held[fragment].copy()
+
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Hold the value without copying it: nothing writes to a published value."""
+        self._held[fragment], self._drift[fragment] = value, 0.0
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Hold the value, and keep the drift that it does not contain yet."""
+        contained = 0.0 if sent is None else float(sent[0])
+        self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - contained
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Hold the value, and a share of the drift from it."""
+        local = float(self._held[fragment][0]) - self._drift[fragment]
+        self._held[fragment] = value
+        self._drift[fragment] = share * (float(value[0]) - local)
+
+    def finite(self) -> bool:
+        """Return True: nothing here can become infinite."""
+        return True
+
+    def reset_moments(self) -> None:
+        """Do nothing: the moments are always zero."""
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest of the size of the moments."""
+        return digest(memoryview(f"zeros {self.layout.size}".encode()))
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the moments are cut into."""
+        return len(self._pieces_bytes())
+
+    def read_moments(self, piece: int) -> MomentsCopy:
+        """Return a piece of the moments, all zeros."""
+        return Zeros(self._pieces_bytes()[piece])
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Check the sizes of another learner's moments; their values are zero as well."""
+        given, wanted = [buffer.nbytes for buffer in pieces], self._pieces_bytes()
+        if given != wanted:
+            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Return no figures, as the model learns nothing."""
+        return {}
+
+    def _pieces_bytes(self) -> list[int]:
+        whole = VALUE_BYTES * self.layout.size
+        starts = range(0, whole, MOMENT_PIECE_BYTES)
+        return [min(MOMENT_PIECE_BYTES, whole - start) for start in starts]
+
+
+def _moved(value: NDArray[np.float32]) -> float:
+    """Return the mean of the magnitudes, without copying the whole value."""
+    parts = [value[start : start + PERIOD] for start in range(0, value.size, PERIOD)]
+    return sum(float(np.abs(part).sum()) for part in parts) / value.size
+
+
+def _keeps_the_contract(accelerator: Accelerator) -> Trainer:
+    """Let mypy prove that an `Accelerator` is a `Trainer`."""
+    return accelerator

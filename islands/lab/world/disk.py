@@ -1,0 +1,186 @@
+"""A disk in memory that fails as real disks do, and loses or tears unsynced writes in a crash.
+
+A sync within a worker's piece of work takes as long as that work: it is complete when the worker
+calls `settle`. Any other sync blocks its host, and so is complete when it returns. A crash keeps,
+loses or tears every write that was not synced by then, as the seed decides.
+
+A disk without space keeps the beginning of what is written: the old content of that file is gone.
+A failing one reports an error of its device for each call. A bit may flip in what lies on it.
+"""
+
+import random
+from collections.abc import Sequence
+
+from islands.files.disk import DiskFile
+from islands.files.slots import Slots
+from islands.protocol.errors import DiskError
+
+
+class SimulatedFile:
+    """An open file of a `SimulatedDisk`, with the content that it had when it was opened."""
+
+    def __init__(self, content: bytes, at_bytes: int) -> None:
+        """Begin to read at an offset."""
+        self._content = content
+        self._at = at_bytes
+
+    @property
+    def size(self) -> int:
+        """Size of the whole file in bytes."""
+        return len(self._content)
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Read the next bytes into a buffer; returns how many they are."""
+        piece = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Do nothing, since an open file holds no resources."""
+
+
+class SimulatedDisk:
+    """Named files of one host.
+
+    Attributes:
+        lost: number of writes that crashes lost.
+        torn: number of writes of which crashes left only a part.
+        full: whether every write fails for lack of space.
+        failing: whether the device reports an error for every call.
+        slowness: how many times as long as usual a worker's piece of work takes.
+        was_bad: whether it was ever full or failing.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        """Make an empty disk; `rng` decides what a crash leaves behind."""
+        self.lost = 0
+        self.torn = 0
+        self.full = False
+        self.failing = False
+        self.slowness = 1.0
+        self._rng = rng
+        self.was_bad = False
+        self._durable: dict[str, bytes] = {}
+        self._cached: dict[str, bytes] = {}
+        self._syncing: dict[str, bytes] = {}
+        self._working = False
+        self._shared = False
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file's content in the cache, which a crash may lose."""
+        self._check_device(name)
+        content = b"".join(parts)
+        if self.full:
+            self._cached[name] = content[: self._rng.randrange(len(content) + 1)]
+            raise DiskError(f"{name} cannot be written: no space left on the simulated disk")
+        self._cached[name] = content
+
+    def sync(self, name: str) -> None:
+        """Make a file durable: at once, or at `settle` while a worker is at work."""
+        self._check_device(name)
+        self._syncing[name] = self._cached[name]
+        if self._shared:  # another host sees it from now on, so it cannot become durable later
+            self._settle_files()
+        elif not self._working:
+            self.settle()
+
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """Open a file as the host sees it now; None if there is none."""
+        self._check_device(name)
+        content = self._cached.get(name, self._durable.get(name))
+        return None if content is None else SimulatedFile(content, at_bytes)
+
+    def close(self) -> None:
+        """Do nothing: the disk has no lock to release, like a network file system without locks."""
+
+    @property
+    def syncing(self) -> bool:
+        """Whether a sync is under way, which a crash now would interrupt."""
+        return bool(self._syncing)
+
+    def begin_work(self) -> None:
+        """Begin a worker's piece of work, whose syncs are complete only at `settle`."""
+        self._working = True
+
+    def settle(self) -> None:
+        """Complete all syncs that are under way."""
+        self._settle_files()
+        self._working = False
+
+    def _settle_files(self) -> None:
+        self._durable.update(self._syncing)
+        for name, content in self._syncing.items():
+            if self._cached.get(name) is content:  # from now on, what another host writes counts
+                del self._cached[name]
+        self._syncing.clear()
+
+    def mounted(self, rng: random.Random) -> "SimulatedDisk":
+        """Return the same disk as another host sees it, with a cache of its own."""
+        self._settle_files()  # another host sees what is being synced, as it sees a cache
+        other = SimulatedDisk(rng)
+        other._durable = self._durable
+        self._shared = other._shared = True
+        return other
+
+    def spoil(self, *, full: bool = False, failing: bool = False, slowness: float = 1.0) -> None:
+        """Have a disk without space, with a failing device, or with slow writes."""
+        self.full, self.failing, self.slowness = full, failing, slowness
+        self.was_bad = self.was_bad or full or failing
+
+    def mend(self) -> None:
+        """Give the disk space and a sound device again."""
+        self.spoil()
+
+    def flip(self) -> str | None:
+        """Flip a bit of one durable file whose loss nobody notices; return its name, or None.
+
+        Such a file is the older slot of a pair that has a newer whole one.
+        """
+        slots = Slots(self)
+        spare: list[str] = []
+        for name in sorted({file.rpartition(".")[0] for file in self._durable}):
+            heads = [head for head in slots.heads(name) if slots.load(head) is not None]
+            if len(heads) > 1:
+                spare.append(min(heads, key=lambda head: head.sequence).file)
+        if not spare:
+            return None
+        file = self._rng.choice(spare)
+        content = bytearray(self._durable[file])
+        content[self._rng.randrange(len(content))] ^= 1 << self._rng.randrange(8)
+        self._durable[file] = bytes(content)
+        return file
+
+    def _check_device(self, name: str) -> None:
+        if self.failing:
+            raise DiskError(f"{name}: input/output error of the simulated device")
+
+    def copied(self) -> dict[str, bytes]:
+        """Return a copy of all durable files."""
+        return dict(self._durable)
+
+    def restore(self, copy: dict[str, bytes]) -> None:
+        """Replace all files by a copy."""
+        self._durable.clear()
+        self._durable.update(copy)
+        self._cached.clear()
+        self._syncing.clear()
+
+    def crash(self) -> None:
+        """Crash the host: each write that is not durable is kept, lost or torn."""
+        for name in sorted(self._cached):
+            before, written = self._durable.get(name, b""), self._cached[name]
+            if before == written:
+                continue
+            outcome = self._rng.random()
+            if outcome < 1 / 3:
+                self._durable[name] = written
+            elif outcome < 2 / 3 and written:
+                torn_at = self._rng.randrange(len(written))
+                self._durable[name] = written[:torn_at] + before[torn_at:]
+                self.torn += 1
+            else:
+                self.lost += 1
+        self._cached.clear()
+        self._syncing.clear()
+        self._working = False

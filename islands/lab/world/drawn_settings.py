@@ -1,0 +1,201 @@
+"""Settings of a run drawn by chance, so that all rules meet all faults (`faults.py`).
+
+Each family of rules has a source of chance of its own, so that a new one changes no other.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from islands.lab.world.world import LearnerHost
+from islands.protocol.settings.gossip import FOR_SYNCERS, GossipRule, GossipSettings, Neighbours
+from islands.protocol.settings.outer import Correction
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import (
+    TOP_K_SHARE,
+    Adoption,
+    Anchor,
+    Automatic,
+    LearnerWaits,
+    MergeRule,
+    OuterSchedule,
+    OuterSettings,
+    PaceBy,
+    Precision,
+    RunSettings,
+    SendTo,
+    Timing,
+    Trigger,
+    UpdatePrecision,
+    Weighting,
+)
+
+ROBUST = 0.25
+"""Share of scenarios whose merge is a median or a trimmed mean."""
+
+OTHER_OUTER = 0.15
+"""Share of scenarios with each of the other outer steps."""
+
+WAITING = 0.15
+"""Share of scenarios whose learners wait for merges."""
+
+SPARSE = 0.25
+"""Share of the runs with a codec on the host that send the largest values alone."""
+
+ADAPTING = 0.15
+"""Share of scenarios whose learners choose their precision, where that is allowed."""
+
+TAKING_TURNS = 0.1
+"""Share of scenarios whose learners open rounds of their own."""
+
+CORRECTED = 0.3
+"""Share of these, with a momentum, that correct contributions by it."""
+
+BY_INCREMENTS = 0.2
+"""Share of scenarios whose updates are increments."""
+
+WITH_FEEDBACK = 0.8
+"""Share of the runs with a codec on the host that have error feedback."""
+
+GOSSIPING = 0.06
+"""Share of scenarios whose learners gossip."""
+
+
+def draw_settings(
+    rng: random.Random, seed: int, hosts: Mapping[str, LearnerHost], *, budget_tokens: int
+) -> RunSettings:
+    """Draw the settings of a seed's run: the common ones from `rng`, each family from its own."""
+    settings = _common(rng, len(hosts), budget_tokens=budget_tokens)
+    adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
+    robust = random.Random(f"robust {seed}")
+    if robust.random() < ROBUST:
+        merge = robust.choice([rule for rule in MergeRule if rule.robust])
+        settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
+    outer = _draw_outer(random.Random(f"outer {seed}"), settings)
+    settings = replace(settings, adoption=adoption, outer=outer)
+    settings = _with_codec(random.Random(f"codec {seed}"), settings)
+    settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    turns = random.Random(f"turns {seed}")
+    if turns.random() < TAKING_TURNS:
+        settings = taking_turns(turns, settings, len(hosts))
+    settings = _adapting(random.Random(f"adapting {seed}"), settings)
+    settings = _with_increments(random.Random(f"increments {seed}"), settings)
+    return _gossiping(random.Random(f"neighbours {seed}"), settings, len(hosts))
+
+
+def _common(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSettings:
+    return RunSettings(
+        interval_steps=rng.choice((2, 4, 8, 16, 24)),
+        fragments=rng.choice((1, 2, 3, 4, 6)),
+        quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
+        overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
+        weighting=rng.choice(tuple(Weighting)),
+        merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
+        anchor=rng.choice(tuple(Anchor)),
+        staleness_max=rng.choice((0, 1, 2, 2)),
+        outer=OuterSettings(
+            0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
+        ),
+        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
+        budget_tokens=budget_tokens,
+        learning_rate=0.02,
+        timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
+        seed=rng.randrange(1000),
+    )
+
+
+def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have the learners of some runs wait for merges, with the overlap and pace that this needs."""
+    if rng.random() >= WAITING:
+        return settings
+    overlap_steps = rng.randrange(min(5, settings.interval_steps))
+    return replace(
+        settings,
+        learner_waits=LearnerWaits.AT_TAU,
+        overlap_steps=overlap_steps,
+        pace_by=rng.choice(tuple(PaceBy)),
+    )
+
+
+def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
+    """Have the learners of a few runs gossip, and a syncer merge at the end only."""
+    if rng.random() >= GOSSIPING or learners == 1:
+        return settings
+    gossip = GossipSettings(
+        rng.choice((Neighbours.RANDOM_PAIRS, Neighbours.RING)),
+        rule=rng.choice(tuple(GossipRule)),
+        everyone_every=rng.choice((None, None, 1, 4)),
+    )
+    preset = PRESETS[Preset.GOSSIP]
+    needed = {name: getattr(preset, name) for name in FOR_SYNCERS}
+    return replace(settings, gossip=gossip, **needed)
+
+
+def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have the learners of some runs choose their precision by what they measure."""
+    waits = settings.learner_waits is LearnerWaits.AT_TAU
+    if waits or settings.overlap_steps == 0 or rng.random() >= ADAPTING:
+        return settings
+    return replace(settings, precision=Precision.ADAPTIVE)
+
+
+def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
+    """Have learners open rounds of their own, with the other settings that this needs."""
+    waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
+    send_to = rng.choice((SendTo.CONTRIBUTORS, SendTo.CONTRIBUTORS, SendTo.ALL))
+    outer = settings.outer
+    if outer.momentum > 0 and rng.random() < CORRECTED:
+        outer = replace(outer, correction=Correction.COSINE)
+    return replace(
+        settings,
+        outer=outer,
+        trigger=Trigger.LEARNER,
+        interval_by_speed=rng.choice((True, False)),
+        send_to=send_to,
+        quorum=1,
+        anchor=Anchor.BASE,
+        overlap_steps=0,
+        learner_waits=waits,
+        merge=MergeRule.AVERAGE if settings.merge.robust else settings.merge,
+        adoption=settings.adoption if send_to is not SendTo.ALL else Adoption.DELAY_CORRECTED,
+        staleness_max=rng.choice((settings.staleness_max, learners, 2 * learners)),
+    )
+
+
+def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
+    """Draw a course or another optimizer for some scenarios; the others keep what they have."""
+    outer = settings.outer
+    kind = rng.random()
+    if kind < OTHER_OUTER:
+        schedule = rng.choice(tuple(OuterSchedule))
+        return replace(
+            outer,
+            momentum_warmup=rng.choice((0, 3, 20)),
+            restart_every=rng.choice((None, 1, 5)),
+            schedule=schedule,
+            schedule_merges=rng.choice((1, 10, 100)),
+        )
+    if kind < 2 * OTHER_OUTER and not settings.merge.robust:
+        delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
+        return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
+    return outer
+
+
+def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs encode contributions on the host, most of them with error feedback."""
+    codec = rng.choice((None, None, Precision.INT8, Precision.FP4, Precision.TWO_BIT))
+    if codec is None:
+        return settings
+    fed_back = rng.random() < WITH_FEEDBACK
+    if fed_back and settings.adoption is not Adoption.MIX and rng.random() < SPARSE:
+        share = rng.choice((1e-6, TOP_K_SHARE, 1.0))
+        return replace(settings, precision=Precision.TOP_K, top_k_share=share)
+    return replace(settings, precision=codec, error_feedback=fed_back)
+
+
+def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs send increments."""
+    if rng.random() >= BY_INCREMENTS:
+        return settings
+    precisions = [each for each in UpdatePrecision if each.of_increments]
+    return replace(settings, update_precision=rng.choice(precisions))

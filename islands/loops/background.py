@@ -1,0 +1,240 @@
+"""The thread on which a learner's actor lives beside its user's training loop.
+
+The thread is a daemon, and all that it does is waiting and sending: nothing is dispatched to a
+device here. Signals stay the user's.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.actors.role_actor import Context
+from islands.files.tape_writing import FileTape, MemoryTape
+from islands.layout.leaves import Leaf
+from islands.learner.actor import LearnerActor
+from islands.learner.commands import Commands
+from islands.learner.compute import Compute
+from islands.learner.sharing import Sharing
+from islands.learner.stepped_compute import SteppedCompute
+from islands.protocol.identities import Role
+from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.process_runtime import (
+    ConsoleTape,
+    context_in,
+    network_of,
+    tape_in,
+    token_of,
+)
+from islands.run.records.tape_sentences import why_ended
+from islands.run.roles import make_learner
+from islands.settings.groups import ConnectOptions, KeepOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.clock import MonotonicClock
+from messaging.websocket.network import WebsocketNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a loop needs to know of its run before the learner can begin.
+
+    Attributes:
+        spec: The settings of the run.
+        plan: Its plan, with the layout.
+        commands: Where commands wait for their boundary; None: on this host alone.
+    """
+
+    spec: RunSpec
+    plan: RunPlan
+    commands: Commands | None = None
+
+
+ENTRIES_KEPT = 1000
+"""Newest entries of the tape that are kept where no folder is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Where a learner joins, and as whom.
+
+    Args:
+        addresses: addresses of the hub, which are tried in turn.
+        name: name of the learner, unique in the run.
+        connecting: how the hub is reached.
+        folder: folder for the learner's tape; None to keep its newest entries in memory.
+        say: told what happens, in sentences for people.
+    """
+
+    addresses: tuple[str, ...]
+    name: str
+    connecting: ConnectOptions
+    folder: Path | None
+    say: Callable[[str], object]
+
+
+class Background:
+    """The thread, from the first question to the hub until the learner's end.
+
+    Attributes:
+        together: Whether several processes take part as one learner (`host_background.py`).
+        ended: Why the learner has ended, as a sentence.
+        error: The error with which it failed.
+    """
+
+    together = False
+
+    def __init__(self, membership: Membership) -> None:
+        """Prepare; `fetch` starts the thread."""
+        self.ended = ""
+        self.error: BaseException | None = None
+        self._membership = membership
+        self._fetched: Future[Begun] = Future()
+        self._entering: Future[SteppedCompute] = Future()
+        self._compute: SteppedCompute | None = None
+        self._learner: LearnerActor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._leaves: Callable[[], Sequence[Leaf]] | None = None
+        self._reason = ""  # to leave, once it was asked to
+        name = f"islands-{membership.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # --- on the user's thread -----------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        """Whether processes that take part together cannot go on; never so for one alone."""
+        return False
+
+    def fetch(self, leaves: Callable[[], Sequence[Leaf]] | None = None) -> Begun:
+        """Start the thread, and wait for what the hub tells of its run.
+
+        Args:
+            leaves: returns what is trained, for a run whose layout the first loop tells.
+
+        Raises:
+            IslandsError: No hub answers, or it refuses; the sentence says why.
+        """
+        self._leaves = leaves
+        self._thread.start()
+        try:
+            return self._fetched.result()
+        finally:
+            self._leaves = None  # it holds the parameters that joined
+
+    def enter(self, compute: SteppedCompute) -> None:
+        """Let the learner begin, with the compute that its user's loop steps."""
+        self._entering.set_result(compute)
+
+    def leave(self, reason: str) -> None:
+        """Ask the learner to leave in order, or not to begin."""
+        self._reason = reason
+        loop, task = self._loop, self._task
+        if loop is None or task is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed, as the learner has ended by itself
+            if self._entering.cancel():
+                loop.call_soon_threadsafe(task.cancel)
+            elif self._learner is not None:
+                loop.call_soon_threadsafe(self._learner.leave, reason)
+
+    def ask(self, reason: str) -> None:
+        """Ask that all processes leave in order, at a boundary; called on any one of them."""
+        self.leave(reason)
+
+    def not_begun(self, error: BaseException) -> None:
+        """Leave, as the user's thread has failed before it held the run."""
+        del error
+        self.leave("it did not begin")
+
+    def broken(self, error: BaseException) -> None:
+        """Have the learner leave, since its user's loop has ended by an error."""
+        self.leave(f"its loop ended by {type(error).__name__}")
+
+    def say(self, sentence: str) -> None:
+        """Report something that the user's thread has found."""
+        self._membership.say(f"{self._membership.name}: {sentence}")
+
+    def came(self) -> None:
+        """Note that the user's thread is about to be told how the learner has ended."""
+
+    def gone(self) -> None:
+        """Note that the user's thread has left the run, whatever the learner still does."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; return whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --- on the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except asyncio.CancelledError:
+            self.ended = "it was left before it began"
+        except BaseException as error:  # noqa: BLE001  the user's thread raises it
+            self.error, self.ended = error, f"it failed: {error}"
+            if not self._fetched.done():
+                self._fetched.set_exception(error)
+        finally:
+            if self._compute is not None:
+                self._compute.stop()
+
+    async def _live(self) -> None:
+        who = self._membership
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        network = network_of(who.connecting, token=token_of(who.connecting))
+        try:
+            requester = Requester(Role.LEARNER, who.name)
+            wait_s = who.connecting.wait_s
+            spec, plan = await fetch_run_spec(
+                *(network, who.addresses, requester),
+                wait_s=wait_s,
+                say=who.say,
+                leaves=self._leaves,
+            )
+            self._fetched.set_result(Begun(spec, plan))
+            self._compute = await asyncio.wrap_future(self._entering)
+            await self._train(network, spec, plan, self._compute)
+        finally:
+            await network.close()
+
+    async def _train(
+        self,
+        network: WebsocketNetwork,
+        spec: RunSpec,
+        plan: RunPlan,
+        compute: Compute,
+        sharing: Sharing | None = None,
+    ) -> None:
+        who, began_s = self._membership, MonotonicClock().now_s()
+        tape = (
+            MemoryTape(ENTRIES_KEPT)
+            if who.folder is None
+            else tape_in(who.folder, who.name, KeepOptions(), began_s=began_s)
+        )
+        told = ConsoleTape(tape, who.say)
+        context: Context = context_in(*(network, who.addresses, spec, plan, told), began_s=began_s)
+        learner = make_learner(
+            *(who.name, context, compute),
+            tell=lambda text: who.say(f"{who.name}: {text}"),
+            sharing=sharing,
+        )
+        self._learner = learner
+        if self._reason:  # asked for while it was made
+            learner.leave(self._reason)
+        try:
+            await learner.run()
+        except asyncio.CancelledError:
+            await learner.kill()
+            raise
+        finally:
+            if isinstance(tape, FileTape):
+                await asyncio.to_thread(tape.close)
+        if learner.exit is not None:
+            self.ended = why_ended(learner.exit.reason)

@@ -1,0 +1,224 @@
+"""Joining a run from a training loop of one's own."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from islands.layout.leaves import Layout, Leaf
+from islands.learner.stepped_compute import SteppedCompute
+from islands.loops.background import Background, Membership
+from islands.loops.cursors import Cursor, CursorReader, check_cursor
+from islands.loops.host_background import HostBackground, place_of
+from islands.loops.joined_run import JoinedRun, Parameters, Tree
+from islands.loops.layouts import PathTest, leaves_of
+from islands.model.memory.memory_faults import memory_told
+from islands.model.model import Model
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import SUPERVISOR, Role
+from islands.protocol.settings.addresses import hub_urls
+from islands.protocol.settings.run import RunSettings
+from islands.run.hosting.process_runtime import say as say_on_terminal
+from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
+from islands.settings.run_spec import RunPlan
+from islands.tasks.data.shards import ShardPlan
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+class ModelParameters(Parameters[Tree], Protocol[Tree]):
+    """The user's parameters, and the model that they are."""
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+
+
+def join(  # noqa: PLR0913  each is a choice of its own
+    address: str | Sequence[str],
+    params: "PyTree",
+    *,
+    tokens_per_step: int,
+    name: str | None = None,
+    token_file: Path | str | None = None,
+    connecting: ConnectOptions | None = None,
+    opt_state: "PyTree" = None,
+    donate: bool = True,
+    rename: Mapping[str, str] | None = None,
+    trainable: PathTest = lambda _: True,
+    stacked: PathTest = lambda _: False,
+    folder: Path | str | None = None,
+    island_address: str | None = None,
+    cursor: Cursor | None = None,
+    say: Callable[[str], object] = say_on_terminal,
+) -> "JoinedRun[PyTree]":
+    """Join a run with a tree of JAX arrays that a loop of one's own trains.
+
+    A loop may run as several processes of one `jax.distributed` program, which are one learner. All
+    call this, `boundary` and `done` at the same places, with the same arguments, and end together:
+    docs/own_loops.md has the rules.
+
+    Args:
+        address: host:port of the hub, or several that are tried in turn.
+        params: the parameters; their shardings, on one device or any mesh, stay as they are. They
+            are consumed: go on with `JoinedRun.params`. If the run has no values yet, it begins
+            with these.
+        tokens_per_step: how many tokens a step counts as processed, on all of this loop's devices.
+        name: name of this learner, unique in the run; by default one of host and chance. A loop
+            that is started again under its name takes its own place. Several processes must be told
+            one name.
+        token_file: file with the run's token, as `connecting` has it.
+        connecting: how the hub is reached: token, certificates, patience.
+        opt_state: state of the loop's optimizer, for which a peer's is taken over where it has one.
+            Hand it in at each boundary, and go on with `JoinedRun.opt_state`.
+        donate: whether buffers of the parameters may be reused when values are adopted; False for a
+            loop that keeps another reference to them.
+        rename: path in the run by path in `params`, where both differ.
+        trainable: whether the leaf at a path is trained and exchanged; by default all are.
+        stacked: whether it holds all layers along its first axis, for a hub of `--layout first`.
+        folder: folder in which this learner keeps its tape; by default it keeps none.
+        island_address: host:port at which process 0 serves the other processes of this loop, with
+            the run's token; needed if there are several, and of no use otherwise.
+        cursor: returns how far the loop has read its data; called in `boundary` (`cursors.py`).
+        say: told what happens, in sentences for people.
+
+    Returns:
+        The run, whose `boundary` stands before each step.
+
+    Raises:
+        TaskError: the parameters are not those of the run, or cannot be exchanged.
+        SettingsError: an argument cannot work.
+        UnreachableError: no hub answers in time.
+        RefusedError: the hub refuses this learner, or process 0 refuses this process.
+        HostLostError: another process of this loop has ended, or did not come in time.
+    """
+    from islands.loops.jax_parameters import JaxParameters, check_leaves
+
+    def made(layout: Layout, settings: RunSettings) -> JaxParameters:
+        like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
+        return JaxParameters(params, layout, settings, **like)
+
+    who = membership(address, name, token_file, connecting, folder, say)
+    given = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
+    background = background_of(who, name, island_address, facts_of(tokens_per_step, **given))
+    check_leaves(params, trainable)
+    leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
+    return enter(who, tokens_per_step, made, background, leaves, cursor)
+
+
+def background_of(
+    who: Membership, name: str | None, island_address: str | None, facts: Mapping[str, str]
+) -> Background | None:
+    """Return where the learner's actor lives; None if this loop is one process.
+
+    Raises:
+        SettingsError: an argument is missing, or superfluous.
+    """
+    import jax
+
+    rank, hosts = jax.process_index(), jax.process_count()
+    place = place_of(rank, hosts, island_address=island_address, name=name)
+    return None if place is None else HostBackground(who, place, facts)
+
+
+def records_of(plan: RunPlan, settings: RunSettings) -> ShardPlan | None:
+    """Return how the records that the run leases lie in shards; None if it leases none."""
+    return ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
+
+
+def facts_of(
+    tokens_per_step: int,
+    *,
+    donate: bool,
+    rename: Mapping[str, str] | None,
+    opt_state: object,
+    cursor: Cursor | None,
+) -> dict[str, str]:
+    """Return which arguments must be equal on all processes of a loop, by what they are."""
+    return {
+        "the version of JAX": version("jax"),
+        "tokens_per_step": str(tokens_per_step),
+        "donate": str(donate),
+        "rename": str(sorted((rename or {}).items())),
+        "whether opt_state is given": str(opt_state is not None),
+        "whether there is a cursor": str(cursor is not None),
+    }
+
+
+def membership(
+    address: str | Sequence[str],
+    name: str | None,
+    token_file: Path | str | None,
+    connecting: ConnectOptions | None,
+    folder: Path | str | None,
+    say: Callable[[str], object],
+) -> Membership:
+    """Check where a learner joins and as whom.
+
+    Raises:
+        SettingsError: an argument cannot work.
+    """
+    if token_file is not None and connecting is not None:
+        raise SettingsError("token_file is given twice: beside connecting, and it has one too")
+    options = connecting or ConnectOptions(None if token_file is None else Path(token_file))
+    addresses = (address,) if isinstance(address, str) else tuple(address)
+    urls = hub_urls("address", addresses, SUPERVISOR, tls=options.tls)
+    if name is not None:
+        check_name(name, Role.LEARNER)
+    place = None if folder is None else Path(folder)
+    return Membership(urls, name or default_name(), options, place, say)
+
+
+def enter(
+    who: Membership,
+    tokens_per_step: int,
+    made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
+    background: Background | None = None,
+    leaves: Callable[[], Sequence[Leaf]] | None = None,
+    cursor: Cursor | None = None,
+) -> JoinedRun[Tree]:
+    """Join a run as soon as its layout is known.
+
+    Args:
+        who: where and as whom.
+        tokens_per_step: tokens that a step counts as processed.
+        made: makes the parameters' model for the run's layout and settings.
+        background: where the learner's actor lives; by default that of a loop in one process.
+        leaves: returns what is trained, for a run whose layout the first loop tells.
+        cursor: see `join`.
+
+    Raises:
+        IslandsError: see `join`.
+    """
+    try:
+        tokens = operator.index(tokens_per_step)
+    except TypeError as error:
+        raise SettingsError(
+            f"tokens_per_step is {tokens_per_step!r}; it must be a whole number"
+        ) from error
+    at_least("tokens_per_step", tokens, 1)
+    check_cursor(cursor)
+    reader = CursorReader(cursor)
+    background = background or Background(who)
+    compute = None
+    try:
+        begun = background.fetch(leaves)
+        settings = begun.spec.settings
+        with memory_told(begun.plan.layout):
+            parameters = made(begun.plan.layout, settings)
+        compute = SteppedCompute(
+            *(parameters.model, settings, who.name, tokens),
+            commands=begun.commands,
+            cursor=reader.take,
+        )
+        background.enter(compute)
+        records = records_of(begun.plan, settings)
+        return JoinedRun(who.name, parameters, compute, background, reader, records)
+    except BaseException as error:  # such as a key that interrupts it
+        if compute is not None:
+            compute.rest()
+        background.not_begun(error)
+        raise

@@ -1,0 +1,134 @@
+"""Joining a run from a training loop of PyTorch."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from islands.layout.leaves import Layout
+from islands.loops.cursors import Cursor
+from islands.loops.join import enter, membership
+from islands.loops.joined_run import JoinedRun
+from islands.loops.layouts import leaves_of
+from islands.loops.torch_parameters import TorchParameters, trained_of
+from islands.loops.torch_refusals import (
+    check_alone,
+    check_steps,
+    local_buffers,
+    unwrapped,
+)
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.run import RunSettings
+from islands.run.hosting.process_runtime import say as say_on_terminal
+from islands.settings.groups import ConnectOptions
+
+
+def join(  # noqa: PLR0913  each is a choice of its own
+    address: str | Sequence[str],
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    tokens_per_step: int,
+    moments: bool = False,
+    name: str | None = None,
+    token_file: Path | str | None = None,
+    connecting: ConnectOptions | None = None,
+    rename: Mapping[str, str] | None = None,
+    transposed: Collection[str] = (),
+    folder: Path | str | None = None,
+    cursor: Cursor | None = None,
+    say: Callable[[str], object] = say_on_terminal,
+) -> JoinedRun[torch.nn.Module]:
+    """Join a run with a PyTorch module, whose parameters are changed in place from now on.
+
+    The loop is one process, whose tensors are whole: replicas and shards of `torch.distributed` are
+    refused. Running statistics, as of BatchNorm, are not averaged.
+
+    Args:
+        address: host:port of the hub, or several that are tried in turn.
+        module: the module; its parameters that require a gradient are trained and exchanged.
+        optimizer: the optimizer that steps them, or Accelerate's wrapper of it. A boundary then
+            follows each `step()` by itself, and the loop has nothing to do but to end when the run
+            is over. None: the loop calls `JoinedRun.boundary` before each step.
+        moments: whether the optimizer's state is given to peers, and taken from one where this
+            learner is started again or joins late.
+        tokens_per_step: see `islands.join`, as are the arguments that follow.
+        name: name of this learner.
+        token_file: file with the run's token.
+        connecting: how the hub is reached.
+        rename: path in the run by name in the module (joined by `/`), where both differ.
+        transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
+            [out, in], and layers of JAX hold [in, out].
+        folder: folder in which this learner keeps its tape.
+        cursor: returns how far the loop has read its own data, as of the last step.
+        say: told what happens, in sentences for people.
+
+    Returns:
+        The run.
+
+    Raises:
+        IslandsError: see `islands.join`.
+    """
+    stepping = stepping_of(module, optimizer, moments=moments)
+    joined: list[TorchParameters] = []
+
+    def made(layout: Layout, settings: RunSettings) -> TorchParameters:
+        del settings
+        told = stepping if moments else None
+        parameters = TorchParameters(
+            module, layout, rename=rename, transposed=transposed, optimizer=told
+        )
+        joined.append(parameters)
+        return parameters
+
+    who = membership(address, name, token_file, connecting, folder, say)
+    leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
+    run = enter(who, tokens_per_step, made, leaves=leaves, cursor=cursor)
+    buffers = local_buffers(module)
+    if buffers:
+        say(f"{run.name}: {buffers}")
+    try:
+        follow(run, joined[0], stepping)
+    except BaseException:  # such as a key that interrupts it
+        run.leave("it did not begin")
+        raise
+    return run
+
+
+def stepping_of(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, moments: bool
+) -> torch.optim.Optimizer | None:
+    """Check what is to join; return the optimizer itself, if there is one.
+
+    Raises:
+        SettingsError: this process is one of several, or an argument is missing.
+        TaskError: a parameter cannot be exchanged, or the optimizer steps others.
+    """
+    if moments and optimizer is None:
+        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
+    check_alone()
+    trained = trained_of(module)
+    if optimizer is None:
+        return None
+    found = unwrapped(optimizer)
+    check_steps(found, list(trained.values()))
+    return found
+
+
+def follow(
+    run: JoinedRun[torch.nn.Module],
+    parameters: TorchParameters,
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Have a boundary follow each step of an optimizer; with none, only hear of all their steps."""
+    if optimizer is None:
+        parameters.watch_optimizers()
+        return
+    run.boundary(run.params)
+
+    def after_step(stepped: torch.optim.Optimizer, *_: object) -> None:
+        parameters.optimizer_stepped(stepped)
+        run.boundary(run.params)
+
+    optimizer.register_step_post_hook(after_step)

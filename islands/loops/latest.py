@@ -1,0 +1,109 @@
+"""The newest published values of a run that goes on, for an evaluation of one's own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.files.tape_writing import MemoryTape
+from islands.layout.leaves import MOMENTS_PREFIX
+from islands.loops.background import Membership
+from islands.loops.join import membership
+from islands.protocol.errors import IslandsError, UnreachableError
+from islands.protocol.identities import Role
+from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.process_runtime import context_in, network_of, token_of
+from islands.run.hosting.process_runtime import say as say_on_terminal
+from islands.run.roles import make_observer
+from islands.settings.groups import ConnectOptions
+from messaging.websocket.network import WebsocketNetwork
+
+Arrays = dict[str, NDArray[np.float32]]
+VALUES_S = 300.0
+"""How long the values of a run are waited for: a large model takes its time on a slow link."""
+
+
+def latest(
+    address: str | Sequence[str],
+    *,
+    token_file: Path | str | None = None,
+    connecting: ConnectOptions | None = None,
+    wait_s: float = VALUES_S,
+    say: Callable[[str], object] = say_on_terminal,
+) -> Arrays:
+    """Fetch the newest published values of a run, as an observer that stays for these alone.
+
+    Args:
+        address: host:port of the hub, or several that are tried in turn.
+        token_file: file with the run's token, as `connecting` has it.
+        connecting: how the hub is reached.
+        wait_s: how long to wait for the values, once the hub has answered.
+        say: told what happens, in sentences for people.
+
+    Returns:
+        float32 arrays by path. Fragments are published one after another, so a value may be some
+        steps newer than its neighbour's, as a learner's own are.
+
+    Raises:
+        UnreachableError: no hub answers, or it has no values in time.
+        RefusedError: the hub refuses.
+    """
+    who = membership(address, None, token_file, connecting, None, say)
+    found: Future[Arrays] = Future()
+
+    def fetch() -> None:
+        try:
+            found.set_result(asyncio.run(_fetched(who, wait_s)))
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            found.set_exception(error)
+
+    threading.Thread(target=fetch, name="latest", daemon=True).start()  # the user may have a loop
+    return found.result()
+
+
+async def _fetched(who: Membership, wait_s: float) -> Arrays:
+    network = network_of(who.connecting, token=token_of(who.connecting))
+    try:
+        return await _observed(network, who, wait_s)
+    finally:
+        await network.close()
+
+
+async def _observed(network: WebsocketNetwork, who: Membership, wait_s: float) -> Arrays:
+    requester = Requester(Role.OBSERVER, who.name)
+    spec, plan = await fetch_run_spec(
+        network, who.addresses, requester, wait_s=who.connecting.wait_s, say=who.say
+    )
+    found: list[Arrays] = []
+
+    def take(values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        found.append(plan.layout.assemble(values))
+        return {}
+
+    def failed(error: IslandsError) -> None:
+        raise error
+
+    observer = make_observer(
+        who.name,
+        context_in(network, who.addresses, spec, plan, MemoryTape(1)),
+        evaluate=take,
+        report=lambda *_: observer.ref.stop("the values are here"),
+        failed=failed,
+        interval_s=inf,
+    )
+    try:
+        async with asyncio.timeout(wait_s):
+            await observer.run()
+    except TimeoutError as error:
+        await observer.kill()
+        raise UnreachableError(
+            f"the run {spec.settings.run!r} had no values within {wait_s:g} s"
+        ) from error
+    if not found:
+        raise UnreachableError(f"the run {spec.settings.run!r} is over")
+    return {path: x for path, x in found[0].items() if not path.startswith(MOMENTS_PREFIX)}

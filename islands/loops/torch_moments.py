@@ -1,0 +1,239 @@
+"""The state of a PyTorch optimizer: read in pieces, replaced by a peer's. JAX is not imported.
+
+Most optimizers make their state in their first step. What it will be is found out before, by a step
+of a copy whose parameters are on the `meta` device: they have shapes and no values, so it costs
+nothing. Hyperparameters, such as a scheduler's learning rate, are not part of the state.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy
+from islands.model.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
+from islands.protocol.errors import InvariantError, TaskError
+
+DTYPES: Mapping[torch.dtype, type] = {
+    torch.float64: np.float64,
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.bfloat16: ml_dtypes.bfloat16,
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.uint8: np.uint8,
+    torch.bool: np.bool_,
+}
+HOOKS = "_hooks"
+"""How the names of an optimizer's hooks end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor of the state.
+
+    Attributes:
+        owner: The parameter whose state it is part of.
+        key: Its name there.
+        dtype: Its dtype.
+        device: Where it is.
+        number: The type of a plain number that is in its place; None: it is a tensor.
+    """
+
+    owner: torch.nn.Parameter
+    key: str
+    dtype: torch.dtype
+    device: torch.device
+    number: type | None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPiece:
+    """The parts of a piece, on their way to the host."""
+
+    parts: tuple[torch.Tensor, ...]
+    arrived: "torch.cuda.Event | None"
+
+    def buffer(self) -> memoryview:
+        """Wait for the bytes and return them."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        arrays = [part.view(torch.uint8).numpy() for part in self.parts]
+        whole: NDArray[np.uint8] = np.concatenate(arrays)
+        return whole.data.toreadonly()
+
+    def ready(self) -> bool:
+        """Whether `buffer` would return at once."""
+        return self.arrived is None or bool(self.arrived.query())
+
+    def finite(self) -> bool:
+        """Wait for the parts, and return whether all their floating numbers are finite."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return all(bool(torch.isfinite(part).all()) for part in self.parts)
+
+
+class TorchMoments:
+    """The state of an optimizer.
+
+    Args:
+        optimizer: the optimizer, whose state is changed in place.
+        known: the parameters by the paths that the run has for them.
+
+    Raises:
+        TaskError: what the state will be cannot be told; says why.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, known: Mapping[str, torch.nn.Parameter]
+    ) -> None:
+        self._optimizer = optimizer
+        self._queues = any(each.device.type == "cuda" for each in known.values())
+        paths = {parameter: path for path, parameter in known.items()}
+        leaves: dict[str, tuple[MomentLeaf, Slot]] = {}
+        here = {
+            each
+            for group in optimizer.param_groups
+            if group.get("capturable") or group.get("fused")
+            for each in group["params"]
+        }
+        for owner, state in state_after_a_step(optimizer).items():
+            for key, value in state.items():
+                if owner not in paths or value is None:
+                    continue
+                path = f"{paths[owner]}/{key}"
+                slot = _slot(owner, key, value, here=owner in here)
+                leaf = MomentLeaf(path, np.dtype(DTYPES[slot.dtype]), tuple(np.shape(value)))
+                leaves[path] = leaf, slot
+        order = sorted(leaves)
+        self._slots = [leaves[path][1] for path in order]
+        self._plan: MomentPlan = plan_leaves(
+            [leaves[path][0] for path in order], MOMENT_PIECE_BYTES
+        )
+
+    @property
+    def schema(self) -> str:
+        """Digest (hex) of paths, dtypes and shapes of the tensors; "" if there are none."""
+        return self._plan.schema
+
+    @property
+    def count(self) -> int:
+        """How many pieces the tensors are cut into."""
+        return len(self._plan.pieces)
+
+    def prepare(self) -> None:
+        """Do nothing: nothing is compiled."""
+
+    def read(self, piece: int) -> MomentsCopy:
+        """Dispatch a copy of a piece into new buffers, and its copy to the host."""
+        parts = tuple(self._copied(part) for part in self._plan.pieces[piece])
+        if not self._queues:
+            return TorchPiece(parts, None)
+        event = torch.cuda.Event()
+        event.record()
+        return TorchPiece(parts, event)
+
+    def load(self, pieces: Sequence[memoryview]) -> None:
+        """Replace the whole state.
+
+        Raises:
+            InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
+        """
+        arrays = joined(self._plan, pieces)
+        for slot, array in zip(self._slots, arrays, strict=True):
+            if slot.dtype.is_floating_point and not np.isfinite(array).all():
+                raise InvariantError("moments that are not all finite numbers were given")
+        for slot, array in zip(self._slots, arrays, strict=True):
+            state = self._optimizer.state[slot.owner]
+            bits = torch.from_numpy(array.reshape(-1).view(np.uint8))
+            value = bits.view(slot.dtype).view(array.shape)
+            if slot.number is not None:
+                state[slot.key] = slot.number(value.item())
+            elif isinstance(state.get(slot.key), torch.Tensor):
+                state[slot.key].copy_(value)
+            else:
+                state[slot.key] = value.to(slot.device, copy=True)
+
+    def _copied(self, part: Part) -> torch.Tensor:
+        """Dispatch a copy of a part to the host; of a state that is not there yet, zeros."""
+        slot, leaf = self._slots[part.leaf], self._plan.leaves[part.leaf]
+        found = self._optimizer.state.get(slot.owner, {}).get(slot.key)
+        row = leaf.size_bytes // leaf.dtype.itemsize // part.leaf_rows
+        first, last = part.row_start * row, (part.row_start + part.rows) * row
+        if found is None:
+            return torch.zeros(last - first, dtype=slot.dtype)
+        value = torch.as_tensor(found, dtype=slot.dtype).detach().reshape(-1)[first:last]
+        if not self._queues:  # what is here already would share the memory that a step changes
+            return value.clone() if value.device.type == "cpu" else value.cpu()
+        host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        return host.copy_(value, non_blocking=True)
+
+
+def state_after_a_step(
+    optimizer: torch.optim.Optimizer,
+) -> dict[torch.nn.Parameter, dict[str, Any]]:
+    """Return what the state of an optimizer is after its first step, with tensors on `meta`.
+
+    Raises:
+        TaskError: a step cannot be tried so; says why.
+    """
+    own: dict[torch.Tensor, torch.nn.Parameter] = {}
+
+    def like(parameter: torch.nn.Parameter) -> torch.Tensor:
+        made = torch.empty_like(parameter, device="meta").requires_grad_()
+        made.grad = torch.empty_like(made) if parameter.requires_grad else None
+        own[made] = parameter
+        return made
+
+    tried: Any = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
+        if name != "step":  # a scheduler has put its own there
+            setattr(tried, name, OrderedDict() if name.endswith(HOOKS) else value)
+    tried.state = defaultdict(dict)
+    tried.param_groups = [
+        {**group, **_plain(group), "params": [like(each) for each in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    try:
+        tried.step()
+    except Exception as error:  # an optimizer of the user's may raise anything
+        raise TaskError(
+            f"what state {type(optimizer).__name__} keeps cannot be told before its first step "
+            f"({type(error).__name__}: {error}): join with moments=False"
+        ) from error
+    return {own[made]: state for made, state in tried.state.items()}
+
+
+def _plain(group: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of a group by which a step computes with ordinary operations."""
+    return {name: False for name in ("foreach", "fused", "capturable") if name in group}
+
+
+def _slot(owner: torch.nn.Parameter, key: str, value: object, *, here: bool) -> Slot:
+    """Describe an entry of the state.
+
+    Args:
+        owner: its parameter.
+        key: its name.
+        value: what the tried step made of it.
+        here: whether it is on the parameter's device in any case.
+
+    Raises:
+        TaskError: it is neither a tensor nor a number, or of a dtype that cannot be sent.
+    """
+    if isinstance(value, bool | int | float):
+        kind = torch.float64 if isinstance(value, float) else torch.int64
+        return Slot(owner, key, kind, torch.device("cpu"), type(value))
+    if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
+        told = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        raise TaskError(
+            f"the optimizer's state has {key}, which is {told} and cannot be given to a peer: join "
+            "with moments=False"
+        )
+    device = owner.device if here or value.device.type == "meta" else value.device
+    return Slot(owner, key, value.dtype, device, None)

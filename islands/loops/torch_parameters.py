@@ -1,0 +1,342 @@
+"""The parameters of a PyTorch module as the model that a learner exchanges.
+
+The tensors stay where they are and are changed in place, so the module and its optimizer go on with
+the objects they hold; what is held here is detached from their gradients. JAX is not imported.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from weakref import finalize, ref
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from islands.layout.leaves import Layout, Piece
+from islands.learner.stepped_compute import Dispatched
+from islands.loops.own_moments import OwnMoments, check_finite
+from islands.loops.places import places_of
+from islands.loops.torch_moments import TorchMoments
+from islands.loops.torch_refusals import check_alone, check_tensor, holds
+from islands.protocol.errors import InvariantError, TaskError
+from islands.protocol.ranges import Ranges
+from islands.protocol.settings.run import SnapshotPrecision
+
+WIRE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSnapshot:
+    """A difference on its way to the host; `arrived` is None where it was made there."""
+
+    values: torch.Tensor
+    arrived: "torch.cuda.Event | None"
+
+    def buffer(self) -> memoryview:
+        """Wait until it is on the host and return its bytes."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        array: NDArray[np.uint8] = self.values.view(torch.uint8).numpy()
+        return array.data.toreadonly()
+
+    def ready(self) -> bool:
+        """Whether `buffer` would return at once."""
+        return self.arrived is None or bool(self.arrived.query())
+
+
+@dataclass(frozen=True, slots=True)
+class TorchStep:
+    """A step that was dispatched: one number of what it made, and its loss if that is told."""
+
+    number: torch.Tensor
+    loss: torch.Tensor | float | None
+    arrived: "torch.cuda.Event | None"
+
+    def wait(self) -> float | None:
+        """Wait until the step is done, and return its loss; nan if what it made is no number."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        made = float(self.number)
+        if not isfinite(made):
+            return made
+        return None if self.loss is None else float(self.loss)
+
+
+class TorchModel(OwnMoments):
+    """The trained tensors of a module, and the base of each fragment.
+
+    Args:
+        layout: the layout of the run.
+        tensors: the tensors in the order of the layout, on one device; a transposed one is a view.
+    """
+
+    compiling = False
+
+    def __init__(self, layout: Layout, tensors: Sequence[torch.Tensor]) -> None:
+        """Take the values of the tensors for the base."""
+        self.layout = layout
+        self._tensors = list(tensors)
+        self._device = tensors[0].device
+        self._queues = self._device.type == "cuda"  # what is dispatched may not have been done
+        held = (tensor for tensor in tensors if tensor.numel())
+        self._smallest = min(held, key=lambda tensor: tensor.numel())
+        self._base = [self._read(index) for index in range(len(layout.fragments))]
+
+    def share(self, fragment: int) -> Ranges:
+        """Return the whole fragment: there is one process."""
+        return ((0, self.layout.fragments[fragment].size),)
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of the one process."""
+        return (self.share(fragment),)
+
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchSnapshot:
+        """Dispatch base − local of a fragment, and its copy to the host."""
+        difference = (self._base[fragment] - self._read(fragment)).to(WIRE[precision])
+        if not self._queues:
+            return TorchSnapshot(difference.cpu(), None)
+        host = torch.empty(difference.shape, dtype=difference.dtype, pin_memory=True)
+        host.copy_(difference, non_blocking=True)
+        return TorchSnapshot(host, self.queued())
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """Copy the local value of a fragment to the host."""
+        found: NDArray[np.float32] = self._read(fragment).cpu().numpy()
+        return found
+
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Copy the base of a fragment to the host."""
+        found: NDArray[np.float32] = self._base[fragment].cpu().numpy().copy()
+        return found
+
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Dispatch base := value and local := value."""
+        self._base[fragment] = self._uploaded(fragment, value)
+        self._write(fragment, self._base[fragment])
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value."""
+        new, known = self._uploaded(fragment, value), self._base[fragment]
+        if sent is not None:
+            known = known - self._uploaded(fragment, sent)
+        self._write(fragment, self._read(fragment) + (new - known))
+        self._base[fragment] = new
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Dispatch local := share · local + (1 − share) · value and base := value."""
+        new = self._uploaded(fragment, value)
+        self._write(fragment, share * self._read(fragment) + (1 - share) * new)
+        self._base[fragment] = new
+
+    def mark(self) -> torch.Tensor:
+        """Copy one number of the smallest tensor."""
+        return self._smallest[(0,) * self._smallest.ndim].clone()
+
+    def queued(self) -> "torch.cuda.Event | None":
+        """Return what tells that all that was dispatched is done; None if it is done already."""
+        if not self._queues:
+            return None
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def finite(self) -> bool:
+        """Whether all trained tensors are finite; waits for the device."""
+        return all(bool(torch.isfinite(tensor).all()) for tensor in self._tensors)
+
+    def _read(self, fragment: int) -> torch.Tensor:
+        """Copy a fragment's flat value in float32 into a new tensor."""
+        held = self.layout.fragments[fragment]
+        flat = torch.empty(held.size, dtype=torch.float32, device=self._device)
+        for piece in held.pieces:
+            part = flat[piece.offset : piece.offset + piece.size]
+            part.copy_(self._held_by(piece).reshape(-1))
+        return flat
+
+    def _write(self, fragment: int, flat: torch.Tensor) -> None:
+        """Write a fragment's flat value into the tensors, in their own dtypes."""
+        for piece in self.layout.fragments[fragment].pieces:
+            part = flat[piece.offset : piece.offset + piece.size]
+            held = self._held_by(piece)
+            held.copy_(part.view(held.shape))
+
+    def _held_by(self, piece: Piece) -> torch.Tensor:
+        """Return the part of a tensor that a piece is, as a view of it."""
+        tensor = self._tensors[piece.leaf]
+        if tensor.is_contiguous():
+            return tensor.view(-1)[piece.start : piece.stop]
+        return tensor[piece.row_start : piece.row_stop]  # a transposed matrix, which is no stack
+
+    def _uploaded(self, fragment: int, value: NDArray[np.float32]) -> torch.Tensor:
+        """Copy a flat value to the device, so that the caller may reuse its buffer."""
+        size = self.layout.fragments[fragment].size
+        if value.shape != (size,) or value.dtype != np.float32:
+            raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
+        copied = torch.tensor(value)
+        if not self._queues:
+            return copied.to(self._device)
+        return copied.pin_memory().to(self._device, non_blocking=True)
+
+
+class TorchParameters:
+    """The parameters of a module, which are changed in place.
+
+    A step was taken if PyTorch counts a change of a tensor (its `_version`), or if an optimizer has
+    stepped one that has a gradient: fused kernels change tensors without being counted.
+
+    Args:
+        module: the module.
+        layout: the layout of the run.
+        rename: path in the run by name in the module, where both differ; names are joined by `/`.
+        transposed: names of the matrices that the run holds transposed, as JAX's layers do.
+        optimizer: the optimizer whose state peers may be given; None: it is not told.
+
+    Raises:
+        TaskError: the trained tensors are not those of the layout, or lie on several devices.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        layout: Layout,
+        *,
+        rename: Mapping[str, str] | None = None,
+        transposed: Collection[str] = (),
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        named = trained_of(module)
+        unknown = sorted(set(transposed) - set(named))
+        if unknown:
+            raise TaskError(f"transposed names {unknown[0]}, which this module does not train")
+        paths = list(named)
+        tensors = [
+            named[path].detach().T if path in transposed else named[path].detach() for path in paths
+        ]
+        devices = {str(tensor.device) for tensor in tensors}
+        if len(devices) > 1:
+            raise TaskError(
+                f"the trained tensors lie on {' and '.join(sorted(devices))}; a learner's must all "
+                "lie on one device"
+            )
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+        places = places_of(layout, paths, shapes, dtypes, rename or {}, lambda _: True)
+        self.model = TorchModel(layout, [tensors[place] for place in places])
+        if optimizer is not None:
+            to_run = rename or {}
+            known = {to_run.get(path, path): parameter for path, parameter in named.items()}
+            self.model.moments = TorchMoments(optimizer, known)
+        self._module = module
+        self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
+        self._optimizer_stepped = False
+        self._versions = self._counted()
+        check_finite(self.model)
+
+    def watch_optimizers(self) -> None:
+        """Hear of the steps of all optimizers, for as long as this object is there."""
+        myself = ref(self)
+
+        def after_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            found = myself()
+            if found is not None:
+                found.optimizer_stepped(optimizer)
+
+        finalize(self, register_optimizer_step_post_hook(after_step).remove)
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer has stepped, if it has changed one of the tensors."""
+        graded = [tensor for _, tensor, _ in self._held if tensor.grad is not None]
+        self._optimizer_stepped |= holds(optimizer, graded)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not finite since this was asked last."""
+        return self.model.take_divergence()
+
+    def take(self, params: torch.nn.Module, opt_state: object = None) -> bool:
+        """Check that the tensors are where they were, since they are changed in place.
+
+        Returns:
+            Whether a step was taken.
+
+        Raises:
+            SettingsError: `torch.distributed` has more than one process meanwhile.
+            TaskError: a parameter was moved or replaced, as by `module.to` or an assignment.
+        """
+        check_alone()
+        current = {path_of(name): held for name, held in self._module.named_parameters()}
+        for path, parameter, pointer in self._held:
+            found = current.get(path)
+            if found is None or found is not parameter:
+                raise TaskError(
+                    f"{path} was replaced by another tensor since the run was joined (by an "
+                    "assignment, or load_state_dict with assign=True), and the optimizer still "
+                    "steps the old one: copy values in place, or replace it before the optimizer "
+                    "is made and the run is joined"
+                )
+            if found.data_ptr() != pointer:
+                raise TaskError(
+                    f"{path} was moved or replaced since the run was joined: move, convert and "
+                    "load the module before"
+                )
+        stepped, self._optimizer_stepped = self._optimizer_stepped, False
+        return stepped or self._versions != self._counted()
+
+    def give(self) -> torch.nn.Module:
+        """Return the module, whose changes from here on are those of a step."""
+        self._versions = self._counted()
+        return self._module
+
+    def _counted(self) -> list[int]:
+        return [tensor._version for _, tensor, _ in self._held]  # noqa: SLF001  PyTorch names it so
+
+    @property
+    def opt_state(self) -> None:
+        """Nothing: the optimizer keeps its state, and changes it in place."""
+
+    def dispatched(self, loss: object) -> Dispatched:
+        """Return what tells that the last step has finished.
+
+        Raises:
+            TaskError: the loss is no number, and no tensor of numbers.
+        """
+        number = self.model.mark()
+        return TorchStep(number, None if loss is None else checked(loss), self.model.queued())
+
+
+def path_of(name: str) -> str:
+    """Return the path of what a module has under a name."""
+    return name.replace(".", "/")
+
+
+def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are trained, by their paths.
+
+    Raises:
+        TaskError: one cannot be read or written; names it.
+    """
+    named = {
+        path_of(name): tensor for name, tensor in module.named_parameters() if tensor.requires_grad
+    }
+    for path, tensor in named.items():
+        check_tensor(path, tensor)
+    return named
+
+
+def checked(loss: object) -> torch.Tensor | float:
+    """Return a loss as it is, without its gradients, if it is one number.
+
+    Raises:
+        TaskError: it is no number, and no tensor of one.
+    """
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        return loss.detach()
+    if isinstance(loss, float | int):
+        return loss
+    raise TaskError(
+        f"the loss is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
+    )

@@ -1,0 +1,394 @@
+"""The leaves of a layout on their devices, and each fragment's base: what a boundary works on.
+
+A `JaxTrainer` steps such a model itself. In a loop of the user's own it is made of the user's
+leaves (`JaxModel.of`); then `local` is set to what each step returned, and read before the next.
+
+Donation: an adoption donates the leaves of its fragment, so that there is one copy of the model. A
+snapshot or a value that leaves the device is always a new buffer, which nothing donates: copying to
+the host a buffer that the next step consumes would fail, and a NumPy view of a live buffer would
+silently turn its donation into a copy. The base is kept as one flat float32 buffer per fragment.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Sharding
+from jaxtyping import Array, PyTree
+from numpy.typing import NDArray
+
+from islands.layout.leaves import Layout
+from islands.model.compiled_functions import CompiledFunctions
+from islands.model.device_transfer import (
+    FragmentShape,
+    Leaves,
+    all_finite,
+    difference,
+    first_number,
+    first_rows,
+    gather,
+    mix,
+    overwrite,
+    shape_of,
+    shift,
+    touched,
+)
+from islands.model.jax_results import JaxSnapshot, share_of
+from islands.model.leaf_checks import (
+    check_alive,
+    check_array,
+    check_kind,
+    check_leaf,
+    check_place,
+    placement_of,
+)
+from islands.model.model import Snapshot
+from islands.model.placement import Placement
+from islands.model.rectangles import cut_of
+from islands.protocol.errors import InvariantError, TaskError
+from islands.protocol.ranges import Ranges, size_of
+from islands.protocol.settings.run import Adoption, SnapshotPrecision
+
+_Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the functions of a fragment were compiled for.
+
+    Attributes:
+        kinds: Shape, dtype and sharding of each leaf that the fragment touches.
+        shape: The shape of the fragment, of leaves cut like that.
+        name: What the names of its compiled functions say of it. One cut can be told by several
+            shardings, which share them: steps may return another than they were given.
+    """
+
+    kinds: tuple[tuple[object, ...], ...]
+    shape: FragmentShape
+    name: tuple[object, ...]
+
+
+class JaxModel:
+    """The leaves of a layout on their devices, and each fragment's base.
+
+    Args:
+        layout: The layout of the leaves.
+        leaves: The leaves, in the layout's order, on devices of `place`.
+        place: The devices.
+        functions: Where compiled functions are kept; models of one process may share them.
+        donate: Whether an adoption overwrites the buffers of the leaves that it changes.
+
+    Attributes:
+        layout: The layout of the leaves.
+        base: For each fragment, the value that was adopted last, cut evenly over the devices; at
+            first that of the leaves.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        leaves: Sequence[Array],
+        place: Placement,
+        functions: CompiledFunctions,
+        *,
+        donate: bool = True,
+    ) -> None:
+        self.layout: Layout = layout
+        self._place = place
+        self._functions = functions
+        self._donated = (0,) if donate else ()
+        self._touched = [touched(each) for each in layout.fragments]
+        self._first_rows = [first_rows(each) for each in layout.fragments]
+        self._shares = [place.held(each.size) for each in layout.fragments]
+        self._known: list[_Known | None] = [None] * len(layout.fragments)
+        self._smallest = min(_numbers(layout), key=lambda leaf: layout.leaves[leaf].size)
+        self.local = tuple(leaves)
+        self.base: list[Array] = [self._gather(index) for index in range(len(layout.fragments))]
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        leaves: Sequence[Array],
+        *,
+        donate: bool = True,
+        functions: CompiledFunctions | None = None,
+    ) -> Self:
+        """Make a model of a user's own leaves, which stay where they are.
+
+        Go on with its `local`: an array that stands in two places is there two arrays, and one that
+        JAX was free to move is on its device to stay, so that no step is compiled anew for it.
+
+        Args:
+            layout: The layout of the leaves.
+            leaves: The leaves, in the layout's order; with `donate`, adoptions delete them.
+            donate: Whether an adoption overwrites the buffers of the leaves that it changes. A loop
+                that keeps another reference to them, such as an average of its own, says no.
+            functions: Compiled functions to be shared; None: the model has its own.
+
+        Raises:
+            TaskError: A leaf cannot be handled; the sentence names it and says why.
+        """
+        _check_number(layout, leaves)
+        by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
+        place = placement_of(by_path)
+        for leaf in layout.leaves:
+            check_kind(leaf.path, by_path[leaf.path], leaf)
+        functions = CompiledFunctions() if functions is None else functions
+        return cls(layout, _settled(leaves), place, functions, donate=donate)
+
+    @property
+    def local(self) -> Leaves:
+        """The leaves. Once a step has donated them, set them to what the step returned.
+
+        Raises:
+            TaskError: Their number is wrong, a leaf was deleted, or it is no array.
+        """
+        return self._local
+
+    @local.setter
+    def local(self, leaves: Leaves) -> None:
+        _check_number(self.layout, leaves)
+        for told, leaf in zip(self.layout.leaves, leaves, strict=True):
+            check_array(told.path, leaf)
+        self._local: Leaves = tuple(leaves)
+
+    def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
+        """Compile all functions that boundaries need.
+
+        Args:
+            precision: Precision of the snapshots that will be taken.
+            adoption: How values will be adopted.
+        """
+        self.mark()
+        for fragment, base in enumerate(self.base):
+            self._difference(fragment, precision)
+            self._overwrite(fragment, base)
+            if adoption is Adoption.MIX:
+                self._mix(fragment, base, 0.0)
+            for sent in (None, base) if adoption is Adoption.DELAY_CORRECTED else ():
+                self._shift(fragment, base, sent)
+
+    @property
+    def compiling(self) -> bool:
+        """Whether this model, or one that shares its functions, is compiling now."""
+        return self._functions.compiling
+
+    def share(self, fragment: int) -> Ranges:
+        """Return the elements of a fragment's flat value that this process gives and is given."""
+        return self._shares[fragment]
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of each process that has some of the devices, by ascending index."""
+        return self._place.shares(self.layout.fragments[fragment].size)
+
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
+        """Dispatch base − local of a fragment and its copy to the host."""
+        compiled, arguments = self._difference(fragment, precision)
+        array = compiled(*arguments)
+        array.copy_to_host_async()
+        return JaxSnapshot(array, self.layout.fragments[fragment].size)
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """Copy this process's share of a fragment's local value to the host."""
+        size = self.layout.fragments[fragment].size
+        return np.array(share_of(self._gather(fragment), size))
+
+    def base_of(self, fragment: int) -> NDArray[np.float32]:
+        """Copy this process's share of a fragment's base to the host."""
+        size = self.layout.fragments[fragment].size
+        return np.array(share_of(self.base[fragment], size))
+
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Dispatch base := value and local := value."""
+        base = self._upload(fragment, value)
+        self._take_over(fragment, base, self._overwrite(fragment, base))
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value."""
+        base = self._upload(fragment, value)
+        taken = None if sent is None else self._upload(fragment, sent)
+        self._take_over(fragment, base, self._shift(fragment, base, taken))
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Dispatch local := share · local + (1 − share) · value and base := value."""
+        base = self._upload(fragment, value)
+        self._take_over(fragment, base, self._mix(fragment, base, share))
+
+    def finite(self, beside: PyTree = ()) -> bool:
+        """Whether the leaves, and those of a tree beside them, are finite; waits for the device."""
+        self._check_alive(range(len(self._local)))
+        tree = (self._local, beside)
+        leaves = jax.tree.leaves(tree)
+        kinds = tuple((x.shape, str(x.dtype), cut_of(x.sharding, x.ndim)) for x in leaves)
+        compiled = self._functions.compile(
+            self._place,
+            ("finite", jax.tree.structure(tree), kinds),
+            partial(all_finite, self._place.axes),
+            (tree,),
+            parts_to=self._place.whole,
+        )
+        return bool(compiled(tree))
+
+    def mark(self) -> Array:
+        """Dispatch a copy of one number of the leaves, which is there once their step is done."""
+        self._check_alive([self._smallest])
+        leaf = self._local[self._smallest]
+        name = ("mark", leaf.shape, str(leaf.dtype), cut_of(leaf.sharding, leaf.ndim))
+        function = partial(first_number, () if self._place.alone else self._place.axes)
+        compiled = self._functions.compile(
+            self._place, name, function, (leaf,), parts_to=self._place.whole
+        )
+        marked: Array = compiled(leaf)
+        return marked
+
+    def contributed(self, fragment: int, sent: NDArray[np.float32] | None) -> Array:
+        """Dispatch a new array with this process's share of what was contributed of a fragment.
+
+        Args:
+            fragment: index of the fragment.
+            sent: base − local when it was; None: now.
+        """
+        if sent is None:
+            return self._gather(fragment)
+        compiled, arguments = self._contributed(fragment, self._upload(fragment, sent))
+        value: Array = compiled(*arguments)
+        return value
+
+    def prepare_contributed(self, fragment: int) -> None:
+        """Compile what `contributed` calls."""
+        self._contributed(fragment, self.base[fragment])
+
+    def _contributed(self, fragment: int, sent: Array) -> _Call:
+        """Return the call that subtracts what was sent from the base."""
+        arguments, flat, name = (self.base[fragment], sent), self._place.flat, "contributed"
+        of = (name, sent.shape)
+        compiled = self._functions.compile(self._place, of, jnp.subtract, arguments, parts_to=flat)
+        return compiled, arguments
+
+    def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
+        """Copy a share to the devices, so that the caller may reuse its buffer at once."""
+        size = size_of(self._shares[fragment])
+        if value.shape != (size,) or value.dtype != np.float32:
+            found = f"{value.dtype}{list(value.shape)}"
+            raise InvariantError(f"fragment {fragment} is float32[{size}] here, not {found}")
+        return self._place.put_share(value, self.layout.fragments[fragment].size)
+
+    def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
+        """Replace a fragment's leaves by the results of a call, and its base by the new base."""
+        compiled, arguments = call
+        local = list(self._local)
+        for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
+            local[leaf] = _told_as(local[leaf].sharding, array)
+        self._local = tuple(local)
+        self.base[fragment] = base
+
+    def _gather(self, fragment: int) -> Array:
+        known, arguments = self._pieces(fragment)
+        function, flat = partial(gather, known.shape), self._place.flat
+        name = ("gather", known.name)
+        compiled = self._functions.compile(self._place, name, function, arguments, parts_to=flat)
+        value: Array = compiled(*arguments)
+        return value
+
+    def _difference(self, fragment: int, precision: SnapshotPrecision) -> _Call:
+        known, pieces = self._pieces(fragment)
+        arguments = (self.base[fragment], *pieces)
+        function, flat = partial(difference, known.shape, precision), self._place.flat
+        name = ("difference", precision, known.name)
+        compiled = self._functions.compile(self._place, name, function, arguments, parts_to=flat)
+        return compiled, arguments
+
+    def _overwrite(self, fragment: int, value: Array) -> _Call:
+        return self._writing("overwrite", overwrite, fragment, value)
+
+    def _mix(self, fragment: int, value: Array, share: float) -> _Call:
+        return self._writing("mix", mix, fragment, value, np.float32(share))
+
+    def _shift(self, fragment: int, value: Array, sent: Array | None) -> _Call:
+        bases = (self.base[fragment],) if sent is None else (self.base[fragment], sent)
+        return self._writing(f"shift {len(bases)}", shift, fragment, value, *bases)
+
+    def _writing(
+        self, kind: str, function: Callable[..., Leaves], fragment: int, *behind: PyTree
+    ) -> _Call:
+        """Return the call of a function that gives a fragment's leaves anew, where they were."""
+        known, pieces = self._pieces(fragment)
+        arguments = (*pieces, *behind)
+        compiled = self._functions.compile(
+            self._place,
+            (kind, self._donated, known.name),
+            partial(function, known.shape),
+            arguments,
+            donate=self._donated,
+            parts_to=tuple(leaf.sharding for leaf in pieces[0]),
+        )
+        return compiled, arguments
+
+    def _pieces(self, fragment: int) -> tuple[_Known, tuple[Leaves, NDArray[np.int32]]]:
+        """Return what is known of a fragment, and the arguments that all of its functions take.
+
+        A step whose results JAX shards may return a leaf that is cut otherwise than before.
+        """
+        self._check_alive(self._touched[fragment])
+        leaves = tuple(self._local[leaf] for leaf in self._touched[fragment])
+        kinds = tuple((x.shape, x.dtype, x.sharding) for x in leaves)
+        known = self._known[fragment]
+        if known is None or known.kinds != kinds:
+            shape = self._shape(fragment, leaves)
+            name = (shape, tuple(str(x.dtype) for x in leaves))
+            known = self._known[fragment] = _Known(kinds, shape, name)
+        return known, (leaves, self._first_rows[fragment])
+
+    def _check_alive(self, leaves: Iterable[int]) -> None:
+        for leaf in leaves:
+            check_alive(self.layout.leaves[leaf].path, self._local[leaf])
+
+    def _shape(self, fragment: int, leaves: Leaves) -> FragmentShape:
+        cuts = {}
+        for index, array in zip(self._touched[fragment], leaves, strict=True):
+            leaf = self.layout.leaves[index]
+            check_leaf(leaf.path, array)
+            check_kind(leaf.path, array, leaf)
+            check_place(leaf.path, array, self._place, "the model")
+            cuts[index] = cut_of(array.sharding, array.ndim)
+        return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._place)
+
+
+def _numbers(layout: Layout) -> list[int]:
+    """Return the indices of the leaves that hold any number."""
+    return [index for index, leaf in enumerate(layout.leaves) if leaf.size]
+
+
+def _check_number(layout: Layout, leaves: Sequence[Array]) -> None:
+    if len(leaves) != len(layout.leaves):
+        raise TaskError(
+            f"{len(leaves)} leaves were handed in, but the layout of the run has "
+            f"{len(layout.leaves)}: hand in all of them, in its order"
+        )
+
+
+def _settled(leaves: Sequence[Array]) -> Leaves:
+    """Return leaves of which no two are one array, each on its devices to stay."""
+    seen: set[int] = set()
+    settled = []
+    for leaf in leaves:
+        own = jnp.copy(leaf) if id(leaf) in seen else leaf
+        seen.add(id(leaf))
+        # A leaf on devices of several processes is never one that JAX was free to move.
+        settled.append(jax.device_put(own, leaf.sharding) if own.is_fully_addressable else own)
+    return tuple(settled)
+
+
+def _told_as(sharding: Sharding, array: Array) -> Array:
+    """Return an array whose sharding is told as before, so that no step is compiled anew for it."""
+    if array.sharding == sharding:
+        return array
+    parts = [shard.data for shard in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, parts)

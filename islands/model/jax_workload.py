@@ -1,0 +1,137 @@
+"""A workload that trains a `Task` with JAX."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.layout.leaves import VALUE_BYTES
+from islands.model.compiled_steps import compiled_steps_for
+from islands.model.jax_settings import enable_compilation_cache
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.memory.process_memory import TrainerMemory
+from islands.model.mesh import devices_of_learner
+from islands.model.trainer import Trainer
+from islands.model.workload import Place, Workload
+from islands.protocol.errors import TaskError
+from islands.protocol.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan
+from islands.tasks.task import Task
+
+if TYPE_CHECKING:  # at run time it is imported where a check is asked for
+    from islands.model.task_check import TaskReport
+
+
+class JaxWorkload(Workload):
+    """The workload of a task.
+
+    Args:
+        task: the task to train.
+        name: name of the task in the error message if it is none.
+
+    Raises:
+        TaskError: `task` is not a `Task`.
+    """
+
+    def __init__(self, task: object, name: str = "the task") -> None:
+        if not isinstance(task, Task):
+            raise TaskError(f"{name!r} makes a {type(task).__name__}, no islands.Task")
+        self.task: Task[PyTree] = task
+        self._evaluator = cache(self._make)
+
+    def keep_compiled(self, folder: Path) -> None:
+        """Let JAX keep its compiled functions in a folder."""
+        enable_compilation_cache(folder)
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+        """Compute the sizes of parameters, base, moments and gradients from their shapes."""
+        program = compiled_steps_for(
+            *(self.task, settings.fragments, settings.pattern, settings.piece_bytes_min),
+            merges_moments=settings.merge_moments,
+        )
+        local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
+        moments = jax.eval_shape(program.optimizer_state, local)
+        trained = _bytes_of(local)
+        return TrainerMemory(
+            parameters=trained + _bytes_of(frozen),
+            base=VALUE_BYTES * program.layout.size,
+            moments=_bytes_of((moments, carried)),
+            gradients=_bytes_of(program.trained(local)),
+            jax=True,
+        )
+
+    def check(
+        self,
+        settings: RunSettings,
+        *,
+        values: bool | None,
+        room_bytes: int | None,
+        told: Callable[[str], object] = lambda _: None,
+    ) -> "TaskReport":
+        """Check whether the task keeps its contract.
+
+        Args:
+            settings: settings of the run; its fragments and learning rate are used.
+            values: whether steps and evaluation are computed; None: only if the model is small.
+            room_bytes: memory that a learner may take; None if that is not known.
+            told: called with the name of each part of the check when it begins.
+        """
+        from islands.model.task_check import TaskCheck
+
+        return TaskCheck(
+            self.task,
+            fragments=settings.fragments,
+            pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
+            learning_rate=settings.learning_rate,
+            values=values,
+            room_bytes=room_bytes,
+            needed_bytes=lambda: self.trainer_memory(settings).total,
+            merges_moments=settings.merge_moments,
+            told=told,
+        ).run()
+
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """Return the layout, planned by shapes alone, and the number of shards."""
+        return RunPlan(self._evaluator(settings).layout, self.task.shards)
+
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """Make one learner's trainer on its devices."""
+        return self._make(settings, place)
+
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """Return the figures of the task's own evaluation."""
+        return self._evaluator(settings).evaluate(values)
+
+    def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """Return the task's tree of parameters for a whole model."""
+        return self._evaluator(settings).params_of(values)
+
+    def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:
+        learner = b"" if place is None else place.name.encode()
+        return JaxTrainer(
+            self.task,
+            settings.fragments,
+            pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
+            seed=settings.seed,
+            learner_seed=zlib.crc32(learner),
+            devices=None if place is None else devices_of_learner(place.devices),
+            model_parallel=1 if place is None else place.model_parallel,
+            precision=settings.precision.of_snapshots,
+            adoption=settings.adoption,
+            merges_moments=settings.merge_moments,
+            interval_steps=settings.interval_steps_min,
+        )
+
+
+def _bytes_of(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,197 @@
+"""Refusals of leaves that a user's own loop hands in, and the devices on which the others are.
+
+A leaf is on one device, or on a mesh in any way that a `NamedSharding` tells; all leaves of a model
+are on the same. The devices of a mesh may belong to several processes. What a boundary cannot read
+there, or not write back as it was, is refused in a sentence that names the leaf, what is wrong with
+it, and how to mend it.
+"""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
+from jaxtyping import Array
+
+from islands.layout.leaves import Leaf
+from islands.model.placement import Placement
+from islands.model.rectangles import cut_of
+from islands.protocol.errors import TaskError
+
+BYTE_BITS = 8
+
+
+def placement_of(leaves: Mapping[str, Array]) -> Placement:
+    """Return the devices on which all these leaves are.
+
+    Args:
+        leaves: The leaves by their paths; there is one at least.
+
+    Raises:
+        TaskError: A leaf cannot be handled, or they are not all on one device or one mesh.
+    """
+    for path, leaf in leaves.items():
+        check_leaf(path, leaf)
+    first, leaf = next(iter(leaves.items()))
+    place = place_of(leaf.sharding)
+    for path, other in leaves.items():
+        check_place(path, other, place, first)
+    return place
+
+
+def place_of(sharding: Sharding) -> Placement:
+    """Return the devices that a sharding names."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        return Placement(tuple(sharding.mesh.devices.flat), sharding.mesh)
+    return Placement(tuple(sharding.device_set), None)
+
+
+def check_leaf(path: str, leaf: object) -> None:
+    """Refuse a leaf that a boundary cannot read, or not write back as it was.
+
+    Raises:
+        TaskError: The sentence names the leaf, what is wrong with it, and how to mend it.
+    """
+    leaf = check_array(path, leaf)
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise TaskError(
+            f"{path} is {leaf.dtype}: only floating leaves have an average; leave it out of those "
+            "that are handed in"
+        )
+    if jnp.finfo(leaf.dtype).bits < BYTE_BITS:  # type: ignore[no-untyped-call]
+        raise TaskError(
+            f"{path} is {leaf.dtype}, and its elements are smaller than a byte: hand in the leaf "
+            "of a wider type from which it was made"
+        )
+    check_stored(path, leaf)
+
+
+def check_array(path: str, leaf: object) -> Array:
+    """Return a leaf, if it is an array whose buffers are there.
+
+    Raises:
+        TaskError: It is no array of JAX, is being traced, or was donated.
+    """
+    if isinstance(leaf, jax.core.Tracer):
+        raise TaskError(
+            f"{path} is being traced and has no value: call this between two steps, outside of "
+            "jax.jit and of other transformations"
+        )
+    if not isinstance(leaf, jax.Array):
+        kind = type(leaf).__name__
+        raise TaskError(f"{path} is a {kind}, which is on no device: call jax.device_put first")
+    check_alive(path, leaf)
+    return leaf
+
+
+def check_stored(path: str, leaf: Array) -> None:
+    """Refuse an array that cannot be read or written where it is stored.
+
+    Raises:
+        TaskError: The sentence names it, what is wrong with it, and how to mend it.
+    """
+    if not leaf.sharding.addressable_devices:
+        raise TaskError(
+            f"{path} has no part on a device of this process, which so has nothing to exchange: "
+            "put it on devices of all processes that call this (jax.devices())"
+        )
+    _check_sharding(path, leaf.sharding)
+    check_even(path, leaf.shape, leaf.sharding)
+
+
+def check_alive(path: str, leaf: Array) -> None:
+    """Refuse a leaf whose buffers are gone.
+
+    Raises:
+        TaskError: It was donated.
+    """
+    if leaf.is_deleted():
+        raise TaskError(
+            f"{path} was deleted: it was donated to a step; hand in what the step returned"
+        )
+
+
+def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
+    """Refuse a leaf that is elsewhere than the others.
+
+    Args:
+        path: The path of the leaf.
+        leaf: The leaf, which was checked by itself.
+        place: Where the others are.
+        like: The path of one of them.
+
+    Raises:
+        TaskError: The leaf is on another device or another mesh.
+    """
+    found = place_of(leaf.sharding)
+    if found.key == place.key:
+        return
+    if found.alone != place.alone:
+        one, others = (path, like) if found.alone else (like, path)
+        raise TaskError(
+            f"{one} is on devices of this process alone, but {others} on those of several "
+            f"processes: put {one} on the mesh of {others} in each of them, such as with "
+            "jax.make_array_from_callback"
+        )
+    raise TaskError(
+        f"{path} is on {_told(found)}, but {like} is on {_told(place)}: put all leaves on one "
+        "mesh with jax.device_put, and what is not to be cut on each of its devices"
+    )
+
+
+def check_kind(path: str, leaf: Array, like: Leaf) -> None:
+    """Refuse a leaf that is not what the layout says.
+
+    Raises:
+        TaskError: Its shape or dtype is another.
+    """
+    if leaf.shape != like.shape or str(leaf.dtype) != like.dtype:
+        raise TaskError(
+            f"{path} is {leaf.dtype}{list(leaf.shape)}, but {like.dtype}{list(like.shape)} in the "
+            "layout of the run: hand in the leaf of that shape and type"
+        )
+
+
+def check_even(path: str, shape: tuple[int, ...], sharding: Sharding) -> None:
+    """Refuse a leaf whose devices have parts of unequal lengths.
+
+    Raises:
+        TaskError: A dimension is cut into a number of parts that does not divide it.
+    """
+    if not isinstance(sharding, NamedSharding):
+        return
+    for length, names in zip(shape, cut_of(sharding, len(shape)), strict=True):
+        parts = math.prod(sharding.mesh.shape[name] for name in names)
+        if length % parts:
+            raise TaskError(
+                f"{path} has a dimension of {length}, which the {parts} parts of the mesh's "
+                f"{' × '.join(names)} cannot share evenly: pad it, or cut another dimension"
+            )
+
+
+def _check_sharding(path: str, sharding: Sharding) -> None:
+    if not isinstance(sharding, NamedSharding | SingleDeviceSharding):
+        raise TaskError(
+            f"{path} has a {type(sharding).__name__}, which does not tell how it is cut: put it on "
+            "its mesh with a NamedSharding (jax.device_put)"
+        )
+    device: jax.Device = next(iter(sharding.addressable_devices))
+    usual = device.default_memory().kind
+    if sharding.memory_kind not in {None, usual}:
+        raise TaskError(
+            f"{path} is in memory of the kind {sharding.memory_kind!r}: move it to that of the "
+            f"device, with jax.device_put and its sharding.with_memory_kind({usual!r})"
+        )
+    if isinstance(sharding, NamedSharding) and getattr(sharding.spec, "unreduced", None):
+        raise TaskError(
+            f"{path} is a sum whose parts are still on several devices ({sharding.spec}): reshard "
+            "it first, so that they are added"
+        )
+
+
+def _told(place: Placement) -> str:
+    if place.mesh is None:
+        return f"the single device {place.devices[0]}"
+    axes = " × ".join(f"{name} {size}" for name, size in place.mesh.shape.items())
+    return f"the mesh {axes} of devices {[device.id for device in place.devices]}"

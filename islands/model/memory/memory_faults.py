@@ -1,0 +1,92 @@
+"""Memory that a host or a device does not have, told in one sentence with what would help."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.model.memory.process_memory import SYNCER_PROGRAM, syncer_bytes
+from islands.protocol.errors import IslandsError, TaskError, TaskFailedError
+from islands.protocol.settings.quantities import size
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.source_location import (
+    location_of,
+    said,
+    task_failure,
+    user_frames,
+    with_location,
+)
+
+NO_ROOM = ("RESOURCE_EXHAUSTED", "out of memory")
+"""What XLA and PyTorch say, as a `RuntimeError`, where a device's memory is exhausted."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error tells that a host or a device has no memory left."""
+    told = isinstance(error, RuntimeError) and any(each in str(error) for each in NO_ROOM)
+    return isinstance(error, MemoryError) or told
+
+
+def compute_failure(error: BaseException, layout: Layout | None) -> Exception:
+    """Return the error that tells a learner's user why its compute has ended.
+
+    Args:
+        error: what was raised; an `IslandsError` is returned as it is.
+        layout: the layout of its model, if that was made.
+    """
+    if isinstance(error, IslandsError) or not lacks_memory(error):
+        return task_failure(error, "the task failed while it trained")
+    return _told(TaskFailedError, error, layout)
+
+
+@contextmanager
+def memory_told(layout: Layout) -> Iterator[None]:
+    """Tell a user's own loop in a sentence where its model does not fit.
+
+    Raises:
+        TaskError: the body of the `with` has found no memory; other errors pass.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise _told(TaskError, error, layout) from error
+
+
+def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> str:
+    """Return the sentence for a host on which a syncer of this model does not fit, or "".
+
+    Args:
+        layout: the layout of the model.
+        settings: the settings of the run.
+        room_bytes: memory of the host; None if it is not known.
+    """
+    sizes = sorted(VALUE_BYTES * fragment.size for fragment in layout.fragments)
+    needed = SYNCER_PROGRAM + syncer_bytes(sizes, settings, 1)
+    if room_bytes is None or needed <= room_bytes:
+        return ""
+    return (
+        f"the syncer of {layout.told} takes {size(needed)} with one learner, and more with each "
+        f"further one (its values alone are {size(sum(sizes))} in float32), but this host has "
+        f"{size(room_bytes)}: start it on a host with more memory; --dry-run tells what each "
+        "process takes"
+    )
+
+
+def _told(kind: type[IslandsError], error: BaseException, layout: Layout | None) -> IslandsError:
+    told = with_location(location_of(error), f"{said(error).rstrip('.')}; {_what_helps(layout)}")
+    made = kind(told)
+    made.detail = user_frames(error)
+    made.__cause__ = error
+    return made
+
+
+def _what_helps(layout: Layout | None) -> str:
+    model = "this model" if layout is None else layout.told
+    beside = "" if layout is None else f", {size(VALUE_BYTES * layout.size)} over all devices"
+    return (
+        f"there is no memory for {model} on the devices of this learner, or on its host: beside "
+        "the parameters, moments and activations of its steps it holds the published values once "
+        f"more in float32{beside}; use more devices or hosts, smaller batches, or parameters and "
+        "moments in bfloat16; --dry-run tells what each process takes"
+    )

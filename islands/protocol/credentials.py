@@ -1,0 +1,107 @@
+"""Signed admissions, by which a syncer recognises an admitted learner without the supervisor.
+
+A credential is HMAC-SHA256 under the run's key over run, beginning, role, name and incarnation. It
+is a control value: it goes over links, and never into logs, tapes, addresses or process arguments.
+
+Incarnations and epochs count from the beginning of a run, so credentials and proofs of them hold
+for that beginning alone: those of an earlier run of this name and key are unknown to a later one,
+and end nothing there. Only the holder of the key is known from one beginning to the next.
+"""
+
+import hashlib
+import hmac
+
+from islands.protocol.identities import Incarnation, Role
+
+KEY_BYTES_MIN = 16
+
+
+class Credentials:
+    """Signs and verifies credentials and proofs with one run's key.
+
+    Args:
+        run: name of the run.
+        key: the run's key.
+        begun: tells this beginning of the run from others of its name (`RunPlan.begun`).
+    """
+
+    def __init__(self, run: str, key: bytes, begun: str = "") -> None:
+        """Use a key of at least `KEY_BYTES_MIN` bytes.
+
+        Raises:
+            ValueError: the key is shorter.
+        """
+        if len(key) < KEY_BYTES_MIN:
+            raise ValueError(f"the run's key has {len(key)} bytes, fewer than {KEY_BYTES_MIN}")
+        self.begun = begun
+        self._run = run
+        self._key = key
+
+    def sign(self, name: str, incarnation: Incarnation, role: Role = Role.LEARNER) -> str:
+        """The credential of one incarnation in one role, in hexadecimal."""
+        return self._signed_here(role.value, name, str(incarnation))
+
+    def genuine(
+        self, name: str, incarnation: Incarnation, credential: str, role: Role = Role.LEARNER
+    ) -> bool:
+        """Whether a credential is one that this key signed; compares in constant time."""
+        return _same(self.sign(name, incarnation, role), credential)
+
+    def prove(self, name: str) -> str:
+        """A proof, for a syncer's name or the operator's, that this process holds the key."""
+        return self._signed("holder of the key", name)
+
+    def proven(self, name: str, proof: str) -> bool:
+        """Whether a proof was made for this name by a holder of the key."""
+        return _same(self.prove(name), proof)
+
+    def prove_pair(self, one: tuple[str, Incarnation], other: tuple[str, Incarnation]) -> str:
+        """The proof that two admitted learners show each other, and that no third one knows."""
+        parts = [f"{name} {incarnation}" for name, incarnation in sorted([one, other])]
+        return self._signed_here("pair", *parts)
+
+    def prove_epoch(self, epoch: int, start: str) -> str:
+        """The proof that peers of one start of a syncer show to another start: its epoch is taken.
+
+        Args:
+            epoch: epoch of the start.
+            start: distinguishes it from every other start, even from one with the same epoch.
+        """
+        return f"{start}.{self._signed_here('epoch', str(epoch), start)}"
+
+    def epoch_proven(self, epoch: int, proof: str) -> bool:
+        """Whether a start of a syncer with this epoch issued this proof."""
+        return _same(self.prove_epoch(epoch, proof.partition(".")[0]), proof)
+
+    def another_start(self, seen: tuple[int, str], own: tuple[int, str]) -> bool:
+        """Whether a peer proves that it follows another start whose epoch is not below this one's.
+
+        Args:
+            seen: epoch and proof that the peer shows.
+            own: epoch and proof of this start.
+        """
+        return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
+
+    def prove_supervisor(self, epoch: int) -> str:
+        """The proof that members of one supervisor show to an older one: its epoch is taken."""
+        return self._signed_here("supervisor epoch", str(epoch))
+
+    def supervisor_proven(self, epoch: int, proof: str) -> bool:
+        """Whether a supervisor of this epoch issued this proof."""
+        return _same(self.prove_supervisor(epoch), proof)
+
+    def mark(self, text: str = "") -> str:
+        """An identifier of this key, and of a text under it, which serves as no proof."""
+        return self._signed("mark", text)[:16]
+
+    def _signed_here(self, *parts: str) -> str:
+        """Sign what holds for this beginning of the run alone."""
+        return self._signed(*parts, "begun", self.begun)
+
+    def _signed(self, *parts: str) -> str:
+        text = "\0".join((self._run, *parts)).encode()
+        return hmac.new(self._key, text, hashlib.sha256).hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())

@@ -1,0 +1,190 @@
+"""A learner's own account of one fragment: the tokens held, sent, overwritten, and in doubt.
+
+Adopting a published value either overwrites the local one, or carries over the work that the value
+does not contain (`Adoption`). Of the tokens done since the base was adopted, those in a
+contribution that the new version contains were merged; the rest is overwritten, or still pending.
+
+There is one subtlety. A contribution may still be in flight for a later round when an older version
+is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they
+are **in doubt** until an update decides. The syncer decides each round once, so an update of round
+r decides every ticket up to r, and an update from a later epoch decides every older ticket. Where
+work is carried over there is no doubt: it stays in the local value, and pending, until it is
+merged.
+
+Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
+"""
+
+from dataclasses import dataclass, field, replace
+
+from islands.protocol.identities import Version
+from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Merged
+from islands.protocol.settings.run import Precision
+
+SENT_MAX = 16
+"""Tickets remembered per base; a learner with two unanswered pulls is not asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One answered ticket, with the tokens since the base and, if kept, the bytes sent.
+
+    `precision` is that of the bytes, None where they are as the device gave them.
+    """
+
+    epoch: int
+    round: int
+    tokens: int
+    payload: memoryview | None = field(default=None, compare=False, repr=False)
+    precision: Precision | None = None
+
+    @property
+    def ticket(self) -> tuple[int, int]:
+        """The (epoch, round) that distinguishes this ticket from the learner's others."""
+        return self.epoch, self.round
+
+    def decided_by(self, update: FragmentUpdate) -> bool:
+        """Whether the syncer had decided this ticket when it made or sent the update."""
+        return self.epoch < update.epoch or self.round <= update.round
+
+
+@dataclass(slots=True)
+class Account:
+    """The account of one fragment in one incarnation.
+
+    `base_steps` and `base_tokens` are the incarnation's totals when the base was adopted.
+    """
+
+    version: Version | None = None
+    digest: str = ""
+    base_steps: int = 0
+    base_tokens: int = 0
+    overwritten_tokens: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    doubtful: list[list[Sent]] = field(default_factory=list)
+    merged_newest: tuple[int, int] = (-1, -1)
+
+    def answered(
+        self, epoch: int, round_: int, tokens: int, payload: memoryview | None = None
+    ) -> None:
+        """Record that a contribution was sent.
+
+        If its ticket had been answered before, over a link that is gone, that answer is void: the
+        syncer asks again only while no answer has arrived, and accepts none from an old link.
+        """
+        ticket = (epoch, round_)
+        self.sent = [sent for sent in self.sent if sent.ticket != ticket]
+        self.sent = [*self.sent, Sent(epoch, round_, tokens, payload)][-SENT_MAX:]
+        for group in self.doubtful:
+            before = _largest(group)
+            group[:] = [sent for sent in group if sent.ticket != ticket]
+            self.overwritten_tokens += before - _largest(group)
+        self.doubtful = [group for group in self.doubtful if group]
+
+    def encoded(self, epoch: int, round_: int, payload: memoryview, precision: Precision) -> None:
+        """Note the bytes of a contribution that is about to be sent, and their format."""
+        self.sent = [
+            replace(sent, payload=payload, precision=precision)
+            if sent.ticket == (epoch, round_)
+            else sent
+            for sent in self.sent
+        ]
+
+    def can_carry(self, merged: Merged | None) -> bool:
+        """Whether our part of a published value is known, so that the rest can be carried over.
+
+        It is known if the value contains no newer contribution of ours than earlier values did, or
+        one that was sent since the base was adopted.
+        """
+        if self.version is None:
+            return False
+        old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
+        return old or self._contains(self.sent, merged)
+
+    def sent_of(self, merged: Merged | None) -> Sent | None:
+        """A merged contribution as it was sent, if that was since the base was adopted."""
+        found = [sent for sent in self.sent if self._contains([sent], merged)]
+        return found[0] if found else None
+
+    def carry_on(self, update: FragmentUpdate) -> None:
+        """Replace the base, and keep the local work that the new base does not contain.
+
+        Contributions that were sent and not decided yet stay pending, and stay known.
+        """
+        merged = self._news(update.merged)
+        if merged is not None:
+            self.base_steps += merged.steps
+            self.base_tokens += merged.tokens
+        self.sent = [sent for sent in self.sent if not sent.decided_by(update)]
+        self.version, self.digest = update.version, update.digest
+
+    def adopt(self, update: FragmentUpdate, *, steps: int, tokens: int) -> None:
+        """Record that an update overwrote the local value at a boundary with these totals."""
+        merged = self._news(update.merged)
+        done = tokens - self.base_tokens
+        if merged is not None and self._contains(self.sent, merged):
+            done -= merged.tokens
+        else:
+            undecided = [
+                replace(sent, payload=None) for sent in self.sent if not sent.decided_by(update)
+            ]
+            if undecided:
+                done -= _largest(undecided)
+                self.doubtful.append(undecided)
+        self.overwritten_tokens += done
+        self._settle(update, merged)
+        self.version, self.digest = update.version, update.digest
+        self.base_steps, self.base_tokens = steps, tokens
+        self.sent = []
+
+    def _news(self, merged: Merged | None) -> Merged | None:
+        """The merged contribution, if this is the first update that contains it."""
+        if merged is None or (merged.epoch, merged.round) <= self.merged_newest:
+            return None
+        self.merged_newest = (merged.epoch, merged.round)
+        return merged
+
+    @staticmethod
+    def _contains(group: list[Sent], merged: Merged | None) -> bool:
+        if merged is None:
+            return False
+        return any(sent.ticket == (merged.epoch, merged.round) for sent in group)
+
+    def _settle(self, update: FragmentUpdate, merged: Merged | None) -> None:
+        """Settle the tokens in doubt whose fate this update decides."""
+        remaining: list[list[Sent]] = []
+        for group in self.doubtful:
+            if merged is not None and self._contains(group, merged):
+                self.overwritten_tokens += _largest(group) - merged.tokens
+            elif all(sent.decided_by(update) for sent in group):
+                self.overwritten_tokens += _largest(group)
+            else:
+                remaining.append(group)
+        self.doubtful = remaining
+
+    def welcomed(self, epoch: int, version: Version | None) -> None:
+        """Settle older doubts if a new syncer's committed version is ours: none was merged."""
+        if version is None or version != self.version:
+            return
+        remaining: list[list[Sent]] = []
+        for group in self.doubtful:
+            if all(sent.epoch < epoch for sent in group):
+                self.overwritten_tokens += _largest(group)
+            else:
+                remaining.append(group)
+        self.doubtful = remaining
+
+    @property
+    def progress(self) -> FragmentProgress:
+        """This fragment's entry in the progress report."""
+        in_doubt = sum(_largest(group) for group in self.doubtful)
+        return FragmentProgress(
+            version=self.version,
+            base_steps=self.base_steps,
+            settled_tokens=self.base_tokens - in_doubt,
+            overwritten_tokens=self.overwritten_tokens,
+        )
+
+
+def _largest(group: list[Sent]) -> int:
+    """The tokens of a group of tickets: those of one base are nested, so the largest has all."""
+    return max((sent.tokens for sent in group), default=0)

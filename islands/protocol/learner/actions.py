@@ -1,0 +1,247 @@
+"""The actions that a learner's state returns; the actor performs them in order.
+
+The engine itself carries out those in `EngineAction`, at a step boundary.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.gossip.gossip_actions import GossipAction, GossipEngineAction
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.messages.membership import Heartbeat, Join, Leave
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    FragmentRequest,
+    FragmentSeed,
+    Hello,
+    LinkProbe,
+    Merged,
+    Progress,
+)
+from islands.protocol.settings.run import Precision
+from islands.protocol.tape.entry import Record
+
+
+@dataclass(frozen=True, slots=True)
+class ToSupervisor:
+    """Send a message to the supervisor."""
+
+    message: Join | Heartbeat | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class ToSyncer:
+    """Send a message to the syncer."""
+
+    message: Hello | Progress | ContributionDeclined | LinkProbe | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class DialSyncer:
+    """Keep a link to the syncer at this address from now on."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSyncerLink:
+    """Close the link to the syncer; the dialler opens a new one to the last known address."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleFeedback:
+    """Tell the error feedback of a fragment that all contributions up to a round are decided.
+
+    Of these, only the one that `merged` names was applied, if it names one.
+    """
+
+    fragment: FragmentIndex
+    epoch: int
+    round: int
+    merged: Merged | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetFeedback:
+    """Drop what error feedback keeps: this learner starts over from published values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Send a snapshot; the actor encodes it, and fills in its digest.
+
+    On several hosts, the hosts know it by the number `snapshot`.
+    """
+
+    message: Contribution
+    payload: memoryview = field(compare=False, repr=False)
+    snapshot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """Read the base of a fragment, so that it can be offered as version 0."""
+
+    request: FragmentRequest
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSeed:
+    """Offer a base to the syncer as version 0; the actor fills in its digest."""
+
+    message: FragmentSeed
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptValue:
+    """Adopt a published value (flat float32) at the next boundary.
+
+    A newer value for the same fragment replaces it, if it comes before that boundary. `clock` is
+    the fleet's clock when the syncer of `epoch` sent the value. `merged` is this learner's newest
+    contribution in it. With `carry`, the local work done since that contribution is kept, or since
+    the base if the base contained it already. `sent` holds that contribution's bytes as sent, and
+    `sent_precision` their format, if it was encoded on the host.
+    Otherwise the value replaces the local one, but for its share `local_share`. While compute
+    steps, the value waits until the total of steps is `at_steps`. With `in_shares` the payload is
+    this host's share alone, and each other host has its own.
+    """
+
+    fragment: FragmentIndex
+    version: Version
+    clock: float
+    epoch: int
+    incarnation: Incarnation
+    payload: memoryview = field(compare=False, repr=False)
+    carry: bool = False
+    merged: Merged | None = None
+    sent: memoryview | None = field(default=None, compare=False, repr=False)
+    local_share: float = 0.0
+    at_steps: int = 0
+    sent_precision: Precision | None = None
+    in_shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSnapshots:
+    """Take snapshots of these fragments from now on, in this order.
+
+    A snapshot is taken at every boundary; or once, at the total in `at_steps`, if that is given.
+    """
+
+    fragments: tuple[FragmentIndex, ...]
+    at_steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowSteps:
+    """Step on these leases until the process has processed `until_tokens` tokens over its life.
+
+    `order` numbers these actions; `Idled` names the newest one that compute knew when it stopped.
+    Steps end at the total of `until_steps`, too, where the learner waits for a merge.
+    """
+
+    until_tokens: int
+    leases: tuple[Lease, ...]
+    order: int = field(default=0, compare=False)
+    until_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMoments:
+    """Reset the inner optimizer's state, because it is not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellPosition:
+    """Tell a loop that reads its own data from which cursor it is to read again."""
+
+    cursor: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToPeer:
+    """Send a message to another learner, relayed by the syncer."""
+
+    peer: str
+    message: StateRequest | StateOffer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMoments:
+    """Replace the inner optimizer's state with these pieces, in order, before the first step."""
+
+    pieces: tuple[memoryview, ...] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCheckpoint:
+    """Replace the inner optimizer's state with the checkpoint on disk, before the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMoments:
+    """Copy a piece of the inner optimizer's state for a peer, at one of the next boundaries."""
+
+    piece: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferMoments:
+    """Send a piece of moments to the peer that asked for it; the actor fills in its digest."""
+
+    asker: str
+    message: StateOffer
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Deliver `TimerDue` to the state after so many seconds."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End this process; `failed` is true if the user must do something."""
+
+    reason: str
+    failed: bool
+
+
+EngineAction = (
+    AdoptValue
+    | PlanSnapshots
+    | AllowSteps
+    | ReadValue
+    | ResetMoments
+    | ReadMoments
+    | LoadMoments
+    | TellPosition
+    | GossipEngineAction
+)
+
+Action = (
+    EngineAction
+    | ToSupervisor
+    | ToSyncer
+    | DialSyncer
+    | DropSyncerLink
+    | Contribute
+    | SettleFeedback
+    | ResetFeedback
+    | OfferSeed
+    | ToPeer
+    | LoadCheckpoint
+    | OfferMoments
+    | SetTimer
+    | GossipAction
+    | Record
+    | Exit
+)

@@ -1,0 +1,286 @@
+"""The events that a learner's state handles.
+
+An event that came with bulk bytes has them as its `payload`: the state keeps it, hands it on with
+an action, or drops it, and never looks inside. Equality of events ignores payloads.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.gossip.gossip_events import GossipEvent
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
+from islands.protocol.messages.control import Drain
+from islands.protocol.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import (
+    ContributionFate,
+    ContributionReceived,
+    FinalRound,
+    FragmentRequest,
+    FragmentUpdate,
+    LeaseGranted,
+    LinkProbe,
+    Paused,
+    PullFragment,
+    Quarantined,
+    Welcome,
+)
+from islands.protocol.settings.run import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLinkChanged:
+    """The link to the supervisor opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerLinkChanged:
+    """The link to the syncer opened or closed."""
+
+    up: bool
+
+
+SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class FromSupervisor:
+    """A message from the supervisor."""
+
+    message: SupervisorMessage
+
+
+SyncerMessage = (
+    Welcome
+    | Refused
+    | Evicted
+    | LeaseGranted
+    | PullFragment
+    | ContributionFate
+    | ContributionReceived
+    | LinkProbe
+    | FragmentRequest
+    | FinalRound
+    | Paused
+    | Quarantined
+    | Stop
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FromSyncer:
+    """A control message from the syncer."""
+
+    message: SyncerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateArrived:
+    """A published value has arrived; `intact` tells whether its digest matches."""
+
+    message: FragmentUpdate
+    intact: bool
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionEncoded:
+    """A contribution was encoded, and is sent after this event."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    precision: Precision
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionSkipped:
+    """A contribution was not sent: the link refused it or changed, so the pull is unanswered."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSkipped:
+    """A fragment of version 0 was not sent, because the link did not take it."""
+
+    fragment: FragmentIndex
+
+
+@dataclass(frozen=True, slots=True)
+class StateRequested:
+    """A peer asks for a piece of this learner's moments; the syncer has verified its name."""
+
+    asker: str
+    message: StateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PieceArrived:
+    """A peer's answer has arrived; `intact` tells whether the digest matches."""
+
+    sender: str
+    message: StateOffer
+    payload: memoryview = field(compare=False, repr=False)
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerMade:
+    """The trainer exists but is not compiled; its moments have this schema and piece count."""
+
+    moments_schema: str
+    moment_pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsRead:
+    """A piece of this learner's moments has been copied to the host, for a peer."""
+
+    piece: int
+    asker: str
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsLoaded:
+    """Compute was given a donor's or the disk's moments; if not `taken`, its own stay fresh."""
+
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """The timer that the state set has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerReady:
+    """The model is built and compiled; one step takes so many tokens."""
+
+    batch_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """One inner step is complete. Totals are over the life of the process.
+
+    `finite` is False if the loss was not a finite number; `leases` hold the positions after it.
+    """
+
+    steps: int
+    tokens: int
+    step_time_s: float
+    finite: bool
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
+
+    `order` is that of the newest `AllowSteps` that compute knew. `waiting` says that it has quota
+    and data, and that only `AllowSteps.until_steps` keeps it from stepping; `late` that it has
+    quota and leases, and that its next batch has not been read yet.
+    """
+
+    steps: int
+    tokens: int
+    leases: tuple[Lease, ...]
+    order: int
+    waiting: bool = False
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot (base − local of one fragment, at these totals) has reached the host.
+
+    It is part of a share if it has a `round`. `cursor` tells how far whoever steps had read data of
+    their own. On several hosts all of them have a part of it, and know it by its `number`, from 1
+    on.
+    """
+
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+    payload: memoryview = field(compare=False, repr=False)
+    round: int | None = None
+    cursor: bytes = field(default=b"", repr=False)
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRead:
+    """The requested local value of a fragment has been copied to the host."""
+
+    request: FragmentRequest
+    incarnation: Incarnation
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAdopted:
+    """A published value has become the base, at a boundary with these totals.
+
+    `incarnation` is the one that asked for it. The local value equals it too, unless the work done
+    since the newest contribution in it was `carried` over.
+    """
+
+    fragment: FragmentIndex
+    version: Version
+    steps: int
+    tokens: int
+    incarnation: Incarnation
+    carried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A heartbeat is due; `compiling` tells whether the device's thread compiles right now."""
+
+    compiling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """The host asks this learner to shut down gracefully, for instance by a signal."""
+
+    reason: str
+
+
+Event = (
+    SupervisorLinkChanged
+    | SyncerLinkChanged
+    | FromSupervisor
+    | FromSyncer
+    | UpdateArrived
+    | ContributionEncoded
+    | ContributionSkipped
+    | SeedSkipped
+    | StateRequested
+    | PieceArrived
+    | TrainerMade
+    | TrainerReady
+    | MomentsRead
+    | MomentsLoaded
+    | TimerDue
+    | StepFinished
+    | Idled
+    | SnapshotTaken
+    | ValueRead
+    | ValueAdopted
+    | Ticked
+    | LeaveRequested
+    | GossipEvent
+)

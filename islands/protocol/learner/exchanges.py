@@ -1,0 +1,350 @@
+"""Exchanges of values between neighbours: a state machine without clock, network or arrays.
+
+    resting ──H/P steps, or a neighbour's offer──▶ sharing ──own share taken──▶ waiting for others
+       ▲                                                                            │
+       ├──◀── widowed: nobody's share came ──◀──────────────────────────────────────┤
+       └──◀── mixed ──◀── mixing ──◀── all shares came, or those that came in time ──┘
+
+1. Rounds are numbered as a syncer's are: round r is on fragment r mod P, and `clock` is the newest
+   round that a learner came to. It comes to the next one after H/P steps of its own, or earlier,
+   when a neighbour offers its share of it: so the fastest learner sets the pace, and nobody waits.
+2. A share is a snapshot at a step boundary. While it travels, both sides step on; what they did
+   meanwhile is kept on top of the new value (delay correction).
+3. Whoever has not answered by the deadline is left out; rounds that come meanwhile pass. With at
+   least one share the learner makes its gossip step, else it is *widowed* and keeps its work, which
+   the next exchange then holds too.
+4. An exchange is not atomic: where an answer is lost for good, one of two has stepped with the
+   other's share, and the other has not. Nothing is lost or counted twice, since each learner's
+   values change by its own steps alone; the two are merely less alike until they meet again.
+5. A neighbour is known by name and incarnation from the roster. A share that no honest learner
+   sends is refused, and is a strike; with the third one its incarnation is met no more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from islands.protocol.gossip.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.gossip_events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.pairing import neighbours_of
+from islands.protocol.identities import FragmentIndex, Incarnation
+from islands.protocol.learner.norm_gate import NormGate
+from islands.protocol.messages.gossip import Share, ShareDeclined
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowed
+
+JUMP_MAX = 1024
+"""Rounds by which a neighbour may be ahead: learners without neighbours count rounds too."""
+
+STRIKES_MAX = 3
+REPEATS = 4
+"""In so many parts of its time an exchange asks again for a share that has not come."""
+
+INTERVALS = 2
+"""An exchange may take so many intervals of a fragment, where that is long."""
+
+
+ExchangeAction = TakeShare | SendShare | ToNeighbour | Mix | Record
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One round of a fragment that is under way.
+
+    `awaited` are the neighbours whose shares may come yet, `shares` those that came, and `missing`
+    the reasons of the others. `own` is the own share, taken at the total of `steps_total`.
+    """
+
+    round: int
+    began_s: float
+    deadline_s: float
+    repeat_s: float
+    awaited: dict[str, Incarnation]
+    shares: dict[str, Payload] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    own: Payload | None = None
+    steps_total: int = 0
+    mixing: bool = False
+
+
+class Exchanges:
+    """All exchanges of one learner.
+
+    Args:
+        settings: of the run.
+        name: of the learner.
+        fragments: P of the plan.
+    """
+
+    def __init__(self, settings: RunSettings, name: str, fragments: int) -> None:
+        """Start at rest; nothing is exchanged until `begin`."""
+        self.clock = -1
+        self.strikes: dict[tuple[str, Incarnation], int] = {}
+        self.open: dict[int, Exchange] = {}
+        self._settings = settings
+        self._name = name
+        self._fragments = fragments
+        self._roster: dict[str, Incarnation] = {}
+        self._incarnation: Incarnation | None = None
+        self._steps = 0
+        self._interval_s = 0.0
+        self._due_steps = 0.0
+        self._mixed_steps = [0] * fragments
+        self._last: dict[int, tuple[Share, Payload]] = {}
+        self._gates = [NormGate(settings.norm_limit) for _ in range(fragments)]
+        self._actions: list[ExchangeAction] = []
+
+    @property
+    def _interval_steps(self) -> float:
+        return self._settings.round_interval_steps(self._fragments)
+
+    def taken(self) -> list[ExchangeAction]:
+        """Return the actions since the last call, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # --- when exchanges are allowed -------------------------------------------------------------
+
+    def begin(self, incarnation: Incarnation, steps: int, clock: int | None = None) -> None:
+        """Take part from here on, under this incarnation; `clock` is a peer's newest round."""
+        self._incarnation = incarnation
+        self.clock = max(self.clock, -1 if clock is None else clock)
+        self._steps = steps
+        self._due_steps = steps + self._interval_steps
+        self._mixed_steps = [steps] * self._fragments
+
+    def end(self) -> None:
+        """Take part no more; what is being mixed is still finished."""
+        self._incarnation = None
+        self.open = {fragment: one for fragment, one in self.open.items() if one.mixing}
+        self._last.clear()
+
+    @property
+    def active(self) -> bool:
+        """Whether the learner takes part."""
+        return self._incarnation is not None
+
+    def take_roster(self, roster: Mapping[str, Incarnation], now_s: float) -> None:
+        """Take the present learners; who has gone, or come back as another, is awaited no more."""
+        self._roster = {name: roster[name] for name in sorted(roster) if name != self._name}
+        for fragment in sorted(self.open):
+            exchange = self.open[fragment]
+            for name in list(exchange.awaited):
+                if self._roster.get(name) != exchange.awaited[name]:
+                    self._miss(exchange, name, "gone")
+            self._close(fragment, now_s)
+        known = set(self._roster.items())
+        self.strikes = {one: times for one, times in self.strikes.items() if one in known}
+
+    # --- rounds ---------------------------------------------------------------------------------
+
+    def stepped(self, steps: int, now_s: float, step_s: float = 0.0) -> None:
+        """Come to every round that is due after so many steps, of which the last took `step_s`."""
+        self._steps, self._interval_s = steps, self._settings.interval_steps * step_s
+        while self.active and steps >= self._due_steps:
+            self._due_steps += self._interval_steps
+            self._come_to(self.clock + 1, now_s)
+
+    def tick(self, now_s: float) -> None:
+        """End exchanges whose deadline has passed; ask again for shares that may be lost."""
+        for fragment in sorted(self.open):
+            exchange = self.open[fragment]
+            if exchange.mixing:
+                continue
+            if now_s >= exchange.deadline_s:
+                self._give_up(fragment, now_s)
+            elif exchange.own is not None and now_s >= exchange.repeat_s:
+                exchange.repeat_s = now_s + self._limit_s / REPEATS
+                for name in list(exchange.awaited):
+                    self._send(fragment, name)
+
+    @property
+    def _limit_s(self) -> float:
+        """How long an exchange may take: far links and large models need more than a round."""
+        timing = self._settings.timing
+        return max(timing.scaled(timing.round_s), INTERVALS * self._interval_s)
+
+    def _come_to(self, round_: int, now_s: float) -> None:
+        """Begin an exchange, unless an earlier one of the fragment goes on, or nobody is there."""
+        self.clock = round_
+        fragment = round_ % self._fragments
+        if fragment in self.open:
+            return
+        group = self._group(round_)
+        if not group:
+            return
+        limit_s = self._limit_s
+        self.open[fragment] = Exchange(
+            round_, now_s, now_s + limit_s, now_s + limit_s / REPEATS, group
+        )
+        clock = (round_ + 1) * self._interval_steps
+        self._actions.append(TakeShare(FragmentIndex(fragment), round_, clock))
+
+    def _group(self, round_: int) -> dict[str, Incarnation]:
+        names = neighbours_of(
+            self._name,
+            self._settings.gossip,
+            seed=self._settings.seed,
+            round_=round_,
+            cycle=round_ // self._fragments,
+            roster=self._roster,
+        )
+        return {name: self._roster[name] for name in names if not self._shunned(name)}
+
+    def _shunned(self, name: str) -> bool:
+        return self.strikes.get((name, self._roster[name]), 0) >= STRIKES_MAX
+
+    # --- shares ---------------------------------------------------------------------------------
+
+    def take_own(self, taken: ShareTaken, now_s: float) -> None:
+        """Take the own share, and send it to all neighbours."""
+        fragment = taken.fragment
+        exchange = self.open.get(fragment)
+        if exchange is None or exchange.round != taken.round or self._incarnation is None:
+            return
+        exchange.own, exchange.steps_total = taken.payload, taken.steps
+        share = Share(
+            round=taken.round,
+            fragment=fragment,
+            incarnation=self._incarnation,
+            steps=taken.steps - self._mixed_steps[fragment],
+            wanted=False,
+            digest=taken.digest,
+        )
+        self._last[fragment] = share, taken.payload
+        for name in sorted({*exchange.awaited, *exchange.shares}):
+            self._send(fragment, name)
+        self._close(fragment, now_s)
+
+    def take_share(self, arrived: ShareArrived, now_s: float) -> None:
+        """Take a neighbour's share, which may be an offer, an answer, a copy, late, or a lie."""
+        sender, share = arrived.sender, arrived.message
+        if self._roster.get(sender) != share.incarnation or not self.active:
+            self._decline(sender, share, "not known here, or not taking part")
+            return
+        if self._shunned(sender):
+            self._decline(sender, share, "too many strikes")
+            return
+        problem = self._problem(share, arrived.checked)
+        if problem is not None:
+            self._refuse(sender, share, problem, now_s)
+            return
+        if share.round > self.clock:
+            if sender not in self._group(share.round):
+                self._decline(sender, share, "another neighbour in this round")
+                return
+            ahead = (share.round - self.clock) * self._interval_steps
+            self._due_steps = min(self._due_steps + ahead, self._steps + self._interval_steps)
+            self._come_to(share.round, now_s)
+        self._admit(sender, share, arrived.payload, now_s)
+
+    def _admit(self, sender: str, share: Share, payload: Payload, now_s: float) -> None:
+        fragment = share.fragment
+        exchange = self.open.get(fragment)
+        current = exchange is not None and exchange.round == share.round
+        if exchange is not None and current and sender in exchange.awaited:
+            del exchange.awaited[sender]
+            exchange.shares[sender] = payload
+            if share.wanted and exchange.own is not None:
+                self._send(fragment, sender)
+            self._close(fragment, now_s)
+        elif share.wanted:
+            last = self._last.get(fragment)
+            if last is not None and last[0].round == share.round:
+                self._send(fragment, sender)  # ours may be lost; theirs is here, or came too late
+            elif not current:
+                self._decline(sender, share, "that round is over here")
+
+    def take_decline(self, sender: str, declined: ShareDeclined, now_s: float) -> None:
+        """Await a neighbour no more that will send nothing."""
+        exchange = self.open.get(declined.fragment)
+        if exchange is None or exchange.round != declined.round:
+            return
+        if exchange.awaited.get(sender) == declined.incarnation:
+            self._miss(exchange, sender, declined.reason)
+            self._close(declined.fragment, now_s)
+
+    def mixed(self, fragment: int, steps_total: int) -> None:
+        """End an exchange, since its gossip step was computed and is about to be adopted."""
+        self.open.pop(fragment, None)
+        self._mixed_steps[fragment] = steps_total
+
+    def _problem(self, share: Share, checked: Checked) -> str | None:
+        """Return why no honest learner sends such a share; None if one may."""
+        if checked.problem is not None:
+            return checked.problem
+        if share.round < 0 or share.fragment != share.round % self._fragments:
+            return f"round {share.round} is not on fragment {share.fragment}"
+        if share.round > self.clock + JUMP_MAX:
+            return f"round {share.round} is far ahead of {self.clock}"
+        return self.too_far(share.fragment, checked)
+
+    def too_far(self, fragment: int, checked: Checked) -> str | None:
+        """Return why values are too far from the own ones; None if they are taken in."""
+        return self._gates[fragment].judge(checked.norm, checked.own)
+
+    def _refuse(self, sender: str, share: Share, reason: str, now_s: float) -> None:
+        who = sender, share.incarnation
+        self.strikes[who] = self.strikes.get(who, 0) + 1
+        refused = ShareRefused(
+            sender, str(share.incarnation), share.round, reason, self.strikes[who]
+        )
+        self._actions.append(Record(refused))
+        self._decline(sender, share, f"refused: {reason}")
+        for fragment in sorted(self.open):
+            exchange = self.open[fragment]
+            if exchange.round == share.round and sender in exchange.awaited:
+                self._miss(exchange, sender, f"refused: {reason}")
+                self._close(fragment, now_s)
+
+    # --- the end of an exchange -----------------------------------------------------------------
+
+    def _give_up(self, fragment: int, now_s: float) -> None:
+        """Go on with the shares that came; without the own one nothing can be mixed."""
+        exchange = self.open[fragment]
+        for name in list(exchange.awaited):
+            self._miss(exchange, name, "no answer in time")
+        if exchange.own is None:
+            exchange.missing |= dict.fromkeys(exchange.shares, "no snapshot in time")
+            exchange.shares.clear()
+        self._close(fragment, now_s)
+
+    @staticmethod
+    def _miss(exchange: Exchange, name: str, reason: str) -> None:
+        exchange.awaited.pop(name, None)
+        exchange.missing[name] = reason
+
+    def _close(self, fragment: int, now_s: float) -> None:
+        """Mix what came, once nothing more is awaited; without any share step on."""
+        exchange = self.open[fragment]
+        if exchange.mixing or exchange.awaited:
+            return
+        if not exchange.shares:
+            del self.open[fragment]
+            self._actions.append(Record(Widowed(exchange.round, fragment, exchange.missing)))
+        elif exchange.own is not None:
+            exchange.mixing = True
+            told = Exchanged(
+                round=exchange.round,
+                fragment=fragment,
+                partners=sorted(exchange.shares),
+                missing=exchange.missing,
+                steps=self._last[fragment][0].steps,
+                after_s=round(now_s - exchange.began_s, 6),
+            )
+            self._actions.append(Record(told))
+            index = FragmentIndex(fragment)
+            self._actions.append(Mix(index, exchange.steps_total, exchange.own, exchange.shares))
+
+    def _send(self, fragment: int, name: str) -> None:
+        """Send the own share; it asks for the neighbour's if that has not come."""
+        message, payload = self._last[fragment]
+        exchange = self.open.get(fragment)
+        wanted = exchange is not None and name in exchange.awaited
+        told = replace(message, wanted=wanted)
+        self._actions.append(SendShare(name, told, payload))
+
+    def _decline(self, peer: str, share: Share, reason: str) -> None:
+        if self._incarnation is not None and share.wanted:
+            told = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
+            self._actions.append(ToNeighbour(peer, told))

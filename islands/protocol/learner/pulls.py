@@ -1,0 +1,156 @@
+"""Which snapshot answers a pull, and when.
+
+The answer is the newest snapshot, taken at a boundary before the pull arrived. The order of pulls
+is known: after a pull of fragment p the next ones are p+1, p+2, …, so only those are snapshotted at
+every boundary. A pull that no snapshot can answer (the first one, or one out of order) is answered
+as soon as a snapshot has been copied.
+
+How far ahead to look depends on the learner's own speed: while a slow learner makes one step, the
+syncer pulls many fragments. So a learner looks as far ahead as pulls went during its last steps;
+otherwise a slow one would answer every pull one step late, and never be merged. How far the first
+pull over a link is from the last one before it, or a repeated one from others, tells nothing: a
+restarted syncer may go on from an earlier round, which would count as nearly all fragments.
+
+A snapshot is usable while its base is still the one held; an adoption invalidates it. Its age does
+not matter: it holds exactly the steps up to its boundary, however long the copy to the host took
+since. Only while compute stands still does a pull wait for the newest snapshot, which then contains
+all work done: no later step would bring an occasion to send what was left out.
+
+Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
+Deviation: only the fragments next due are copied.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.identities import FragmentIndex, Ticket, Version
+from islands.protocol.learner.events import SnapshotTaken
+from islands.protocol.messages.training import PullFragment
+
+
+@dataclass(slots=True)
+class Pulls:
+    """Open pulls and the snapshots to answer them with.
+
+    `lookahead` is the least number of fragments to snapshot ahead; `fragments` is P; `span` is how
+    many fragments were pulled during one of the last steps. `skipped` holds pulls whose answer the
+    link did not take: they are open again from the next boundary on. `undecided` holds fragments
+    whose answer is in flight or merged: if it is merged, the next adoption invalidates snapshots
+    taken until then, so such a fragment is snapshotted only when it is pulled. `anew` tells that no
+    pull has come over this link.
+    """
+
+    fragments: int
+    lookahead: int
+    wanted: dict[int, PullFragment] = field(default_factory=dict)
+    snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)
+    next_due: int = 0
+    span: int = 0
+    due_before: int = 0
+    answered: dict[int, PullFragment] = field(default_factory=dict)
+    skipped: dict[int, PullFragment] = field(default_factory=dict)
+    undecided: dict[int, None] = field(default_factory=dict)
+    anew: bool = True
+
+    def knows(self, pull: PullFragment) -> bool:
+        """Whether this pull arrived before, and is open or answered."""
+        groups = (self.wanted, self.answered, self.skipped)
+        held = [group[pull.fragment] for group in groups if pull.fragment in group]
+        return any(one.ticket == pull.ticket for one in held)
+
+    def asked(self, pull: PullFragment) -> None:
+        """Open a pull that arrived; its successors are due next.
+
+        A pull that was answered over this link is ignored: the syncer repeats it only because the
+        answer is still in flight.
+        """
+        answered = self.answered.get(pull.fragment)
+        if answered is not None and answered.ticket == pull.ticket:
+            return
+        repeated = self.knows(pull)
+        self.skipped.pop(pull.fragment, None)
+        self.wanted[pull.fragment] = pull
+        if repeated:
+            return
+        self.next_due = (pull.fragment + 1) % self.fragments
+        if self.anew:
+            self.due_before, self.anew = pull.fragment, False
+
+    def closed(self, fragment: int) -> None:
+        """Move the open pull of a fragment to the answered ones."""
+        self.answered[fragment] = self.wanted.pop(fragment)
+        self.undecided[fragment] = None
+
+    def decided(self, fragment: int) -> None:
+        """Allow snapshots of a fragment again, since the fate of its last answer is known."""
+        self.undecided.pop(fragment, None)
+
+    def adopted(self, fragment: int) -> None:
+        """Drop the snapshot of a fragment, since an adoption replaced its base."""
+        self.decided(fragment)
+        self.snapshots.pop(fragment, None)
+
+    def unanswered(self, fragment: int, ticket: Ticket) -> None:
+        """Reopen a pull whose answer was not sent: when it is repeated, or after the next step.
+
+        It is not answered again at once, for a link that did not take it would not take it now.
+        """
+        pull = self.answered.get(fragment)
+        if pull is not None and pull.ticket == ticket:
+            self.skipped[fragment] = self.answered.pop(fragment)
+            self.decided(fragment)
+
+    def stepped(self) -> None:
+        """Measure how far pulls went during a completed step, and reopen the skipped ones."""
+        moved = (self.next_due - self.due_before) % self.fragments
+        self.due_before = self.next_due
+        self.span = max(moved, self.span - 1)
+        self.wanted = self.skipped | self.wanted
+        self.skipped = {}
+
+    def link_changed(self) -> None:
+        """Forget pulls and answers of the old link: the syncer repeats what it still needs."""
+        self.wanted.clear()
+        self.answered.clear()
+        self.skipped.clear()
+        self.undecided.clear()
+        self.anew = True
+
+    def taken(self, snapshot: SnapshotTaken) -> None:
+        """Keep a snapshot that reached the host; it replaces an older one."""
+        self.snapshots[snapshot.fragment] = snapshot
+
+    def forget(self) -> None:
+        """Drop all pulls and snapshots, which a new incarnation cannot use."""
+        self.link_changed()
+        self.snapshots.clear()
+
+    def answerable(
+        self, fragment: int, *, base: Version | None, least_steps: int
+    ) -> SnapshotTaken | None:
+        """The snapshot that answers the open pull of a fragment now, if there is one.
+
+        Args:
+            fragment: index.
+            base: version that the learner holds; the snapshot must be relative to it.
+            least_steps: total steps that the snapshot must contain at least.
+        """
+        snapshot = self.snapshots.get(fragment)
+        if snapshot is None or snapshot.base != base or snapshot.steps < least_steps:
+            return None
+        return snapshot
+
+    def plan(self) -> tuple[FragmentIndex, ...]:
+        """Fragments to snapshot at each boundary, the most urgent first.
+
+        Fragments without a usable snapshot come before those that could have a newer one; within
+        each group, fragments with an open pull come before those due next. A fragment with an open
+        pull counts as without one, or it would have been answered: once compute stands still, as at
+        the end of a run, only the newest snapshot is usable.
+        """
+        count = min(self.fragments, max(self.lookahead, self.span + 1))
+        ahead = [(self.next_due + i) % self.fragments for i in range(count)]
+        due = [index for index in ahead if index not in self.undecided]
+        all_ = dict.fromkeys([*self.skipped, *self.wanted, *due])
+        spare = self.snapshots.keys() - self.wanted.keys()
+        order = sorted(all_, key=lambda index: index in spare)
+        return tuple(FragmentIndex(index) for index in order)

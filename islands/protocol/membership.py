@@ -1,0 +1,241 @@
+"""Membership of one process in a run: one pure state for learner, observer and syncer.
+
+    outside ──Joined──▶ admitted ──Evicted, or by its own word──▶ outside, with a `previous`
+
+1. An admission outlives links: it lasts until its incarnation ends, and then the process asks for
+   the next one. It proves which incarnation it had, by the credential of that one.
+2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
+   counts only if its incarnation is higher than the last one, and the process has none at present.
+   A supervisor that cannot verify the credential is that of another beginning of the run: nothing
+   that is known of the last one says anything of it, and the process joins it anew.
+3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
+   each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
+4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
+   admitted asks again when a heartbeat would be due, unless it rests.
+5. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
+from islands.protocol.messages.membership import (
+    TEXTS_MAX,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Leave,
+)
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.training import Hello, Kept, Progress, Welcome
+
+RESTS_DOUBLED_MAX = 8
+"""Limit of the exponential back-off: a process that always diverges rests for 256 heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatContent:
+    """What a heartbeat says about a process, besides its identity.
+
+    Only a syncer sets `epoch`, `address`, `view_epoch` and `view`; the last two say which
+    supervisor's membership view it knows, and up to which change.
+    """
+
+    phase: Phase
+    step: int = 0
+    epoch: int = 0
+    address: str | None = None
+    view_epoch: int = 0
+    view: int = 0
+
+
+class EpochOrder(Enum):
+    """How the epoch of a syncer's Welcome compares to the highest epoch seen before."""
+
+    OLDER = "older"
+    SAME = "same"
+    NEWER = "newer"
+
+
+@dataclass(slots=True)
+class MembershipState:
+    """What one process knows of its own membership.
+
+    `run`, `role`, `name` and `fingerprint` (of its layout) never change; `proof` shows that a
+    syncer holds the run's key. `supervisor_up` and `syncer_up` say whether there is a link.
+    `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it;
+    `supervisor_epoch` and `supervisor_proof` are those of the supervisor that it follows.
+    `unknown` is an incarnation of another beginning of the run, which this one must not give it.
+    `relapses` counts how often in a row it diverged soon after it had begun anew.
+    """
+
+    run: str
+    role: Role
+    name: LearnerName
+    fingerprint: str
+    proof: str = ""
+    supervisor_up: bool = False
+    syncer_up: bool = False
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""
+    incarnation: Incarnation | None = None
+    previous: Incarnation | None = None
+    unknown: Incarnation | None = None
+    credential: str = ""
+    epoch_seen: int = 0
+    epoch_proof: str = ""
+    relapses: int = 0
+    rests_until_s: float = -inf
+
+    # --- outgoing messages ---------------------------------------------------------------------
+
+    def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
+        """The message for the supervisor now: a heartbeat, or a request for admission.
+
+        Returns:
+            None while there is no link to the supervisor, or while this process rests.
+        """
+        if not self.supervisor_up:
+            return None
+        if self.incarnation is None:
+            return None if now_s < self.rests_until_s else self._join(sign)
+        return Heartbeat(
+            role=self.role,
+            name=self.name,
+            incarnation=self.incarnation,
+            phase=sign.phase,
+            step=sign.step,
+            credential=self.credential,
+            epoch=sign.epoch,
+            address=sign.address,
+            view_epoch=sign.view_epoch,
+            view=sign.view,
+            supervisor_epoch=self.supervisor_epoch,
+            supervisor_proof=self.supervisor_proof,
+        )
+
+    def _join(self, sign: HeartbeatContent) -> Join:
+        return Join(
+            protocol=PROTOCOL,
+            run=self.run,
+            role=self.role,
+            name=self.name,
+            fingerprint=self.fingerprint,
+            previous=self.previous,
+            address=sign.address,
+            proof=self.proof,
+            credential="" if self.previous is None else self.credential,
+            supervisor_epoch=self.supervisor_epoch,
+            supervisor_proof=self.supervisor_proof,
+        )
+
+    def hello(
+        self, progress: Progress, digests: tuple[str, ...], kept: tuple[Kept | None, ...] = ()
+    ) -> Hello:
+        """The greeting to a syncer, of an admitted process that holds values of these digests.
+
+        Args:
+            progress: its report.
+            digests: those of the values that it holds, by fragment.
+            kept: values that it still has from before this incarnation, by fragment.
+        """
+        assert self.incarnation is not None, "only who is admitted reports"
+        return Hello(
+            protocol=PROTOCOL,
+            run=self.run,
+            role=self.role,
+            name=self.name,
+            incarnation=self.incarnation,
+            credential=self.credential,
+            fingerprint=self.fingerprint,
+            progress=progress,
+            digests=digests,
+            epoch_seen=self.epoch_seen,
+            epoch_proof=self.epoch_proof,
+            kept=kept,
+        )
+
+    def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
+        """The message that ends this incarnation voluntarily; None if there is no incarnation."""
+        if self.incarnation is None:
+            return None
+        told = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
+        return Leave(self.name, self.incarnation, told, diverged)
+
+    # --- incoming messages ---------------------------------------------------------------------
+
+    def on_joined(self, joined: Joined) -> bool:
+        """Take an admission; returns False if it is outdated, or of an older supervisor."""
+        if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
+            return False
+        if self.previous is not None and joined.incarnation <= self.previous:
+            return False
+        if joined.incarnation == self.unknown:  # what is under way of that one would count for this
+            return False
+        self._follow(joined)
+        self.incarnation, self.credential = joined.incarnation, joined.credential
+        return True
+
+    def on_ack(self, ack: HeartbeatAck) -> tuple[str, ...]:
+        """The syncers' present addresses; empty if an older supervisor sent the answer."""
+        if ack.supervisor_epoch < self.supervisor_epoch:
+            return ()
+        self._follow(ack)
+        return tuple(syncer.address for syncer in ack.syncers)
+
+    def _follow(self, word: Joined | HeartbeatAck) -> None:
+        self.supervisor_epoch = word.supervisor_epoch
+        self.supervisor_proof = word.supervisor_proof
+
+    def on_evicted(self, evicted: Evicted) -> bool:
+        """End the incarnation if it is the evicted one; returns whether it was.
+
+        An unknown one is forgotten, also if it has ended before, with all epochs that are known.
+        """
+        own = evicted.incarnation == self.incarnation
+        if own:
+            self.end()
+        if evicted.unknown and evicted.incarnation == self.previous:
+            self.unknown, self.previous, self.credential = self.previous, None, ""
+            self.supervisor_epoch, self.supervisor_proof = 0, ""
+            self.epoch_seen, self.epoch_proof = 0, ""
+        return own
+
+    def on_welcome(self, welcome: Welcome) -> EpochOrder:
+        """Compare a welcoming syncer's epoch, and remember it if it is the highest so far."""
+        if welcome.epoch < self.epoch_seen:
+            return EpochOrder.OLDER
+        if welcome.epoch == self.epoch_seen:
+            return EpochOrder.SAME
+        self.epoch_seen, self.epoch_proof = welcome.epoch, welcome.proof
+        return EpochOrder.NEWER
+
+    # --- the end of an incarnation -------------------------------------------------------------
+
+    def end(self) -> None:
+        """End this incarnation; the next call of `say` asks for a new one."""
+        self.previous, self.incarnation = self.incarnation, None
+
+    def rest(self, heartbeat_s: float, now_s: float, *, well: bool) -> float:
+        """Rest before the next incarnation, since this one is about to end by divergence.
+
+        Where beginning anew does not help, a device may be broken: the first time there is no rest,
+        then one heartbeat, and then twice as long each time (exponential back-off).
+
+        Args:
+            heartbeat_s: time between two heartbeats.
+            now_s: the loop's time.
+            well: whether this incarnation trained well for long enough to reset the count.
+
+        Returns:
+            The time for which it rests, in seconds.
+        """
+        self.relapses = 1 if well else self.relapses + 1
+        if self.relapses == 1:
+            return 0.0
+        rest_s = heartbeat_s * 2.0 ** min(self.relapses - 2, RESTS_DOUBLED_MAX)
+        self.rests_until_s = now_s + rest_s
+        return rest_s

@@ -1,0 +1,138 @@
+"""Messages for operating a run: commands, and what members report for the hub's run folder."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from islands.protocol.identities import Incarnation, Phase, Role, Status
+from messaging.envelope import message
+
+COUNT_MAX = 2**48
+"""Upper limit of each count of one name, over all its processes: an admitted peer that lies adds no
+more than this to a total, however many processes it makes up.
+"""
+
+TOTAL_MAX = 2**62
+"""Upper limit of each total of a run; files and TensorBoard take integers of 63 bits."""
+
+GAP_BIN_MAX = 2000
+"""Largest index of a bin of step gaps; a bin is a hundredth of a decade of seconds."""
+
+
+@message("Drain")
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Supervisor → learner: answer the pulls, return the leases, leave and end."""
+
+    reason: str
+
+
+class Verb(StrEnum):
+    """The commands of an operator."""
+
+    STATUS = "status"
+    DRAIN = "drain"
+    EVICT = "evict"
+    ADD = "add"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+
+
+@message("Command")
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Operator → supervisor: a command; `proof` shows that the operator holds the run's key.
+
+    `target` names the learner to drain, and `count` is the number of learners to add.
+    """
+
+    verb: Verb
+    proof: str
+    target: str = ""
+    count: int = 1
+
+
+@message("CommandAnswer")
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """Answer to a command: whether it is done, one sentence, and all roles' members after it.
+
+    A table of members that does not fit one frame is sent in several answers, of which all but the
+    last one say that `more` follow.
+    """
+
+    done: bool
+    told: str
+    members: tuple["MemberFigures", ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFigures:
+    """One line of an operator's table; `silent_s` is the time since the last heartbeat.
+
+    For a member that has ended, phase and step are the last that it reported.
+    """
+
+    name: str
+    role: Role
+    incarnation: Incarnation
+    status: Status
+    phase: Phase
+    step: int
+    silent_s: float
+
+
+@message("Note")
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Member → supervisor: a tape entry for the run's folder too; `fields` is a JSON object."""
+
+    kind: str
+    fields: str
+
+
+@message("StepFigures")
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What a learner's process did, cumulative over that process; sent with each heartbeat.
+
+    `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
+    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before; None if the
+    learner's loop does not tell it. `waited_s` is the time without a step in which no batch had
+    been read yet.
+    """
+
+    process: str
+    steps: int
+    tokens: int
+    stepping_s: float
+    step_time_s: float
+    loss: float | None
+    gap_s: float
+    data_wait_s: float
+    gap_bins: tuple[tuple[int, int], ...]
+    gap_largest_s: float
+    bytes_up: int
+    bytes_down: int
+    waited_s: float = 0.0
+
+    @property
+    def believable(self) -> bool:
+        """Whether the figures are within limits; a loss may be any number, as runs may diverge."""
+        counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
+        counted = all(0 <= count <= COUNT_MAX for count in counts)
+        times_s = (self.stepping_s, self.gap_largest_s, self.waited_s)
+        timed = all(0 <= time_s < inf for time_s in times_s)
+        binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
+        gaps = sum(count for _, count in self.gap_bins)
+        return counted and timed and binned and gaps <= COUNT_MAX
+
+
+@message("RunEnded")
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Syncer → supervisor: the final cut is durable; payload: a share of the summary as JSON."""
+
+    reason: str

@@ -1,0 +1,76 @@
+"""Messages between learners that gossip: shares of fragments, and what a newcomer asks for."""
+
+from dataclasses import dataclass
+
+from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName
+from messaging.envelope import message
+
+
+@message("Share")
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A learner's part of an exchange; payload: slow value φ, then φ − θ, each flat float32.
+
+    Offer and answer are the same message: whoever comes to a round first offers its share, and
+    every neighbour answers with its own. `incarnation` is the sender's. `wanted` asks for the
+    receiver's share, if it was lost or is not sent yet. `steps` are those that φ − θ holds.
+    """
+
+    round: int
+    fragment: FragmentIndex
+    incarnation: Incarnation
+    steps: int
+    wanted: bool
+    digest: str
+
+
+@message("ShareDeclined")
+@dataclass(frozen=True, slots=True)
+class ShareDeclined:
+    """The sender will send no share for this round."""
+
+    round: int
+    fragment: FragmentIndex
+    incarnation: Incarnation
+    reason: str
+
+
+@message("ValueWanted")
+@dataclass(frozen=True, slots=True)
+class ValueWanted:
+    """A newcomer asks a learner that trains for its slow value of a fragment."""
+
+    fragment: FragmentIndex
+    incarnation: Incarnation
+
+
+@message("ValueGiven")
+@dataclass(frozen=True, slots=True)
+class ValueGiven:
+    """Answer to ValueWanted; payload: the slow value φ, flat float32, or nothing to give.
+
+    `round` is the newest round that the giver knows.
+    """
+
+    fragment: FragmentIndex
+    incarnation: Incarnation
+    round: int
+    digest: str
+
+
+@message("PeerHello")
+@dataclass(frozen=True, slots=True)
+class PeerHello:
+    """The first message on a link between two learners: who dials, and a proof of it.
+
+    `proof` is made with the run's key for this pair of incarnations, and the supervisor tells it to
+    these two alone.
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    proof: str
+
+
+GOSSIP_TYPES: tuple[type, ...] = (Share, ShareDeclined, ValueWanted, ValueGiven)
+"""Messages of learners that gossip to one another."""

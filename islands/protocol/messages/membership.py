@@ -1,0 +1,250 @@
+"""Messages between members and the supervisor: admission, heartbeats, the membership view."""
+
+from dataclasses import dataclass
+
+from islands.protocol.identities import (
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Status,
+)
+from messaging.envelope import message
+
+NOT_FINITE = "its loss is not a finite number"
+"""The reason for which an incarnation that has diverged ends."""
+
+TEXTS_MAX = {"name": 256, "reason": 1000}
+"""Most characters of these fields of a message; names that are admitted are shorter still."""
+RUN_OVER = "the run is over"
+"""Beginning of the reason of a refusal that needs no action, since the run has ended."""
+
+ASKS_AGAIN_S = 5.0
+"""So often a process that waits to take part asks for the run spec, to hear if the run is over."""
+
+
+@message("Join")
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Ask the supervisor for admission.
+
+    `previous` is the sender's incarnation so far, whose memory is intact, and `credential` proves
+    it: a name that a member holds is not given up on an unproven claim. A syncer must hold the
+    run's key, and shows so by `proof`: a credential of its name under the incarnation 0.0.
+    `supervisor_epoch` is the highest epoch of a supervisor that the sender has heard, and
+    `supervisor_proof` what that one proved it by: an older supervisor ends when it sees it.
+    """
+
+    protocol: int
+    run: str
+    role: Role
+    name: str
+    fingerprint: str
+    previous: Incarnation | None = None
+    address: str | None = None
+    proof: str = ""
+    credential: str = ""
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerAddress:
+    """One entry of the map fragment → syncer; None means every fragment."""
+
+    address: str
+    fragments: tuple[int, ...] | None = None
+
+
+@message("Joined")
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Admission: an incarnation, a signed credential for the syncer, and the address map.
+
+    `supervisor_proof` proves the supervisor's epoch to other supervisors.
+    """
+
+    run: str
+    name: str
+    incarnation: Incarnation
+    credential: str
+    supervisor_epoch: int
+    syncers: tuple[SyncerAddress, ...]
+    supervisor_proof: str = ""
+
+
+@message("Refused")
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refusal of an admission, a session or the run spec; `reason` is one sentence.
+
+    `retry` says whether the same request may succeed later.
+    """
+
+    name: str
+    reason: str
+    retry: bool
+
+
+@message("Heartbeat")
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A member's event loop is alive; the phase and step say what it is doing.
+
+    `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens, or a
+    learner that gossips. `view_epoch` and `view` are the supervisor's epoch and the number of the
+    change up to which it knows the membership view. The credential lets a restarted supervisor
+    recognise the admissions of its earlier starts. `supervisor_epoch` and `supervisor_proof` are
+    those of `Join`.
+    """
+
+    role: Role
+    name: str
+    incarnation: Incarnation
+    phase: Phase
+    step: int
+    credential: str = ""
+    epoch: int = 0
+    address: str | None = None
+    view_epoch: int = 0
+    view: int = 0
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""
+
+
+@message("HeartbeatAck")
+@dataclass(frozen=True, slots=True)
+class HeartbeatAck:
+    """Acknowledgement of a heartbeat.
+
+    The supervisor's carries its epoch with the proof of it, so that an old supervisor is fenced,
+    and the current addresses of syncers; a syncer's only shows its peers that it is alive.
+    """
+
+    supervisor_epoch: int
+    syncers: tuple[SyncerAddress, ...] = ()
+    supervisor_proof: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One learner in the supervisor's membership view.
+
+    Where learners gossip, `address` is where it listens, `stepped` says that it trains, and `proof`
+    is what it and the receiver show each other when one dials the other. It is dialled at `host`,
+    from where its session with the supervisor comes, whatever its address names; None: there.
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    status: Status
+    address: str | None = None
+    stepped: bool = False
+    proof: str = ""
+    host: str | None = None
+
+
+@message("MembershipChanged")
+@dataclass(frozen=True, slots=True)
+class MembershipChanged:
+    """A page of the membership view: the learners that changed after change number `after`.
+
+    A page after 0 begins the view anew. A syncer that has taken it in knows the view up to
+    `number`, and all of it if that is `latest`. Pages are sent on a change, and as the answer to
+    every heartbeat of a syncer.
+
+    `paused` is the operator's last command to this supervisor to pause (True) or resume (False);
+    None if there was none.
+    """
+
+    supervisor_epoch: int
+    members: tuple[Member, ...]
+    paused: bool | None = None
+    after: int = 0
+    number: int = 0
+    latest: int = 0
+
+
+@message("Evicted")
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """This incarnation is over; the receiver may join again.
+
+    `unknown`: this supervisor cannot verify the incarnation's credential, as it belongs to another
+    beginning of the run. So the epochs that the receiver knows are of that one, too.
+    """
+
+    name: str
+    incarnation: Incarnation
+    reason: str
+    unknown: bool = False
+
+
+@message("Leave")
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A learner ends its own incarnation.
+
+    It departs on its own will; or its loss is not a finite number (`diverged`), and its process
+    asks for another incarnation.
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    reason: str
+    diverged: bool = False
+
+
+@message("Stop")
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is over."""
+
+    reason: str
+
+
+@message("RunSpecRequest")
+@dataclass(frozen=True, slots=True)
+class RunSpecRequest:
+    """Ask the supervisor for the run spec, which a process needs before it can join."""
+
+    protocol: int
+    role: Role
+    name: str
+
+
+@message("LayoutWanted")
+@dataclass(frozen=True, slots=True)
+class LayoutWanted:
+    """The answer to a request for the run spec while the run has no layout yet.
+
+    The first training loop of a user's own that joins tells it; others ask again later.
+    """
+
+    name: str
+
+
+@message("LayoutTold")
+@dataclass(frozen=True, slots=True)
+class LayoutTold:
+    """The layout that a loop would train; payload: its leaves as JSON (`layout.layout_file`)."""
+
+    protocol: int
+    name: str
+
+
+@message("LayoutTaken")
+@dataclass(frozen=True, slots=True)
+class LayoutTaken:
+    """The run has a layout now, this one or that of another loop; the run spec tells which."""
+
+    name: str
+
+
+@message("RunSpecReply")
+@dataclass(frozen=True, slots=True)
+class RunSpecReply:
+    """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""
+
+    run: str
+    spec: str

@@ -1,0 +1,180 @@
+"""Messages between the hosts of one island: rank 0 leads, and the others follow."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from islands.protocol.identities import FragmentIndex, Ticket, Version
+from islands.protocol.messages.shares import ShareHello
+from messaging.envelope import message
+
+
+@message("HostHello")
+@dataclass(frozen=True, slots=True)
+class HostHello:
+    """Follower → leader: this host is ready; `facts` must be equal on all hosts, by what they are.
+
+    `host` is the follower's name for people, such as its host name.
+    """
+
+    protocol: int
+    rank: int
+    hosts: int
+    host: str
+    facts: dict[str, str]
+
+
+@message("IslandFormed")
+@dataclass(frozen=True, slots=True)
+class IslandFormed:
+    """Leader → followers: all hosts are there; JAX's coordinator is to be at this address."""
+
+    coordinator: str
+
+
+@message("CommandIssued")
+@dataclass(frozen=True, slots=True)
+class CommandIssued:
+    """Leader → followers: command `number` of the island's log; its arrays follow as `parts`."""
+
+    number: int
+    kind: str
+    body: dict[str, Any]
+    parts: int
+
+
+@message("CommandPart")
+@dataclass(frozen=True, slots=True)
+class CommandPart:
+    """Leader → followers: an array of a command, as the receiver's share of it; payload: bytes."""
+
+    number: int
+    index: int
+
+
+@message("Word")
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Leader → followers: the boundary carries out the commands up to number `upto`."""
+
+    boundary: int
+    upto: int
+
+
+@message("HostState")
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """Follower → leader, each second and whenever `held` grows.
+
+    `held` is the number up to which this host has all commands with their arrays, `boundary` how
+    many boundaries it has come to, `steps` how many steps it had counted before the last of them,
+    and `doing` what its compute thread does, for people. `idle` says that it waits for the leader,
+    `compiling` that it compiles, and `over` that it comes to no further boundary. `newest` are the
+    boundaries that it came to last: the number of each from 0 on, how many steps it had counted
+    before it, and what it came to it for. `session` is the number of the `SyncerTold` for which its
+    own session with the syncer is open, 0 if none is; `bytes_sent` and `bytes_received` are those
+    of all its sessions.
+    """
+
+    held: int
+    boundary: int
+    doing: str
+    idle: bool
+    compiling: bool
+    steps: int = 0
+    over: bool = False
+    newest: tuple[tuple[int, int, str], ...] = ()
+    session: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@message("SyncerTold")
+@dataclass(frozen=True, slots=True)
+class SyncerTold:
+    """Leader → followers: the island's learner is welcome at a syncer, so each may open a session.
+
+    Each of these has a `number`, from 1 on. The rank in `hello` is to be the follower's own.
+    """
+
+    number: int
+    address: str
+    hello: ShareHello
+
+
+@message("ShareWanted")
+@dataclass(frozen=True, slots=True)
+class ShareWanted:
+    """Leader → follower: send these ranges of a snapshot to the syncer, for this ticket.
+
+    `answer` numbers the divisions of contributions among the hosts; `snapshot` the snapshots.
+    """
+
+    ticket: Ticket
+    answer: int
+    snapshot: int
+    fragment: FragmentIndex
+    precision: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+@message("ShareLacking")
+@dataclass(frozen=True, slots=True)
+class ShareLacking:
+    """Follower → leader: it cannot send what was wanted for this ticket."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+
+
+@message("ShareHeld")
+@dataclass(frozen=True, slots=True)
+class ShareHeld:
+    """Follower → leader: it holds its share of a published value, until a newer one is adopted."""
+
+    fragment: FragmentIndex
+    version: Version
+
+
+@message("LeaderBeat")
+@dataclass(frozen=True, slots=True)
+class LeaderBeat:
+    """Leader → followers, each second: the leader is alive."""
+
+
+@message("ValueShare")
+@dataclass(frozen=True, slots=True)
+class ValueShare:
+    """Follower → leader: its share of the value with this number of its kind; payload: bytes."""
+
+    kind: str
+    number: int
+
+
+@message("HostFailed")
+@dataclass(frozen=True, slots=True)
+class HostFailed:
+    """Follower → leader: this host cannot go on; `mistake` says that the user must mend it."""
+
+    reason: str
+    mistake: bool
+
+
+@message("LeaveAsked")
+@dataclass(frozen=True, slots=True)
+class LeaveAsked:
+    """Follower → leader: this host was asked to end, so the island is to leave the run."""
+
+    reason: str
+
+
+@message("IslandEnds")
+@dataclass(frozen=True, slots=True)
+class IslandEnds:
+    """Leader → followers: the island ends, with this exit code (`islands.protocol.errors`) on each host.
+
+    `rank` is the host whose process caused it, as `Ended.rank` has it.
+    """
+
+    reason: str
+    code: int
+    rank: int | None = None

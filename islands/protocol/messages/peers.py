@@ -1,0 +1,36 @@
+"""Messages between learners, relayed by the hub: the inner optimizer's state, piece by piece."""
+
+from dataclasses import dataclass
+
+from islands.protocol.identities import (
+    Incarnation,
+)
+from messaging.envelope import message
+
+
+@message("StateRequest")
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """Ask a state donor for one piece of its inner optimizer's state.
+
+    `schema` is the digest of names, dtypes and shapes of the whole state: a donor whose state has
+    another schema offers nothing.
+    """
+
+    incarnation: Incarnation
+    piece: int
+    schema: str
+
+
+@message("StateOffer")
+@dataclass(frozen=True, slots=True)
+class StateOffer:
+    """Answer to a StateRequest; payload: the piece's bytes.
+
+    `pieces` is the number of pieces of the state, 0 if the donor has none to offer.
+    """
+
+    piece: int
+    pieces: int
+    schema: str
+    digest: str

@@ -1,0 +1,301 @@
+"""Messages between learners and the syncer: fragments, rounds, leases, and the end of a run."""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.identities import (
+    Compact,
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Ticket,
+    Version,
+)
+from messaging.envelope import message
+
+CURSOR_BYTES_MAX = 1 << 16
+"""Most bytes of a cursor: the syncer keeps one for each learner, in every record of its journal."""
+
+
+class FragmentProgress(Compact, frozen=True):
+    """What a learner did with one fragment, cumulative over its incarnation.
+
+    `version` is the version it holds as its base (None before the first), `base_steps` the number
+    of the incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens
+    whose fate the learner knows: all up to then, less those in contributions that it is in doubt
+    about. Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
+
+    No field changes with a mere step, so most entries of a report equal those of the one before it,
+    and the syncer need not check equal entries again.
+    """
+
+    version: Version | None = None
+    base_steps: int = 0
+    settled_tokens: int = 0
+    overwritten_tokens: int = 0
+
+
+@message("Progress")
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A learner's cumulative report; `step_time_s` is of its last steps, without compilation.
+
+    `due` names the fragments for which it asks for a round, as it has done its steps
+    (`trigger: learner`).
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    phase: Phase
+    steps: int
+    tokens: int
+    step_time_s: float
+    batch_tokens: int
+    quota_tokens: int
+    fragments: tuple[FragmentProgress, ...]
+    leases: tuple[Lease, ...]
+    due: tuple[FragmentIndex, ...] = ()
+
+
+class Kept(Compact, frozen=True):
+    """A fragment's value that an ended incarnation adopted, and that its process still has."""
+
+    version: Version
+    digest: str
+
+
+@message("Hello")
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Open a session with a syncer: identity, credential, and the versions that the sender holds.
+
+    `digests` are those of the held versions, in fragment order ("" where none is held).
+    `epoch_seen` is the highest syncer epoch whose Welcome the sender got, and `epoch_proof` the
+    `proof` of that Welcome. `kept` are the values that the sender still has from before this
+    incarnation, in fragment order, for a syncer that has lost its journal; empty if it has none.
+    """
+
+    protocol: int
+    run: str
+    role: Role
+    name: LearnerName
+    incarnation: Incarnation
+    credential: str
+    fingerprint: str
+    progress: Progress
+    digests: tuple[str, ...]
+    epoch_seen: int = 0
+    epoch_proof: str = ""
+    kept: tuple[Kept | None, ...] = ()
+
+
+@message("Welcome")
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
+
+    `proof` proves to another start of the syncer that a start of it had this epoch; the receiver
+    passes it on. `donor` names the state donor whose inner moments the receiver may ask for.
+    `position` is the cursor with the newest of this name's contributions that were merged, for an
+    incarnation that has not stepped; empty if there is none.
+    """
+
+    epoch: int
+    versions: tuple[Version | None, ...]
+    donor: LearnerName | None = None
+    proof: str = ""
+    position: bytes = field(default=b"", repr=False)
+
+
+@message("LeaseGranted")
+@dataclass(frozen=True, slots=True)
+class LeaseGranted:
+    """All leases the learner holds now, and its quota: the most tokens it may process in total."""
+
+    epoch: int
+    incarnation: Incarnation
+    quota_tokens: int
+    leases: tuple[Lease, ...]
+
+
+@message("PullFragment")
+@dataclass(frozen=True, slots=True)
+class PullFragment:
+    """The syncer asks for a contribution; `version` is the fragment's committed version."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    version: Version
+
+
+@message("Contribution")
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Answer to one pull; payload: base − local value, flat, in `precision`.
+
+    `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
+    the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
+    `acknowledge` the sender asks to be told when the last byte has arrived. `cursor` tells how far
+    the sender's own data was read at that boundary; it is opaque, and empty if the sender has none.
+    If `ranges` are given, the payload has these elements alone, and the others come in shares with
+    the same ticket and `answer` (`messages.shares`); `digest` is that of the whole value either
+    way.
+    """
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+    processed_tokens: int
+    precision: str
+    digest: str
+    acknowledge: bool = False
+    cursor: bytes = field(default=b"", repr=False)
+    answer: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+@message("ContributionReceived")
+@dataclass(frozen=True, slots=True)
+class ContributionReceived:
+    """The whole contribution has arrived at the syncer; this says nothing of its fate.
+
+    It is told to whoever asked for it, or sent the contribution in shares.
+    """
+
+    ticket: Ticket
+
+
+@message("LinkProbe")
+@dataclass(frozen=True, slots=True)
+class LinkProbe:
+    """Learner → syncer, which sends it back at once: so the learner measures the latency."""
+
+    number: int
+
+
+@message("ContributionDeclined")
+@dataclass(frozen=True, slots=True)
+class ContributionDeclined:
+    """The learner has nothing to contribute to this pull, and is excused from the round."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    reason: str
+
+
+@message("ContributionFate")
+@dataclass(frozen=True, slots=True)
+class ContributionFate:
+    """The fate of a contribution that was not applied."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    fate: Fate
+    reason: str
+
+
+class Merged(Compact, frozen=True):
+    """The receiver's own contribution that a version (or one before it) contains.
+
+    `epoch` and `round` are those of its ticket, `steps` and `tokens` those it declared.
+    """
+
+    epoch: int
+    round: int
+    steps: int
+    tokens: int
+
+
+class IncrementsSince(Compact, frozen=True):
+    """An update's payload is increments: one per version from `base` on, encoded in `precision`."""
+
+    base: Version
+    precision: str
+
+
+@message("FragmentUpdate")
+@dataclass(frozen=True, slots=True)
+class FragmentUpdate:
+    """A committed version; payload: the published value, flat float32, or increments to it.
+
+    `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
+    has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
+    `clock` is the learning-rate clock in steps. `tokens` are those that the version accounts for:
+    merged into it, or discarded before it was made. `interval_steps` is the receiver's H from this
+    value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
+    that of the whole value either way. If `ranges` are given, the payload has these elements alone,
+    one buffer for each range, and `share_digest` is that of these: the receiver's other hosts are
+    sent the others (`messages.shares`).
+    """
+
+    epoch: int
+    fragment: FragmentIndex
+    version: Version
+    round: int
+    digest: str
+    clock: float
+    merged: Merged | None
+    interval_steps: int = 0
+    since: IncrementsSince | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    share_digest: str = ""
+    tokens: int = 0
+
+
+@message("FragmentRequest")
+@dataclass(frozen=True, slots=True)
+class FragmentRequest:
+    """Syncer → learner: send your value of this fragment, which becomes version 0.
+
+    `attempt` tells one search for version 0 from the next. Within one attempt a learner sends a
+    fragment only once over the same link, where it is already on its way.
+    """
+
+    epoch: int
+    fragment: FragmentIndex
+    attempt: int = 0
+
+
+@message("FragmentSeed")
+@dataclass(frozen=True, slots=True)
+class FragmentSeed:
+    """Answer to FragmentRequest; payload: the value adopted last, or the initial one, flat."""
+
+    epoch: int
+    fragment: FragmentIndex
+    name: LearnerName
+    incarnation: Incarnation
+    digest: str
+
+
+@message("FinalRound")
+@dataclass(frozen=True, slots=True)
+class FinalRound:
+    """The run is closing: stop stepping at the next boundary and answer the last pulls."""
+
+    epoch: int
+    reason: str
+
+
+@message("Quarantined")
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """An incarnation got three strikes within ten minutes: none of its work is applied any more."""
+
+    name: LearnerName
+    incarnation: Incarnation
+    reason: str
+
+
+@message("Paused")
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The syncer pauses or resumes the run; learners step only while it is not paused."""
+
+    epoch: int
+    paused: bool

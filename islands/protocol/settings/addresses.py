@@ -1,0 +1,95 @@
+"""Addresses: parsing of host and port as people write them, and of URLs to dial."""
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from islands.protocol.errors import SettingsError
+
+DEFAULT_PORT = 7070
+PORT_MAX = 65535
+
+
+def split_address(name: str, address: str) -> tuple[str, int]:
+    """Split `host:port`, `host` or `[ipv6]:port` into host and port.
+
+    Args:
+        name: name of the setting, for the error message.
+        address: value of the setting; a missing port is `DEFAULT_PORT`.
+
+    Raises:
+        SettingsError: the value is no such address.
+    """
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
+    port = DEFAULT_PORT if found is None or found[2] is None else int(found[2])
+    if found is None or port > PORT_MAX:
+        raise SettingsError(f"{name} is {address!r}; it must be host:port, such as 0.0.0.0:7070")
+    return found[1].strip("[]"), port
+
+
+def host_port(host: str, port: int) -> str:
+    """Return `host:port` or `[ipv6]:port`, as `split_address` splits it and others dial it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_host(address: str, seen: str | None, own: str) -> str | None:
+    """Return the host at which a member is dialled by others: only the port is its own to say.
+
+    It is where its session with the supervisor comes from, so that nobody can have others dial a
+    third party. Of a member on the supervisor's own machine nothing is seen but loopback: if it
+    listens beyond that, others dial it where they dial the supervisor.
+
+    Args:
+        address: URL at which the member says that it listens.
+        seen: host from which its session comes; None inside one process.
+        own: URL of the supervisor.
+
+    Returns:
+        The host; None: the one that the address names.
+    """
+    if seen is None:
+        return None
+    here = ipaddress.ip_address(seen.partition("%")[0])
+    here = getattr(here, "ipv4_mapped", None) or here
+    return urlsplit(own).hostname if here.is_loopback and not _loopback(address) else str(here)
+
+
+def _loopback(address: str) -> bool:
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, or no address at all
+        return False
+
+
+def hub_urls(
+    name: str, addresses: tuple[str, ...], actor: str, *, tls: bool = False
+) -> tuple[str, ...]:
+    """Turn addresses of actors into URLs to dial.
+
+    Args:
+        name: name of the setting, for the error message.
+        addresses: values, each a host, host:port or ws[s]://host:port[/actor].
+        actor: name of the actor for addresses that name none.
+        tls: whether addresses without a scheme are dialled by wss://.
+
+    Raises:
+        SettingsError: a value is no such address, or carries more, such as a token.
+    """
+    return tuple(_url(name, address, actor, tls=tls) for address in addresses)
+
+
+def _url(name: str, address: str, actor: str, *, tls: bool) -> str:
+    if "?" in address or "@" in address:  # the message does not quote it: it may hold a secret
+        raise SettingsError(
+            f"{name} holds more than a place; addresses are seen by many, so name the token's file "
+            "by token_file instead"
+        )
+    found = re.fullmatch(r"(?:(wss?)://)?([^/#]+)(?:/([^/#]*))?", address)
+    if found is None:
+        raise SettingsError(
+            f"{name} is {address!r}; it must be host:port or ws://host:port/{actor}"
+        )
+    host, port = split_address(name, found[2])
+    scheme = found[1] or ("wss" if tls else "ws")
+    return f"{scheme}://{host_port(host, port)}/{found[3] or actor}"

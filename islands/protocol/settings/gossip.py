@@ -1,0 +1,208 @@
+"""Settings of gossip: learners exchange values with neighbours, and no syncer merges."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import assert_never
+
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.outer import OuterSettings
+
+FOR_SYNCERS: Mapping[str, object] = MappingProxyType(
+    {
+        "quorum": 1,
+        "grace_safety": 0.8,
+        "pace_by": "median",
+        "weighting": "uniform",
+        "merge": "average",
+        "merge_moments": False,
+        "anchor": "current",
+        "adoption": "overwrite",
+        "learner_waits": "never",
+        "trigger": "pace",
+        "interval_by_speed": False,
+        "send_to": "all",
+        "update_precision": "float32",
+        "precision": "float32",
+        "interval_first_steps": None,
+        "record_contributions": False,
+        "outer": OuterSettings(),
+    }
+)
+"""Settings that say how a syncer merges, and the values with which the last merge is a mean."""
+
+
+class Neighbours(StrEnum):
+    """With whom a learner exchanges values."""
+
+    NOBODY = "nobody"
+    RANDOM_PAIRS = "random_pairs"
+    RING = "ring"
+    GRAPH = "graph"
+
+
+class GossipRule(StrEnum):
+    """What a learner makes of its neighbours' values."""
+
+    NOLOCO = "noloco"
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True)
+class GossipSettings:
+    """Gossip: each round, learners exchange values with their neighbours directly.
+
+    Args:
+        neighbours: with whom: `nobody` (a syncer merges), `random_pairs` anew in each round as in
+            NoLoCo, the two beside a learner in a `ring` by name, or those of a given `graph`.
+        graph: of `graph`: by the name of each learner the names of its neighbours; a line between
+            two learners need be named once.
+        rule: what follows: `noloco` steps with momentum, `average` averages local values.
+        momentum: a, share of the momentum that `noloco` keeps.
+        rate: b, learning rate of the group's mean movement in `noloco`.
+        pull: g, how far `noloco` moves a value towards the group's mean.
+        everyone_every: after so many rounds of a fragment, its next one is among all learners; null
+            = never.
+    """
+
+    neighbours: Neighbours = Neighbours.NOBODY
+    graph: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    rule: GossipRule = GossipRule.NOLOCO
+    momentum: float = 0.5
+    rate: float = 0.7
+    pull: float = 0.7
+    everyone_every: int | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether learners gossip at all."""
+        return self.neighbours is not Neighbours.NOBODY
+
+    @property
+    def lines(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of every learner of the graph, by name, whoever named their line."""
+        found: dict[str, dict[str, None]] = {}
+        for name, others in self.graph.items():
+            found.setdefault(name, {})
+            for other in others:
+                found[name][other] = None
+                found.setdefault(other, {})[name] = None
+        return {name: tuple(sorted(found[name])) for name in sorted(found)}
+
+
+def check_gossip(gossip: GossipSettings) -> None:
+    """Refuse what cannot work, whoever takes part.
+
+    Raises:
+        SettingsError: name, value and what is allowed of the first wrong setting.
+    """
+    if not 0 <= gossip.momentum < 1:
+        raise SettingsError(f"gossip.momentum is {gossip.momentum}; it must be in [0, 1)")
+    for name in ("rate", "pull"):
+        value = getattr(gossip, name)
+        if not 0 < value <= 1:
+            raise SettingsError(f"gossip.{name} is {value}; it must be above 0, and at most 1")
+    every = gossip.everyone_every
+    if every is not None and every < 1:
+        raise SettingsError(f"gossip.everyone_every is {every}; it must be at least 1")
+    if (gossip.neighbours is Neighbours.GRAPH) != bool(gossip.graph):
+        raise SettingsError(
+            f"gossip.neighbours is {gossip.neighbours}, and gossip.graph names "
+            f"{len(gossip.graph)} learners; neighbours: graph and a graph go together"
+        )
+    for name, others in gossip.graph.items():
+        if name in others:
+            raise SettingsError(f"gossip.graph has {name!r} as its own neighbour; name another")
+    apart = _apart(gossip.lines)
+    if apart is not None:
+        raise SettingsError(
+            f"gossip.graph does not connect {apart[0]!r} and {apart[1]!r}, so their models would "
+            "never meet; add a line between the parts"
+        )
+
+
+def why_not_gossip(gossip: GossipSettings, told: Mapping[str, object]) -> str | None:
+    """Say which setting is for a syncer's merges, where there are none; None if none is.
+
+    Args:
+        gossip: settings.
+        told: the settings of the run by name.
+    """
+    if not gossip.on:
+        return None
+    for name, needed in FOR_SYNCERS.items():
+        if told[name] != needed:
+            return (
+                f"{name} is {told[name]}, which is for merges of a syncer; where learners gossip "
+                f"leave it out, with preset: gossip (it is {needed} there)"
+            )
+    return None
+
+
+def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
+    """Refuse neighbours that the learners of a run cannot have.
+
+    Args:
+        gossip: settings.
+        names: of all learners that the run starts with.
+
+    Raises:
+        SettingsError: the value and what is allowed.
+    """
+    members = sorted(names)
+    if gossip.on and len(members) == 1:
+        raise SettingsError(
+            f"gossip.neighbours is {gossip.neighbours}, and the run has one learner, who has no "
+            "neighbour; start two or more"
+        )
+    if not gossip.graph or not members:
+        return
+    lines = gossip.lines
+    for name in lines:
+        if name not in members:
+            raise SettingsError(
+                f"gossip.graph names {name!r}, which is no learner; there are {', '.join(members)}"
+            )
+    for name in members:
+        if name not in lines:
+            raise SettingsError(f"gossip.graph does not name {name!r}; give it a neighbour")
+
+
+def neighbours_mean(gossip: GossipSettings, learners: int) -> float:
+    """Return with how many others a learner exchanges values in a round, on average.
+
+    Args:
+        gossip: settings.
+        learners: how many take part.
+    """
+    others = learners - 1
+    match gossip.neighbours:
+        case Neighbours.NOBODY:
+            return 0.0
+        case Neighbours.RANDOM_PAIRS:
+            usual = float(min(1, others))
+        case Neighbours.RING:
+            usual = float(min(2, others))
+        case Neighbours.GRAPH:
+            lines = gossip.lines
+            usual = sum(map(len, lines.values())) / len(lines)
+        case _:
+            assert_never(gossip.neighbours)
+    every = gossip.everyone_every
+    return usual if every is None else (usual * every + others) / (every + 1)
+
+
+def _apart(lines: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """Return two names that no path joins; None if the graph is connected."""
+    if not lines:
+        return None
+    first = next(iter(lines))
+    reached, edge = {first: None}, [first]
+    while edge:
+        for other in lines[edge.pop()]:
+            if other not in reached:
+                reached[other] = None
+                edge.append(other)
+    rest = [name for name in lines if name not in reached]
+    return (first, rest[0]) if rest else None

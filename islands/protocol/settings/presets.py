@@ -1,0 +1,166 @@
+"""Presets: the settings of a known algorithm by one name; each can be overridden one by one.
+
+| preset | source | waits | merge | outer |
+|---|---|---|---|---|
+| `decoupled` | our studies, `docs/quality.md` | never | average | as it is |
+| `decoupled_diloco` | Decoupled DiLoCo, arXiv 2604.21428 | never | RDA | as it is |
+| `diloco` | DiLoCo, arXiv 2311.08105 | at τ = 0 | average | Nesterov 0.7, 0.9 |
+| `streaming_diloco` | Streaming DiLoCo, arXiv 2501.18512 | at τ = 2 | average | 0.4, 0.9 |
+| `async_diloco` | Async Local-SGD, arXiv 2401.09135 | for its own | each alone | delayed 0.7, 0.9 |
+| `muloco` | MuLoCo, arXiv 2505.23725; for Muon inside | at τ = 0 | average | 0.9, 0.8 |
+| `gossip` | NoLoCo, arXiv 2506.10911; no syncer merges | never | random pairs | NoLoCo |
+| `data_parallel` | one learner whose mesh spans all devices | – | – | – |
+
+A preset says nothing of the learning rate, the budget or the seed, which belong to the task.
+
+What is best beside an interval depends on it, so the rest of `decoupled` follows from the H that is
+asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`):
+
+| H | P | outer step |
+|---|---|---|
+| up to 8 | H | as it is |
+| more | 12 | η = 0.8, Nesterov's μ = 0.5 |
+
+Moments of the inner optimizer are merged, unless contributions are coarse, which moments never may
+be, or learners train in loops of their own. H is 6 unless it is given. An exchange takes up to a
+step until it is answered and up to another until it is adopted, and who has not adopted is not
+asked again; so on busy hosts, where steps vary, an interval of 3 steps leaves half of the learners
+out of each merge, and trains worse.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.outer import DELAYED_NESTEROV
+from islands.protocol.settings.run import (
+    Adoption,
+    Anchor,
+    Automatic,
+    LearnerWaits,
+    MergeRule,
+    OuterSettings,
+    PaceBy,
+    Precision,
+    RunSettings,
+    SendTo,
+    Trigger,
+    Weighting,
+)
+
+
+class Preset(StrEnum):
+    """The name of an algorithm whose settings are known."""
+
+    DECOUPLED = "decoupled"
+    DECOUPLED_DILOCO = "decoupled_diloco"
+    DILOCO = "diloco"
+    STREAMING_DILOCO = "streaming_diloco"
+    ASYNC_DILOCO = "async_diloco"
+    MULOCO = "muloco"
+    GOSSIP = "gossip"
+    DATA_PARALLEL = "data_parallel"
+
+
+_DILOCO = RunSettings(
+    interval_steps=500,
+    fragments=1,
+    quorum=None,
+    overlap_steps=0,
+    learner_waits=LearnerWaits.AT_TAU,
+    pace_by=PaceBy.SLOWEST,
+    merge=MergeRule.AVERAGE,
+    outer=OuterSettings(learning_rate=0.7, momentum=0.9),
+)
+
+PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
+    {
+        Preset.DECOUPLED: RunSettings(
+            interval_steps=6,
+            fragments=6,
+            quorum=Automatic.AUTO,
+            overlap_steps=Automatic.AUTO,
+            merge=MergeRule.AVERAGE,
+            merge_moments=True,
+            adoption=Adoption.DELAY_CORRECTED,
+        ),
+        Preset.DECOUPLED_DILOCO: RunSettings(),
+        Preset.DILOCO: _DILOCO,
+        Preset.STREAMING_DILOCO: replace(
+            _DILOCO,
+            interval_steps=100,
+            fragments=3,
+            overlap_steps=2,
+            adoption=Adoption.MIX,
+            local_share=0.5,
+            outer=OuterSettings(learning_rate=0.4, momentum=0.9),
+        ),
+        # Four learners are assumed: more need a larger N, and a base may be M versions behind.
+        Preset.ASYNC_DILOCO: replace(
+            _DILOCO,
+            quorum=1,
+            trigger=Trigger.LEARNER,
+            interval_by_speed=True,
+            send_to=SendTo.CONTRIBUTORS,
+            anchor=Anchor.BASE,
+            staleness_max=16,
+            outer=OuterSettings(0.7, 0.9, optimizer=DELAYED_NESTEROV, delay_merges=4),
+        ),
+        Preset.MULOCO: replace(
+            _DILOCO, interval_steps=30, outer=OuterSettings(learning_rate=0.9, momentum=0.8)
+        ),
+        Preset.GOSSIP: RunSettings(
+            interval_steps=50,
+            fragments=1,
+            merge=MergeRule.AVERAGE,  # of the last values, at the end
+            weighting=Weighting.UNIFORM,
+            gossip=GossipSettings(Neighbours.RANDOM_PAIRS),
+        ),
+        # One learner that keeps all it does and is merged with nobody is plain training.
+        Preset.DATA_PARALLEL: RunSettings(
+            interval_steps=8,  # how often its values are published, to be kept and evaluated
+            fragments=1,
+            quorum=1,
+            merge=MergeRule.AVERAGE,
+            adoption=Adoption.DELAY_CORRECTED,
+        ),
+    }
+)
+
+SHORT_INTERVAL_STEPS = 8
+"""Up to this H each step has a fragment of its own, and momentum outside harms."""
+
+LONG_INTERVAL_FRAGMENTS = 12
+LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
+
+COARSE = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
+
+
+def settings_of(
+    preset: Preset, told: Mapping[str, object], *, own_loops: bool = False
+) -> RunSettings:
+    """Return the settings that a preset stands for, beside those that were given.
+
+    Args:
+        preset: the preset.
+        told: settings of the run that were given, by name; those that are wrong are ignored.
+        own_loops: whether learners train in loops of their own, whose moments are not merged.
+    """
+    settings = PRESETS[preset]
+    if preset is not Preset.DECOUPLED:
+        return settings
+    if own_loops or told.get("precision") in COARSE:
+        settings = replace(settings, merge_moments=False)
+    try:
+        steps = int(str(told.get("interval_steps", settings.interval_steps)))
+    except ValueError:
+        return settings
+    if steps > SHORT_INTERVAL_STEPS:
+        fragments, outer = LONG_INTERVAL_FRAGMENTS, LONG_INTERVAL_OUTER
+    elif steps >= 1:
+        fragments, outer = steps, settings.outer
+    else:
+        return settings
+    return replace(settings, interval_steps=steps, fragments=fragments, outer=outer)

@@ -1,0 +1,218 @@
+"""The supervisor's memory, and the few operations on it that several rules share.
+
+`Core` is plain data, plus the list that collects the actions while one event is handled. The rules
+are functions over it; the package's docstring says where they are.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.identities import Incarnation, LearnerName, Role, Status
+from islands.protocol.messages.membership import Member, MembershipChanged, SyncerAddress
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor.actions import Action, Outgoing, Send
+from islands.protocol.supervisor.eviction import MemberRecord
+from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.supervisor.stalls import Stalls
+from islands.protocol.supervisor.view import Follower, View
+from islands.protocol.tape.entry import Entry, Record
+
+ENDED_REMEMBERED = 32
+
+
+@dataclass(slots=True)
+class Drained:
+    """An operator's order that a learner leaves, given at `since_s`.
+
+    Once `evicted`, its process may not come back, but one that is started anew under its name may.
+    """
+
+    reason: str
+    since_s: float
+    evicted: bool = False
+
+
+@dataclass(slots=True)
+class Core:
+    """The memory of a supervisor.
+
+    `address` is where others dial it. `launched` are the processes that it starts, and may kill,
+    with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
+    learners that an operator drained or evicted, and `asking` those that asked for the run spec
+    lately, with the time. `paused` is the operator's last command to
+    pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
+    None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
+    of admissions.
+
+    So that the cost of an event does not grow with the number of members, `here` holds the members
+    that have not ended by role, `folded` the names by their lower case, `linked` the names that
+    were last heard over each link, and `ended` the names that have ended and may be forgotten, in
+    the order of their ends. `outlived` are the incarnations that earlier starts of the supervisor
+    admitted, and that ended and were forgotten.
+    """
+
+    settings: RunSettings
+    fingerprint: str
+    epoch: int
+    address: str
+    syncers: tuple[SyncerAddress, ...]
+    launched: dict[str, Restarts]
+    ticked_s: float
+    members: dict[str, MemberRecord] = field(default_factory=dict)
+    here: dict[Role, dict[str, MemberRecord]] = field(
+        default_factory=lambda: {role: {} for role in Role}
+    )
+    folded: dict[str, str] = field(default_factory=dict)
+    linked: dict[int, dict[str, None]] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    outlived: dict[str, Incarnation] = field(default_factory=dict)
+    view: View = field(default_factory=View)
+    followers: dict[str, Follower] = field(default_factory=dict)
+    stalls: dict[str, Stalls] = field(default_factory=dict)
+    counter: int = 0
+    drained: dict[str, Drained] = field(default_factory=dict)
+    asking: dict[str, float] = field(default_factory=dict)
+    paused: bool | None = None
+    stopping: str | None = None
+    finished: str | None = None
+    actions: list[Action] = field(default_factory=list)
+
+    def record(self, entry: Entry) -> None:
+        """Put an entry on the tape."""
+        self.actions.append(Record(entry))
+
+    def send(self, connection: int, message: Outgoing) -> None:
+        """Send a message on a link."""
+        self.actions.append(Send(connection, message))
+
+    def present(self, role: Role) -> list[MemberRecord]:
+        """Members of a role that have not ended, by name."""
+        return [member for _, member in sorted(self.here[role].items())]
+
+    def addresses(self) -> tuple[SyncerAddress, ...]:
+        """Addresses of syncers: those that live ones announce, else those of the settings."""
+        heard = [
+            SyncerAddress(member.address) for member in self.present(Role.SYNCER) if member.address
+        ]
+        return tuple(heard) or self.syncers
+
+    # --- members ------------------------------------------------------------------------------
+
+    def enter(self, member: MemberRecord) -> None:
+        """Enter a name's new incarnation, which replaces the one before it."""
+        name, before = member.name, self.members.get(member.name)
+        if before is not None:
+            self.here[before.role].pop(name, None)
+            self._unlink(before)
+        self.ended.pop(name, None)
+        self.members[name] = member
+        self.folded[name.lower()] = name
+        self.here[member.role][name] = member
+        if member.connection is not None:
+            self.linked.setdefault(member.connection, {})[name] = None
+        if member.role is Role.LEARNER:
+            self.view.changed(name)
+        else:
+            self.view.forget(name)
+
+    def link(self, member: MemberRecord, connection: int) -> None:
+        """Note over which link a member was heard last."""
+        if member.connection != connection:
+            self._unlink(member)
+            member.connection = connection
+            self.linked.setdefault(connection, {})[member.name] = None
+
+    def _unlink(self, member: MemberRecord) -> None:
+        if member.connection is not None:
+            names = self.linked.get(member.connection, {})
+            names.pop(member.name, None)
+            if not names:
+                self.linked.pop(member.connection, None)
+            member.connection = None
+
+    def closed(self, connection: int) -> list[MemberRecord]:
+        """Forget a closed link; returns the members that were last heard over it."""
+        members = [self.members[name] for name in self.linked.pop(connection, ())]
+        for member in members:
+            member.connection = None
+        return members
+
+    def set_status(self, member: MemberRecord, status: Status) -> None:
+        """Change a member's status, in the view as well."""
+        member.status = status
+        if member.role is Role.LEARNER:
+            self.view.changed(member.name)
+        if status.ended:
+            self.here[member.role].pop(member.name, None)
+            self.followers.pop(member.name, None)
+            if member.name not in self.launched and member.name not in self.drained:
+                self.ended[member.name] = None
+
+    def forget_ended(self) -> None:
+        """Forget all but the `ENDED_REMEMBERED` members that ended last.
+
+        Launched and drained ones are never forgotten.
+        """
+        while len(self.ended) > ENDED_REMEMBERED:
+            name = next(iter(self.ended))
+            del self.ended[name]
+            member = self.members.pop(name)
+            self.folded.pop(name.lower(), None)
+            self._unlink(member)
+            self.view.forget(name)
+            if member.incarnation.epoch < self.epoch:
+                self.outlived[name] = member.incarnation
+
+    def alike(self, name: str) -> str | None:
+        """A known name that differs from this one in case only; None if there is none."""
+        known = self.folded.get(name.lower())
+        if known is None:
+            known = next((one for one in self.launched if one.lower() == name.lower()), None)
+        return None if known == name else known
+
+    def forgot(self, name: str, incarnation: Incarnation) -> bool:
+        """Whether an incarnation, of a name that is not in `members`, has ended."""
+        outlived = self.outlived.get(name)
+        ended = outlived is not None and incarnation <= outlived
+        return ended or incarnation.epoch == self.epoch
+
+    # --- the view -----------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Send each follower what changed since its last page; at least one page if one is due.
+
+        Syncers follow the view, and learners where they gossip.
+        """
+        learners = self.here[Role.LEARNER] if self.settings.gossip.on else {}
+        for name, member in [*self.here[Role.SYNCER].items(), *learners.items()]:
+            follower = self.followers.get(name)
+            if follower is None or member.connection != follower.connection:
+                continue  # no heartbeat over its present link has said yet what it knows
+            if follower.due or follower.told < self.view.number:
+                follower.due = False
+                for page in self.pages(follower.told):
+                    self.send(follower.connection, page)
+                follower.told = self.view.number
+
+    def pages(self, known: int = 0) -> list[MembershipChanged]:
+        """The pages for a syncer that knows the view up to a number."""
+        view = self.view
+        return [
+            MembershipChanged(
+                supervisor_epoch=self.epoch,
+                members=tuple(self._told_of(name) for name in names),
+                paused=self.paused,
+                after=after,
+                number=number,
+                latest=view.number,
+            )
+            for after, number, names in view.pages(view.start(known))
+        ]
+
+    def _told_of(self, name: str) -> Member:
+        member = self.members[name]
+        if not self.settings.gossip.on:
+            return Member(LearnerName(name), member.incarnation, member.status)
+        address, host, stepped = member.reach
+        return Member(
+            LearnerName(name), member.incarnation, member.status, address, stepped, host=host
+        )

@@ -1,0 +1,120 @@
+"""Events that a supervisor handles. `connection` numbers the link on which a message came."""
+
+from dataclasses import dataclass
+
+from islands.protocol.messages.control import Command, StepFigures
+from islands.protocol.messages.membership import Heartbeat, Join, Leave, RunSpecRequest, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class JoinArrived:
+    """A process asks for admission.
+
+    `proven` tells whether it has proven that it holds the run's key, and `returns` whether it has
+    proven that it is the incarnation that it calls its previous one.
+    """
+
+    message: Join
+    connection: int
+    proven: bool
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpecRequested:
+    """A process asks for the run spec."""
+
+    message: RunSpecRequest
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatArrived:
+    """A heartbeat arrived; `trusted` tells whether its credential is signed with the run's key.
+
+    `host` is where the link was dialled from; None inside one process.
+    """
+
+    message: Heartbeat
+    connection: int
+    trusted: bool
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewerSupervisorProven:
+    """A process has proven that there is, or was, a supervisor of a higher epoch.
+
+    `kept` tells whether this supervisor's disk held that epoch: a newer start uses the disk then.
+    Otherwise the next start takes a higher one.
+    """
+
+    name: str
+    epoch: int
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveArrived:
+    """A member departs on its own will."""
+
+    message: Leave
+
+
+@dataclass(frozen=True, slots=True)
+class StopArrived:
+    """The other end of a link says that the run is over, which only a syncer may say."""
+
+    message: Stop
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandArrived:
+    """An operator's command arrived; `genuine` tells whether the run's key made its proof."""
+
+    message: Command
+    connection: int
+    genuine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresArrived:
+    """Step figures arrived over the link of the member `name`."""
+
+    name: str
+    message: StepFigures
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClosed:
+    """A link was closed or lost."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """A launched process has ended; `reason` says how, and is empty after an orderly end."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed; sent at least every heartbeat."""
+
+
+PeerEvent = (
+    JoinArrived
+    | RunSpecRequested
+    | HeartbeatArrived
+    | StopArrived
+    | CommandArrived
+    | FiguresArrived
+)
+"""Events that the other end of a link causes; what they say may be false."""
+
+Event = PeerEvent | NewerSupervisorProven | LeaveArrived | LinkClosed | ProcessEnded | Ticked

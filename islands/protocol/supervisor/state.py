@@ -1,0 +1,183 @@
+"""The supervisor's decisions: `handle(event, now_s)` returns actions, and performs none itself.
+
+The rules are in the modules that the package's docstring lists; this one applies them.
+"""
+
+from typing import assert_never
+
+from islands.protocol.errors import UNFORESEEN
+from islands.protocol.identities import Role
+from islands.protocol.messages.membership import Stop, SyncerAddress
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor.actions import Action, Drop, FinishRun
+from islands.protocol.supervisor.commands import take_command
+from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.events import (
+    CommandArrived,
+    Event,
+    FiguresArrived,
+    HeartbeatArrived,
+    JoinArrived,
+    LeaveArrived,
+    LinkClosed,
+    NewerSupervisorProven,
+    PeerEvent,
+    ProcessEnded,
+    RunSpecRequested,
+    StopArrived,
+    Ticked,
+)
+from islands.protocol.supervisor.eviction import MemberRecord
+from islands.protocol.supervisor.launching import take_end
+from islands.protocol.supervisor.membership import (
+    close_link,
+    give_way,
+    judge_all,
+    notice_pause,
+    stay_s,
+    take_enquiry,
+    take_figures,
+    take_heartbeat,
+    take_join,
+    take_leave,
+)
+from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.tape.process_entries import Refused
+from islands.protocol.tape.round_entries import Finished
+
+
+class SupervisorState:
+    """The pure state of one start of the supervisor.
+
+    Args:
+        settings: what all members of the run agree on.
+        fingerprint: digest of the layout; a member with another one is refused.
+        epoch: number of this start, higher than that of every start before it.
+        address: address at which others dial the supervisor.
+        launched: names of the processes that this supervisor starts, and may kill.
+        syncers: addresses from the settings; those that live syncers announce replace them.
+        now_s: time of the start, in seconds on the supervisor's clock.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        fingerprint: str,
+        *,
+        epoch: int,
+        address: str,
+        launched: tuple[str, ...] = (),
+        syncers: tuple[SyncerAddress, ...] = (),
+        now_s: float,
+    ) -> None:
+        """Begin without members."""
+        self._core = Core(
+            settings=settings,
+            fingerprint=fingerprint,
+            epoch=epoch,
+            address=address,
+            syncers=syncers,
+            launched={name: Restarts() for name in launched},
+            ticked_s=now_s,
+        )
+
+    @property
+    def core(self) -> Core:
+        """The memory, which the actor and the tests may read and must not write."""
+        return self._core
+
+    @property
+    def epoch(self) -> int:
+        """Number of this start of the supervisor."""
+        return self._core.epoch
+
+    @property
+    def members(self) -> dict[str, MemberRecord]:
+        """All members that were admitted or recognised and are not forgotten, by name."""
+        return self._core.members
+
+    @property
+    def finished(self) -> str | None:
+        """Why the run is over; None while it goes on."""
+        return self._core.finished
+
+    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+        """Handle one event; returns the actions to perform, in order.
+
+        Raises:
+            RefusedError: members follow a newer supervisor of this folder; this one must end.
+            OutdatedError: they follow one that this folder does not know; the next start goes on.
+        """
+        core = self._core
+        core.actions = []
+        notice_pause(core, now_s)
+        if isinstance(event, PeerEvent):
+            self._take_from_peer(event, now_s)
+        else:
+            self._take(event, now_s)
+        core.publish()
+        core.forget_ended()
+        return core.actions
+
+    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+        """Handle a peer's event; if that fails, close the peer's link, but keep running.
+
+        The tape gets the reason.
+        """
+        try:
+            self._take(event, now_s)
+        except UNFORESEEN as error:
+            core, reason = self._core, f"what it said cannot be taken in: {error!r}"
+            core.record(Refused("", reason))
+            core.actions.append(Drop(event.connection, reason))
+
+    def _take(self, event: Event, now_s: float) -> None:
+        core = self._core
+        match event:
+            case Ticked():
+                core.ticked_s = now_s
+                judge_all(core, now_s)
+            case JoinArrived(message, connection, proven, returns):
+                take_join(core, message, connection, now_s, proven=proven, returns=returns)
+            case RunSpecRequested(message, connection):
+                take_enquiry(core, message, connection, now_s)
+            case HeartbeatArrived(message, connection, trusted, host):
+                take_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
+            case NewerSupervisorProven(name, epoch, kept):
+                give_way(core, name, epoch, kept=kept)
+            case LeaveArrived(message):
+                take_leave(core, message)
+            case CommandArrived(message, connection, genuine):
+                take_command(core, message, connection, genuine=genuine, now_s=now_s)
+            case FiguresArrived():
+                take_figures(core, event)
+            case LinkClosed(connection):
+                close_link(core, connection, now_s)
+            case ProcessEnded(name, reason):
+                take_end(core, name, reason, now_s)
+            case StopArrived(message, connection):
+                self._finish(message.reason, connection, now_s)
+            case _:
+                assert_never(event)
+
+    def ends_the_run(self, connection: int) -> bool:
+        """Whether the other end of a link is a syncer, which alone may say that the run is over."""
+        core = self._core
+        return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
+
+    def _finish(self, reason: str, connection: int, now_s: float) -> None:
+        """End the run and tell all members, on the word of a syncer; refuse any other sender."""
+        core = self._core
+        if not self.ends_the_run(connection):
+            core.record(Refused("", "only a syncer ends the run"))
+            return
+        if core.finished is not None:
+            core.send(connection, Stop(core.finished))
+            return
+        core.finished = reason
+        for role in Role:
+            for member in core.here[role].values():
+                if member.connection is not None:
+                    core.send(member.connection, Stop(reason))
+        core.record(Finished(reason))
+        core.actions.append(FinishRun(reason, stay_s(core, now_s)))

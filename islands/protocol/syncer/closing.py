@@ -1,0 +1,355 @@
+"""How a run ends, so that every token that can still be merged is merged.
+
+    draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
+                                                                                 │
+                              ended ◀──heard by the supervisor── finished ◀──durable
+
+1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop. Once
+   all have stopped, a round that is still open gets K = all as well: nobody else will answer.
+2. *Rounds*: one closing round per fragment, with K = all. Skip unreachable learners; wait for every
+   learner that has not adopted the merge it contributed to.
+3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
+4. *Cutting*: a learner that cannot be reached, or still has pending tokens, is ended, so that its
+   tokens have a fate; the final state is journalled; then it is exported.
+5. *Finished*: the supervisor is told until it answers; its answer is journalled, so that a restart
+   knows that the run is over. A peer that still dials in is told to stop.
+
+In 1 to 3 progress restarts the wait: after each learner that stops, each answer, each merge and,
+after 1, each adoption it lasts as long again as the longest step and exchange of the reachable
+learners may take (`timeouts.py`). A learner that does not answer within that time is not asked any
+more, and the others go on; a learner that was left out before gets this one more chance. The total
+is bounded when the end begins, so that no peer can postpone it for ever. `final_s` is the shortest
+wait; in 5 it also bounds how long an unreachable supervisor is waited for.
+"""
+
+from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
+from islands.protocol.messages.membership import Stop
+from islands.protocol.messages.training import FinalRound
+from islands.protocol.syncer.actions import Exit, FinishRun, Send
+from islands.protocol.syncer.core import Closing, ClosingStage, Core
+from islands.protocol.syncer.eligibility import BUSY, unready_because
+from islands.protocol.syncer.ended_incarnations import end_unsettled
+from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.rounds import Stage
+from islands.protocol.syncer.scheduling import abandon, close_rounds, excuse, open_round
+from islands.protocol.syncer.timeouts import end_at_most_s
+from islands.protocol.tape import round_entries
+
+
+def advance_closing(core: Core, now_s: float) -> None:
+    """Begin the end of the run when it is due, and advance it by a stage if possible."""
+    if core.closing is None:
+        reason = _due(core)
+        if reason is None:
+            return
+        begin_closing(core, reason, now_s)
+    closing = core.closing
+    assert closing is not None, "the end has begun"
+    if closing.stage is ClosingStage.DRAINING:
+        overdue = _overdue(closing, now_s)
+        if overdue or _all_stopped(core):
+            _ask_no_more(core)
+            if overdue or not core.rounds:
+                _go_on(closing, ClosingStage.ROUNDS, now_s)
+    if closing.stage is ClosingStage.ROUNDS:
+        _closing_rounds(core, closing, now_s, overdue=_overdue(closing, now_s))
+    if closing.stage is ClosingStage.ADOPTING and (_overdue(closing, now_s) or _adopted(core)):
+        closing.stage = ClosingStage.CUTTING
+        end_unsettled(core, closing.reason)
+        core.durable.finished = closing.reason
+        core.records.want()
+    elif closing.stage is ClosingStage.CUTTING and core.all_durable:
+        closing.stage = ClosingStage.FINISHED
+        _wait_for_supervisor(core, closing, now_s)
+        _finish(core, closing)
+    elif closing.stage is ClosingStage.FINISHED and _heard_or_in_vain(core, closing, now_s):
+        closing.stage = ClosingStage.ENDED
+        core.actions.append(Exit(closing.reason))
+
+
+def _overdue(closing: Closing, now_s: float) -> bool:
+    """Return whether the deadline has passed; progress since the last call moves it on first."""
+    if closing.forward:
+        closing.forward = False
+        until_s = min(now_s + closing.patience_s, closing.latest_s)
+        closing.deadline_s = max(closing.deadline_s, until_s)
+    return now_s >= closing.deadline_s
+
+
+def _go_on(closing: Closing, stage: ClosingStage, now_s: float) -> None:
+    until_s = min(now_s + closing.patience_s, closing.latest_s)
+    closing.stage, closing.deadline_s = stage, until_s
+
+
+def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
+    """Note whether the supervisor can be reached; once the run is over, restart the wait for it."""
+    core.supervised = up
+    if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
+        _wait_for_supervisor(core, core.closing, now_s)
+
+
+def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
+    in_vain = not core.supervised and now_s >= closing.deadline_s
+    return core.all_durable and (core.durable.reported or in_vain)
+
+
+def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
+    timing = core.settings.timing
+    closing.deadline_s = now_s + timing.scaled(timing.final_s)
+
+
+def take_end_heard(core: Core) -> None:
+    """Note that the supervisor knows that the run is over, and have that journalled."""
+    over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
+    if over and not core.durable.reported:
+        core.durable.reported = True
+        core.records.want()
+
+
+def resume_end(core: Core, now_s: float) -> None:
+    """Resume a run that was over before this start: only its end has yet to be reported."""
+    assert core.durable.finished is not None, "the final cut is durable"
+    core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
+
+
+def _due(core: Core) -> str | None:
+    if not core.seeded:
+        return None
+    if core.durable.stopping is not None:
+        return core.durable.stopping
+    limit_s = core.settings.budget_s
+    if limit_s is not None and core.durable.elapsed_s >= limit_s:
+        return "time"
+    return "tokens" if tokens_used_up(core) else None
+
+
+def tokens_used_up(core: Core) -> bool:
+    """Return whether nobody can do one more batch with its quota or with the rest of the budget.
+
+    This is asked after every event, so the reader and holder that last showed that tokens are left
+    (`Core.unspent`) are checked first.
+    """
+    leases = core.durable.leases
+    if leases.remaining_tokens is None:
+        return False
+    if core.unspent is not None and _can_spend(core, *core.unspent):
+        return False
+    core.unspent = None
+    reading = [
+        learner
+        for learner in core.learners.values()
+        if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
+    ]
+    if not reading:
+        return False
+    reading = [learner for learner in reading if learner.reads] or reading
+    least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
+    starved = frozenset(name for name in leases.holders if cannot_step(core, name))
+    if leases.exhausted(least.progress.batch_tokens, starved):
+        return True
+    left = {
+        name: holder.unused_tokens for name, holder in leases.holders.items() if name not in starved
+    }
+    richest = max(left, key=lambda name: (left[name], name), default=None)
+    for holder in (None, richest):
+        if _can_spend(core, least.name, holder):
+            core.unspent = least.name, holder
+    return False
+
+
+def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
+    """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
+    leases, learner = core.durable.leases, core.learners.get(reader)
+    if learner is None or not learner.reads:
+        return False
+    if holder is None:
+        left = leases.remaining_tokens or 0
+    elif holder in leases.holders and not cannot_step(core, holder):
+        left = leases.holders[holder].unused_tokens
+    else:
+        return False
+    return left >= learner.progress.batch_tokens
+
+
+def cannot_step(core: Core, name: LearnerName) -> bool:
+    """Return whether a learner knows its whole quota and cannot step with what is left of it.
+
+    What a quarantined one has left is not lost: others get it (`quarantine.py`).
+    """
+    learner, holder = core.learners.get(name), core.durable.leases.holders[name]
+    return (
+        learner is not None
+        and learner.phase is Phase.STARVED
+        and learner.progress.quota_tokens == holder.quota_tokens
+        and not learner.quarantined
+        and any(not lease.done for lease in learner.progress.leases)
+    )
+
+
+def begin_closing(core: Core, reason: str, now_s: float) -> None:
+    """Begin the end of the run."""
+    timing = core.settings.timing
+    reachable = [one for one in core.learners.values() if one.reachable and not one.still]
+    least_s = timing.scaled(timing.final_s)
+    patience_s = max((core.final_patience_s(one) for one in reachable), default=least_s)
+    at_most_s = end_at_most_s(
+        timing,
+        patience_s=patience_s,
+        fragments=core.fragments,
+        at_once=core.settings.open_rounds_max(core.fragments),
+        measured=_all_measured(core),
+    )
+    left = list(range(core.fragments))
+    core.closing = Closing(
+        reason, now_s + patience_s, now_s + at_most_s, left, patience_s=patience_s
+    )
+    for name in core.names():
+        if core.learners[name].exchange.left_out_until_s is not None:
+            core.learners[name].exchange.left_out_until_s = None
+            core.touch(name)
+    core.durable.stopping = reason
+    core.record(round_entries.Closing(reason))
+    core.records.want()
+    for name in core.names():
+        connection = core.learners[name].connection
+        if connection is not None:
+            core.actions.append(Send(connection, FinalRound(core.durable.epoch, reason)))
+
+
+def _all_measured(core: Core) -> bool:
+    """Return whether each learner with an account can be reached and its exchange is known."""
+
+    def measured(name: LearnerName) -> bool:
+        learner = core.learners.get(name)
+        if learner is None or not learner.reachable:
+            return False
+        return learner.exchange.measured_s(learner.step_s) is not None
+
+    return all(measured(name) for name in core.durable.ledger.books)
+
+
+def _ask_no_more(core: Core) -> None:
+    for round_ in core.rounds.values():
+        if round_.stage is Stage.COLLECTING:
+            round_.quorum = None
+
+
+def _all_stopped(core: Core) -> bool:
+    """Return whether no learner that could contribute still steps, or has yet to reconnect."""
+    if len(core.durable.ledger.books) > core.learner_count:
+        return False
+    return not core.any_learner("stepping", _steps)
+
+
+def _steps(learner: LearnerRecord) -> bool:
+    return (
+        learner.role is Role.LEARNER
+        and learner.status is Status.LIVE
+        and learner.connection is not None
+        and learner.phase in WHOLE
+        and not learner.still
+    )
+
+
+def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool) -> None:
+    """Open one round for each fragment on which a learner has something left to contribute."""
+    limit = core.settings.open_rounds_max(core.fragments)
+    for fragment in list(closing.left):
+        if overdue:
+            closing.left.remove(fragment)
+        elif fragment in core.rounds or len(core.rounds) >= limit or _awaited(core, fragment):
+            continue
+        else:
+            names = [name for name in core.eligible(fragment) if name not in closing.silent]
+            if names:
+                open_round(core, fragment, names, None, now_s)
+                core.went_forward()
+            closing.left.remove(fragment)
+    if overdue:
+        _hurry(core, now_s)
+    if not closing.left and not core.rounds:
+        _go_on(closing, ClosingStage.ADOPTING, now_s)
+
+
+def _hurry(core: Core, now_s: float) -> None:
+    """Excuse all learners still waited for, since the time is up; merge what has arrived."""
+    for fragment in sorted(core.rounds):
+        round_ = core.rounds[fragment]
+        if round_.stage is Stage.COLLECTING:
+            round_.quorum = None
+            for name in round_.waiting:
+                excuse(round_, name, "the run ends")
+            if not round_.arrived:
+                abandon(core, round_, now_s, "the run ends")
+    close_rounds(core, now_s)
+
+
+def _awaited(core: Core, fragment: int) -> bool:
+    """Return whether a reachable learner may have something to contribute later, but not now.
+
+    It has yet to answer other pulls, or to adopt the version with its own contribution.
+    """
+
+    def awaited(learner: LearnerRecord) -> bool:
+        if learner.still or (core.closing is not None and learner.name in core.closing.silent):
+            return False
+        reason = unready_because(learner)
+        if reason is not None:
+            return reason == BUSY
+        merged, held = core.merged_version(learner.name, fragment), learner.holds(fragment)
+        return merged is not None and (held is None or held < merged)
+
+    return core.any_learner(f"awaited {fragment}", awaited)
+
+
+def _adopted(core: Core) -> bool:
+    """Return whether every ready learner holds the last version of every fragment."""
+    return not core.any_learner("behind", lambda learner: _is_behind(core, learner))
+
+
+def _is_behind(core: Core, learner: LearnerRecord) -> bool:
+    wanted = range(core.fragments)
+    return (
+        not learner.still
+        and unready_because(learner) is None
+        and any(learner.holds(index) != core.version(index) for index in wanted)
+    )
+
+
+def waited_for(core: Core) -> dict[LearnerName, str]:
+    """Return the learners that the closing waits for at this moment, each with the reason."""
+    closing, told = core.closing, dict[LearnerName, str]()
+    if closing is None:
+        return told
+    if closing.stage is ClosingStage.DRAINING:
+        away = [name for name in core.durable.ledger.books if name not in core.learners]
+        told.update(dict.fromkeys(away, "has not come back since the syncer started"))
+    pulled = {name for round_ in core.rounds.values() for name in round_.waiting}
+    for name in core.names():
+        learner = core.learners[name]
+        if closing.stage is ClosingStage.DRAINING and _steps(learner):
+            told[name] = "has not stopped stepping"
+        elif closing.stage is ClosingStage.ROUNDS and name in pulled:
+            told[name] = "has not answered its last pull"
+        elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner):
+            told[name] = "has not adopted the last versions"
+    return told
+
+
+def _finish(core: Core, closing: Closing) -> None:
+    ledger = core.durable.ledger
+    core.record(
+        round_entries.Finished(
+            reason=closing.reason,
+            ledger=[ledger.row(index) for index in range(core.fragments)],
+            processed={
+                f"{name}/{book.incarnation}": book.processed
+                for name, book in sorted(ledger.books.items())
+            },
+        )
+    )
+    for name in core.names():
+        connection = core.learners[name].connection
+        if connection is not None:
+            core.actions.append(Send(connection, Stop(closing.reason)))
+    core.actions.append(FinishRun(closing.reason))

@@ -1,0 +1,86 @@
+"""Eligibility: which learners may be asked to contribute to a round.
+
+A learner is **ready** when nothing about it as a whole speaks against asking it:
+
+1. it is a learner, not quarantined, and live in the supervisor's view: not suspect, not stalled;
+2. its link to this syncer is up;
+3. it is stepping, starved, paused or finished: not joining, not compiling, not healing;
+4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
+5. it has fewer than two unanswered pulls, so that a learner that does not keep up is left alone,
+   and it is not being left out for not answering within its timeout (`timeouts.py`).
+
+A ready learner is **eligible** for a fragment when also
+
+6. it did at least one step since it adopted its base of that fragment;
+7. its base contains its own last merged contribution: what was applied is never applied again;
+8. its base is one of the `staleness_max` + 1 newest versions, which the syncer keeps.
+
+Source: SPEC §3.2.
+"""
+
+from collections.abc import Collection
+
+from islands.protocol.identities import Phase, Role, Status, Version
+from islands.protocol.syncer.roster import LearnerRecord
+
+UNANSWERED_MAX = 2
+BUSY = "two pulls unanswered"
+SILENT = "has not answered in time, and is left out for a while"
+
+
+def unready_because(learner: LearnerRecord) -> str | None:
+    """Return the first of the reasons 1 to 5 against asking a learner; None if it is ready."""
+    if learner.role is not Role.LEARNER:
+        return "does not contribute"
+    if learner.quarantined:
+        return "quarantined"
+    if learner.status is not Status.LIVE:
+        return learner.status.value
+    if learner.connection is None:
+        return "link down"
+    if learner.phase in (Phase.JOINING, Phase.COMPILING, Phase.HEALING):
+        return learner.phase.value
+    if not learner.whole:
+        return "has not adopted every fragment"
+    if len(learner.unanswered) >= UNANSWERED_MAX:
+        return BUSY
+    if learner.exchange.left_out_until_s is not None:
+        return SILENT
+    return None
+
+
+def ineligible_because(
+    learner: LearnerRecord,
+    fragment: int,
+    *,
+    kept: Collection[Version],
+    merged: Version | None,
+) -> str | None:
+    """Return the first of the reasons 1 to 8 against asking a learner for a fragment, or None.
+
+    Args:
+        learner: the record of the learner.
+        fragment: index of the fragment.
+        kept: the fragment's newest versions, whose values the syncer keeps.
+        merged: the version that contains the learner's last merged contribution, if any.
+    """
+    reason = unready_because(learner)
+    if reason is not None:
+        return reason
+    told = learner.progress.fragments[fragment]
+    if learner.progress.steps <= told.base_steps:
+        return "no step since it adopted its base"
+    return stale_because(told.version, kept=kept, merged=merged)
+
+
+def stale_because(
+    base: Version | None, *, kept: Collection[Version], merged: Version | None
+) -> str | None:
+    """Return why a base is too old to contribute from; None if it is fresh."""
+    if base is None:
+        return "has no base"
+    if merged is not None and base < merged:
+        return "its last contribution is merged and not yet adopted"
+    if base not in kept:
+        return f"base {base} is not among the {len(kept)} newest versions"
+    return None

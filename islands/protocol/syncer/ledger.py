@@ -1,0 +1,302 @@
+"""The token ledger: what became of every token, per fragment.
+
+Every inner step trains all fragments, so each fragment has its own complete account of all tokens:
+
+    processed = applied + rejected + late + stale + overwritten + lost + pending
+
+The two sides are kept by different actors. A learner counts what it processed, what its adoptions
+discarded (`overwritten_tokens`) and how many tokens it knows the fate of (`settled_tokens`): the
+others are pending. The syncer counts what it applied and the fate of what it did not.
+`Account.imbalance` compares the two: it is zero at every report, or there is a bug. A learner's
+counts of a fragment change only with an adoption, and a merge alone does not disturb the balance,
+so a report is compared only where it differs from the last one.
+
+Three rules decide where a token goes:
+
+1. A contribution that is merged is **applied**. Until its sender reports a version that contains
+   it, the sender still counts it as pending; the difference is `unsettled`.
+2. A contribution that is not merged leaves a **claim**. Its tokens are still in the sender's local
+   value, so nothing is lost yet: a later contribution from the same base contains them. Only when
+   the sender reports that it discarded tokens is the claim's fate charged; what no claim covers is
+   **overwritten** (done during the overlap, or sent and never arrived).
+3. When an incarnation ends, what it processed and nobody applied or discarded is **lost**.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from islands.protocol.errors import InvariantError
+from islands.protocol.identities import Fate, Incarnation, LearnerName, Version
+from islands.protocol.messages.training import Contribution, FragmentProgress, Merged, Progress
+from islands.protocol.tape.round_entries import Row
+
+NOTHING_TOLD = FragmentProgress()
+DEPARTED_KEPT = 512
+"""Names without an open book whose tokens are kept one by one; every record of the journal has
+them. Tokens of names that left before them are in the sum over all."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Tokens of one fragment by fate, over all incarnations that ever were."""
+
+    applied: int = 0
+    rejected: int = 0
+    late: int = 0
+    stale: int = 0
+    overwritten: int = 0
+    lost: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Tokens that have a fate; the others are pending."""
+        discarded = self.rejected + self.late + self.stale + self.overwritten + self.lost
+        return self.applied + discarded
+
+    def charge(self, fate: Fate, tokens: int) -> None:
+        """Add discarded tokens to the fate of the contribution that held them."""
+        match fate:
+            case Fate.REJECTED:
+                self.rejected += tokens
+            case Fate.LATE:
+                self.late += tokens
+            case Fate.STALE:
+                self.stale += tokens
+            case Fate.APPLIED:
+                message = "an applied contribution cannot be charged as discarded"
+                raise InvariantError(message)
+
+
+class Claim(msgspec.Struct, array_like=True, gc=False):
+    """The newest contribution of an account that was not merged."""
+
+    fate: Fate
+    tokens: int
+
+
+class Account(msgspec.Struct, array_like=True, gc=False):
+    """The account of one fragment of one incarnation: the syncer's counts, the learner's report."""
+
+    applied: int = 0
+    merged: Merged | None = None
+    merged_version: Version | None = None
+    told: FragmentProgress = NOTHING_TOLD
+    claim: Claim | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """Applied tokens that the learner still counts as pending."""
+        return self.unsettled_at(self.told.version)
+
+    @property
+    def imbalance(self) -> int:
+        """Tokens by which learner and syncer differ at the learner's last report: always 0."""
+        return self.difference(self.told)
+
+    def difference(self, told: FragmentProgress) -> int:
+        """Return by how many tokens a report differs from what the syncer knows."""
+        applied = self.applied - self.unsettled_at(told.version)
+        return told.settled_tokens - applied - told.overwritten_tokens
+
+    def newer_than(self, held: Version | None) -> bool:
+        """Return whether the learner has reported a newer version than this one."""
+        known = self.told.version
+        return known is not None and (held is None or held < known)
+
+    def unsettled_at(self, held: Version | None) -> int:
+        """Return what `unsettled` is for a learner that holds this version."""
+        if self.merged is None or self.merged_version is None:
+            return 0
+        settled = held is not None and held >= self.merged_version
+        return 0 if settled else self.merged.tokens
+
+
+class Book(msgspec.Struct, array_like=True, gc=False):
+    """All accounts of one incarnation."""
+
+    incarnation: Incarnation
+    processed: int = 0
+    accounts: list[Account] = msgspec.field(default_factory=list)
+
+    def pending(self, fragment: int) -> int:
+        """Return the tokens of a fragment that have no fate yet."""
+        account = self.accounts[fragment]
+        return self.processed - account.told.settled_tokens - account.unsettled
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The syncer's ledger. `books` holds live incarnations; `totals` include closed ones too.
+
+    `closed` has the tokens of closed books by name, the name that was closed last at the end.
+    """
+
+    totals: list[Totals]
+    closed_processed: int = 0
+    closed: dict[LearnerName, int] = field(default_factory=dict)
+    books: dict[LearnerName, Book] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fragments: int) -> "Ledger":
+        """Return an empty ledger for so many fragments."""
+        return cls(totals=[Totals() for _ in range(fragments)])
+
+    def open(self, name: LearnerName, incarnation: Incarnation) -> None:
+        """Begin the book of an incarnation; the one before it must have been closed."""
+        if name in self.books:
+            message = f"the book of {name} is still open"
+            raise InvariantError(message)
+        self.books[name] = Book(incarnation, accounts=[Account() for _ in self.totals])
+
+    def close(self, name: LearnerName) -> None:
+        """End an incarnation: whatever has no fate yet is lost."""
+        book = self.books.pop(name)
+        self.closed_processed += book.processed
+        self.closed[name] = self.closed.pop(name, 0) + book.processed
+        if len(self.closed) > DEPARTED_KEPT + len(self.books):
+            del self.closed[next(each for each in self.closed if each not in self.books)]
+        for totals, account in zip(self.totals, book.accounts, strict=True):
+            totals.lost += book.processed - account.applied - account.told.overwritten_tokens
+
+    def forgot(self, progress: Progress) -> bool:
+        """Return whether a report holds an older version than its incarnation had reported."""
+        accounts = zip(self.books[progress.name].accounts, progress.fragments, strict=True)
+        return any(account.newer_than(told.version) for account, told in accounts)
+
+    def difference(self, progress: Progress) -> str | None:
+        """Return why a report contradicts the sender's book; None if it does not.
+
+        A sender without a book has done nothing yet.
+        """
+        book = self.books.get(progress.name)
+        if book is None or book.incarnation != progress.incarnation:
+            book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
+        for index, told in enumerate(progress.fragments):
+            account = book.accounts[index]
+            if told == account.told:
+                continue  # what was merged since is not settled yet: nothing differs
+            discarded = told.overwritten_tokens - account.told.overwritten_tokens
+            if discarded < 0 or account.newer_than(told.version):
+                return f"fragment {index} goes back to version {told.version}"
+            if account.difference(told):
+                return f"fragment {index} has {account.difference(told)} tokens unaccounted for"
+        return None
+
+    def can_hold(
+        self, name: LearnerName, fragment: int, contribution: Contribution, granted: int
+    ) -> bool:
+        """Return whether a contribution can hold the tokens that its sender says.
+
+        They must be among those granted and processed, and neither applied nor discarded before. A
+        report may have overtaken the contribution; what it counts beyond is not held against it.
+        """
+        book = self.books[name]
+        account = book.accounts[fragment]
+        processed = contribution.processed_tokens
+        if not contribution.tokens <= processed <= granted:
+            return False
+        settled = account.told.settled_tokens
+        return contribution.tokens <= max(book.processed, processed) - settled
+
+    def report(self, progress: Progress) -> None:
+        """Take in a learner's cumulative report.
+
+        Raises:
+            InvariantError: the learner's count and ours differ.
+        """
+        book = self.books[progress.name]
+        book.processed = max(book.processed, progress.tokens)
+        for index, told in enumerate(progress.fragments):
+            account = book.accounts[index]
+            if told == account.told:
+                continue
+            discarded = told.overwritten_tokens - account.told.overwritten_tokens
+            account.told = told
+            if discarded:
+                self._charge(index, account, discarded)
+            if account.imbalance:
+                message = (
+                    f"ledger of {progress.name}/{progress.incarnation}, fragment {index}: "
+                    f"{account.imbalance} tokens unaccounted for ({account})"
+                )
+                raise InvariantError(message)
+
+    def _charge(self, index: int, account: Account, discarded: int) -> None:
+        claim = account.claim
+        claimed = 0 if claim is None else max(0, min(claim.tokens, discarded))
+        if claim is not None:
+            self.totals[index].charge(claim.fate, claimed)
+            account.claim = None
+        self.totals[index].overwritten += discarded - claimed
+
+    def attest(self, name: LearnerName, processed_tokens: int) -> None:
+        """Raise a sender's processed tokens to the number that its contribution proves."""
+        book = self.books[name]
+        book.processed = max(book.processed, processed_tokens)
+
+    def apply(
+        self,
+        name: LearnerName,
+        incarnation: Incarnation,
+        fragment: int,
+        merged: Merged,
+        version: Version,
+    ) -> None:
+        """Account for a contribution that is part of `version`.
+
+        Its sender's book may have been closed while the merge was computed; then its tokens were
+        counted as lost, which is corrected.
+
+        Raises:
+            InvariantError: the sender has not adopted its previous merged contribution.
+        """
+        totals = self.totals[fragment]
+        totals.applied += merged.tokens
+        book = self.books.get(name)
+        if book is None or book.incarnation != incarnation:
+            totals.lost -= merged.tokens
+            return
+        account = book.accounts[fragment]
+        if account.unsettled:
+            message = f"fragment {fragment} of {name} would be applied twice before adoption"
+            raise InvariantError(message)
+        account.applied += merged.tokens
+        account.merged = merged
+        account.merged_version = version
+        account.claim = None
+
+    def claim(self, name: LearnerName, fragment: int, fate: Fate, tokens: int) -> None:
+        """Note that a contribution was not merged; it is charged once its sender discards it."""
+        self.books[name].accounts[fragment].claim = Claim(fate, tokens)
+
+    def row(self, fragment: int) -> Row:
+        """Return the account of one fragment over all incarnations."""
+        totals = self.totals[fragment]
+        return Row(
+            processed=self.processed,
+            applied=totals.applied,
+            rejected=totals.rejected,
+            late=totals.late,
+            stale=totals.stale,
+            overwritten=totals.overwritten,
+            lost=totals.lost,
+            pending=sum(book.pending(fragment) for book in self.books.values()),
+        )
+
+    @property
+    def by_name(self) -> dict[LearnerName, int]:
+        """Tokens that each learner has processed over all its incarnations, as far as reported."""
+        names = {**self.closed, **self.books}
+        held = {name: book.processed for name, book in self.books.items()}
+        return {name: self.closed.get(name, 0) + held.get(name, 0) for name in sorted(names)}
+
+    @property
+    def applied(self) -> int:
+        """Tokens that are merged, summed over fragments."""
+        return sum(totals.applied for totals in self.totals)
+
+    @property
+    def processed(self) -> int:
+        """Tokens processed by all incarnations, as far as reported."""
+        return self.closed_processed + sum(book.processed for book in self.books.values())

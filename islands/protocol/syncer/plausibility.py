@@ -1,0 +1,226 @@
+"""Checks of the numbers that a learner claims, and of repeated answers.
+
+A peer's number enters a weight, a pace, a timeout or a grant only within bounds that the syncer
+knows itself:
+
+======================  ========================================================================
+number                  bound
+======================  ========================================================================
+tokens                  of an incarnation: what it was granted; of a contribution: what was
+                        processed, and not yet applied or discarded (`ledger.py`)
+steps of a report       at least one token each, and at least one where there are tokens
+steps since a base      at least 0, and at least one token each
+steps of a contribution what its sender reported around that boundary, less what it reported when
+                        it adopted the base (`wrong_steps`)
+step time               twice what this syncer's clock has seen for a step, and a heartbeat
+                        (`believed_step_s`); where tokens are granted for it, half of what it
+                        has seen at least, and before that `STEP_CLAIMED_MIN_S` (`granted_step_s`)
+tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
+                        first step it gets no more of the remaining budget than others (`leases.py`)
+credits of the pace     one round and one report (`pace.py`)
+bytes of a cursor       `CURSOR_BYTES_MAX` (`positions.py` bounds their number)
+repeated answers        `COPIES_MAX` over one link (`Answers`)
+======================  ========================================================================
+
+Two things stay a matter of trust. A learner that invents all of its numbers so that they agree with
+each other cannot be told from one with other batches. And nothing shows that a step takes longer
+than is claimed: with `interval_by_speed`, whoever claims to be fast shortens the turns of others.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, Progress
+
+BATCHES_DIFFER = 4
+"""The mean batch of a contribution differs from its learner's mean by less than this factor."""
+
+MARKS_KEPT = 32
+"""Reports that are kept per learner, to check the steps of its contributions."""
+
+COPIES_MAX = 2
+"""An answer is sent once over each link, and a link may deliver it twice."""
+
+ANSWERS_KEPT = 64
+"""Tickets that are kept per learner, to recognize repeated answers."""
+
+STEP_TIME_SLACK = 2.0
+"""A step may be this many times longer than the mean step between two reports."""
+
+
+STEP_CLAIMED_MIN_S = 0.01
+"""No step is believed to be shorter before this syncer's own clock has seen any."""
+
+
+@dataclass(slots=True)
+class ReportedTotals:
+    """Totals (steps, tokens) of one incarnation at its newest reports; it began with none."""
+
+    kept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MARKS_KEPT))
+
+    def add(self, steps: int, tokens: int) -> None:
+        """Take in a report."""
+        if not self.kept or self.kept[-1] != (steps, tokens):
+            self.kept.append((steps, tokens))
+
+    def steps_at(self, tokens: int) -> tuple[int, int]:
+        """Return the fewest and the most steps in so many tokens: each step has at least one."""
+        before = max((mark for mark in self.kept if mark[1] <= tokens), default=(0, 0))
+        after = min((mark for mark in self.kept if mark[1] >= tokens), default=None)
+        least = before[0] + (before[1] < tokens)
+        most = before[0] + tokens - before[1]
+        if after is not None:
+            most = min(most, after[0] - (after[1] > tokens))
+        return least, most
+
+
+@dataclass(slots=True)
+class SeenSteps:
+    """The mean step of a learner between two of its reports, on this syncer's clock.
+
+    Reports that come within `least_s` of one another count as one: several may have waited for one
+    link. `step_s` is 0 before there was such a time.
+    """
+
+    step_s: float = 0.0
+    steps: int = 0
+    at_s: float | None = None
+
+    def add(self, steps: int, now_s: float, least_s: float) -> None:
+        """Take in the total of steps in a report that came at this time."""
+        if self.at_s is None or steps < self.steps:
+            self.steps, self.at_s = steps, now_s
+        elif steps > self.steps and now_s - self.at_s >= least_s:
+            self.step_s = (now_s - self.at_s) / (steps - self.steps)
+            self.steps, self.at_s = steps, now_s
+
+
+@dataclass(slots=True)
+class Answers:
+    """The newest tickets that a learner answered, each with its last link and copies over that.
+
+    An answer that was taken in waits for its merge or has its fate, and neither changes when its
+    link breaks: another one for the same ticket is a duplicate, over whatever link it comes. Only
+    several copies over one link can be a fault of their sender.
+    """
+
+    given: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, epoch: int, round_: int, connection: int) -> int:
+        """Take in an answer; return how many copies of it have come over this link."""
+        key = epoch, round_
+        before, copies = self.given.get(key, (connection, 0))
+        copies = copies + 1 if before == connection else 1
+        self.given[key] = connection, copies
+        if len(self.given) > ANSWERS_KEPT:
+            del self.given[min(self.given)]
+        return copies
+
+    def has(self, epoch: int, round_: int) -> bool:
+        """Return whether an answer to a ticket was taken in before."""
+        return (epoch, round_) in self.given
+
+
+def news_of(before: Progress | None, told: Progress) -> list[int]:
+    """Return the fragments for which a report differs from the last one of its incarnation.
+
+    There the learner has adopted a version, or learnt more of what it was in doubt about. What has
+    not changed was found possible before and, since the totals only grow, still is.
+    """
+    if before is None:
+        return list(range(len(told.fragments)))
+    pairs = zip(before.fragments, told.fragments, strict=True)
+    return [index for index, (held, now) in enumerate(pairs) if held is not now and held != now]
+
+
+def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -> str | None:
+    """Return why the counts of a report cannot be true; None if they can.
+
+    Args:
+        before: the last report of the same incarnation, if there is one.
+        told: the report to check.
+        news: the fragments for which the two differ (`news_of`).
+    """
+    if min(told.steps, told.tokens, told.batch_tokens) < 0:
+        return "a count below 0"
+    steps, tokens = told.steps, told.tokens
+    if before is not None:
+        steps, tokens = steps - before.steps, tokens - before.tokens
+    if steps > tokens or (tokens > 0 and steps < 1):
+        return f"{steps} steps of {tokens} tokens"
+    for index in news:
+        one = told.fragments[index]
+        if min(one.base_steps, one.settled_tokens, one.overwritten_tokens) < 0:
+            return f"fragment {index} has a count below 0"
+        steps, tokens = told.steps - one.base_steps, told.tokens - one.settled_tokens
+        if not 0 <= steps <= tokens:
+            return f"fragment {index} has {steps} steps of {tokens} tokens since its base"
+    return None
+
+
+def age_steps(contribution: Contribution, told: Progress) -> float:
+    """Return how many steps after those in a contribution its sender's last report counts."""
+    later = told.tokens - contribution.processed_tokens
+    return max(0.0, told.steps * later / told.tokens) if told.tokens > 0 else 0.0
+
+
+def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotals) -> str | None:
+    """Return why the steps of a contribution cannot be true, or its cursor; None if they can.
+
+    Args:
+        contribution: its steps and tokens count since its base, its `processed_tokens` since the
+            incarnation began.
+        told: the newest report of its sender.
+        marks: the totals of the sender's newest reports.
+    """
+    steps, tokens = contribution.steps, contribution.tokens
+    if len(contribution.cursor) > CURSOR_BYTES_MAX:
+        return f"a cursor of {len(contribution.cursor)} bytes, more than {CURSOR_BYTES_MAX}"
+    if not 1 <= steps <= tokens:
+        return f"{steps} steps of {tokens} tokens"
+    mean_steps, mean_tokens = (told.steps, told.tokens) if told.steps else (1, told.batch_tokens)
+    spread = BATCHES_DIFFER
+    few = steps * spread * mean_tokens < tokens * mean_steps
+    many = (steps - 1) * mean_tokens > spread * tokens * mean_steps
+    if mean_tokens > 0 and (few or many):
+        return f"{steps} steps of {tokens} tokens, its others have {mean_tokens / mean_steps:.0f}"
+    held = told.fragments[contribution.fragment]
+    if held.version != contribution.base:
+        return None
+    least, most = marks.steps_at(contribution.processed_tokens)
+    least, most = least - held.base_steps, most - held.base_steps
+    if not least <= steps <= most:
+        return f"{steps} steps since its base, not {least} to {most}"
+    return None
+
+
+def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: float) -> float:
+    """Return a claimed step time, limited by the time that this syncer's clock saw for it.
+
+    Args:
+        claimed_s: the learner's claim for its last step.
+        steps: steps done since an earlier report.
+        elapsed_s: time since that report arrived, on this syncer's clock.
+        slack_s: how much reports may be early or late.
+    """
+    return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
+
+
+def granted_step_s(claimed_s: float, seen_s: float) -> float:
+    """Return a claimed step time for which tokens are granted: a short one means many; 0: unknown.
+
+    Args:
+        claimed_s: the learner's claim.
+        seen_s: what this syncer's own clock has shown of it, 0 if nothing yet.
+    """
+    if claimed_s <= 0:
+        return 0.0
+    return max(claimed_s, seen_s / STEP_TIME_SLACK if seen_s > 0 else STEP_CLAIMED_MIN_S)
+
+
+def believed_batch(told: Progress) -> int:
+    """Return a learner's claimed tokens per batch, limited by what its own steps bear out."""
+    if told.steps < 1:
+        return told.batch_tokens
+    return min(told.batch_tokens, max(1, BATCHES_DIFFER * told.tokens // told.steps))

@@ -1,0 +1,257 @@
+"""Reports of learners: each is checked, and taken into the books if it can be true.
+
+A report that cannot be true ends its sender's incarnation, not the syncer. The sender's process
+keeps its memory and its moments, asks the supervisor for another incarnation and begins a new
+account, since it may be honest: after the journal was restored from a copy, every honest learner is
+ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. A name
+that is wrong `WRONGS_MAX` times within `STRIKE_WINDOW_S` is refused for good. An `InvariantError`
+would be a bug of ours.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phase, Role
+from islands.protocol.messages.membership import Evicted, Refused
+from islands.protocol.messages.training import Progress
+from islands.protocol.syncer.actions import Dismiss
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.ended_incarnations import retire
+from islands.protocol.syncer.events import (
+    ContributionArrived,
+    LeaveArrived,
+    LinkOpened,
+    PeerEvent,
+    ProgressArrived,
+    PullDeclined,
+    SeedArrived,
+)
+from islands.protocol.syncer.old_values import release_old_values
+from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
+from islands.protocol.syncer.recipients import is_owed
+from islands.protocol.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+from islands.protocol.tape.member_entries import WrongReport
+from islands.protocol.tape.round_entries import DataEnded
+
+WRONGS_MAX = 3
+"""Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
+
+STEP_TIME_MAX_S = 7 * 86400.0
+"""No step takes longer. The syncer's timeouts and resend intervals follow from step times."""
+
+
+def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
+    """Handle a report; one on an old link or of another incarnation is ignored."""
+    learner = core.learners.get(progress.name)
+    if learner is None or learner.connection != connection:
+        return
+    if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
+        return
+    before = learner.progress
+    news = news_of(before, progress)
+    if goes_back(before, progress, news):
+        return
+    stepped = progress.steps - before.steps
+    wrong = wrong_because(core, progress, before, news) if learner.role is Role.LEARNER else None
+    if wrong is not None:
+        dismiss_wrong(core, learner, wrong, now_s)
+        return
+    if learner.role is Role.LEARNER:
+        core.divergences.heard(progress.name, progress.steps, now_s, core.settings)
+        if before.phase in TRAINING and stepped:
+            core.pace.progressed(progress.name, stepped)
+    take_report(core, learner, progress)
+    if stepped:
+        _time_step(core, learner, stepped, now_s)
+    _count_adoptions(core, learner, before, news, now_s)
+    release_old_values(core, news)
+    if before.phase is Phase.COMPILING and learner.adopting:
+        _send_all(core, learner, now_s)
+
+
+def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
+    """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
+
+    Which learner sets the pace changes with every report, and where all step alike it may never be
+    the one that reports: so the last step of whoever does now is taken in, unless it was before.
+    """
+    timing, claimed_s = core.settings.timing, learner.progress.step_time_s
+    elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
+    if claimed_s <= 0:
+        return
+    slack_s = timing.scaled(timing.heartbeat_s)
+    learner.seen.add(learner.progress.steps, now_s, slack_s)
+    learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
+    setter = core.pace_setter()
+    if setter is None:
+        return
+    pacing = core.learners[setter]
+    if pacing.step_s > 0 and pacing.paced_steps != pacing.progress.steps:
+        pacing.paced_steps = pacing.progress.steps
+        core.durations.step_s.add(pacing.step_s)
+
+
+def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:
+    """Return whether a report is older than the last one: a link may deliver one twice.
+
+    Args:
+        before: the sender's last report.
+        progress: the report to check.
+        news: the fragments for which the two differ (`news_of`).
+    """
+    if before.incarnation != progress.incarnation:
+        return False
+    if progress.steps < before.steps or progress.tokens < before.tokens:
+        return True
+    for index in news:
+        held, told = before.fragments[index], progress.fragments[index]
+        if held.version is not None and (told.version is None or told.version < held.version):
+            return True
+        if told.overwritten_tokens < held.overwritten_tokens:
+            return True
+    return False
+
+
+def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str, now_s: float) -> None:
+    """End the incarnation of a learner whose report cannot be true; it may come back as another."""
+    word = last_word(core, learner.name, learner.incarnation, wrong, now_s)
+    retire(core, learner.name, word.reason, word)
+
+
+def last_word(
+    core: Core,
+    name: LearnerName,
+    incarnation: Incarnation,
+    wrong: str,
+    now_s: float,
+    *,
+    untold_tokens: int = 0,
+) -> Evicted | Refused:
+    """Return the last message to the sender of a false report: come back as another, or never.
+
+    Args:
+        core: the syncer's memory.
+        name: the sender's name.
+        incarnation: the sender's incarnation.
+        wrong: why its report cannot be true.
+        now_s: the time.
+        untold_tokens: tokens that it says it processed, and that are in no book.
+    """
+    core.record(WrongReport(name, wrong, untold_tokens))
+    reason = f"its report cannot be true: {wrong}"
+    for other in [n for n, at_s in core.wrongs.items() if now_s - at_s[-1] >= STRIKE_WINDOW_S]:
+        del core.wrongs[other]
+    recent = [at_s for at_s in core.wrongs.get(name, ()) if now_s - at_s < STRIKE_WINDOW_S]
+    core.wrongs[name] = [*recent, now_s]
+    if len(core.wrongs[name]) < WRONGS_MAX:
+        return Evicted(name, incarnation, reason)
+    del core.wrongs[name]
+    reason = f"{reason}; that is the time number {WRONGS_MAX} within {STRIKE_WINDOW_S:.0f} s"
+    return Refused(name, reason, retry=False)
+
+
+def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
+    """End the incarnation, or at least the link, of a peer whose message could not be taken in."""
+    connection: int | None = None
+    match event:
+        case LinkOpened():
+            name, connection = event.hello.name, event.connection
+        case ProgressArrived():
+            name, connection = event.progress.name, event.connection
+        case ContributionArrived():
+            name, connection = event.contribution.ticket.name, event.connection
+        case PullDeclined():
+            name = event.message.ticket.name
+        case SeedArrived():
+            name = event.seed.name
+        case LeaveArrived():
+            name = event.message.name
+        case _:
+            assert_never(event)
+    learner = core.learners.get(name)
+    if learner is not None:
+        dismiss_wrong(core, learner, wrong, now_s)
+    elif connection is not None:
+        core.record(WrongReport(name, wrong))
+        reason = f"what it said cannot be taken in: {wrong}"
+        core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
+
+
+def wrong_because(
+    core: Core, progress: Progress, before: Progress | None, news: Sequence[int]
+) -> str | None:
+    """Return why a learner's report cannot be true; None if it can.
+
+    It is compared with the book and the quota of its incarnation; one without these did nothing.
+
+    Args:
+        core: the syncer's memory.
+        progress: the report to check.
+        before: its last report in this incarnation, if there is one.
+        news: the fragments for which the two differ (`news_of`).
+    """
+    if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
+        return f"a step time of {progress.step_time_s} s"
+    holder = core.durable.leases.holders.get(progress.name)
+    known = holder is not None and holder.incarnation == progress.incarnation
+    granted = holder.quota_tokens if known and holder is not None else 0
+    if progress.tokens > granted:
+        return f"{progress.tokens} tokens were processed, {granted} granted"
+    for index in news:
+        held, published = progress.fragments[index].version, core.published[index]
+        newest = None if published is None else published.version
+        if held is not None and (newest is None or newest < held):
+            return f"fragment {index} holds version {held}, the newest here is {newest}"
+    return wrong_report(before, progress, news) or core.durable.ledger.difference(progress)
+
+
+def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
+    """Take a report that can be true into the books."""
+    learner.report(progress)
+    core.touch(learner.name)
+    if learner.role is Role.LEARNER:
+        core.durable.ledger.report(progress)
+        before = core.durable.leases.barren_passes
+        core.durable.leases.reported(progress)
+        passes, shards = core.durable.leases.barren_passes, core.durable.leases.shards
+        if passes.bit_length() > before.bit_length() or passes == 0 < before:
+            core.record(DataEnded(passes, shards))
+
+
+def _count_adoptions(
+    core: Core, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
+) -> None:
+    """Measure how long values take to be adopted, and ξ_sync: from closing to the K-th report."""
+    if learner.role is not Role.LEARNER:
+        return
+    for index in news:
+        sent, held = learner.sent.get(index), learner.holds(index)
+        if sent is not None and held == sent.version != before.fragments[index].version:
+            learner.exchange.adoptions_s.add(now_s - sent.first_s, core.fragments)
+            core.has_adopted(learner)
+    if learner.phase is Phase.FINISHED is not before.phase:
+        core.has_stopped(learner)
+    for index in news:
+        adoption = core.adoptions.get(index)
+        held, held_before = learner.holds(index), before.fragments[index].version
+        if adoption is None or held is None or held < adoption.version:
+            continue
+        if held_before is None or held_before < adoption.version:
+            adoption.reports += 1
+            if adoption.reports >= adoption.quorum:
+                core.durations.sync_s.add(now_s - adoption.closed_s)
+                del core.adoptions[index]
+
+
+def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    """Send a learner that has compiled the versions it lacks, which it could not adopt before.
+
+    It may say so again and again; the values are repeated in their time all the same.
+    """
+    interval_s = core.settings.timing.scaled(core.settings.timing.resend_s)
+    for index, published in enumerate(core.published):
+        if published is None or learner.holds(index) == published.version:
+            continue
+        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
+        if due and is_owed(core, learner, index):
+            core.send_update(learner, index, now_s)

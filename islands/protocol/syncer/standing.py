@@ -1,0 +1,142 @@
+"""Whom the run waits for, and when it waits no longer: members that are heard, and do no step.
+
+A member that only sends heartbeats is not evicted for it: it may compile, its device may hang, or
+its user may have paused an own loop. It holds tokens and shards meanwhile. They go to others once
+others want them, and it has stood still for long:
+
+======================================================  ============================================
+it has stepped in this incarnation                      max(`stalled_s`, 5 · its step, its exchange)
+it has not, or joins, heals or compiles, or has not
+linked since this start of the syncer                   max(`stalled_s`, `compile_s`)
+no limit is longer than                                 max(`stalled_s`, `compile_s`, 5 · ξ_step)
+======================================================  ============================================
+
+After this limit it **stands still**: no closing of the run waits for it if it says that it steps or
+begins to, and the tape says that the run waits for it if others want its tokens. After the same
+time once more, its grace, its incarnation ends: its unused quota and its unfinished shards are
+granted to those who want them, and it may come back as another incarnation. That one is granted a
+single batch until it has done a step, so that the last tokens of a run do not go back and forth.
+
+Nobody wants its tokens as long as the budget has a batch for each of the others: a learner that
+everybody can do without keeps what it has. A step and an adopted version are signs of work; a
+heartbeat, a new link or a new phase is none. Whoever has no tokens for a step rests by right, as
+all do while the run is paused, and time in which this process was suspended does not count.
+"""
+
+from collections.abc import Iterator
+
+from islands.protocol.identities import LearnerName, Phase
+from islands.protocol.syncer.closing import cannot_step, waited_for
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.ended_incarnations import close_accounts, retire
+from islands.protocol.syncer.roster import LearnerRecord, Standing
+from islands.protocol.syncer.standstill import NAMED_MOST
+from islands.protocol.tape.round_entries import WaitsFor
+
+STALLED_STEPS = 5
+GRACE_LIMITS = 2
+"""After so many limits a member that stands still is ended, if others want its tokens."""
+IDLE_KEPT = 64
+"""Names that were ended for standing still and have done no step since, of which it is known."""
+
+FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
+
+
+def look_at_members(core: Core, now_s: float, late_s: float) -> None:
+    """Note who stands still, end those whose tokens others want, and tell for whom the run waits.
+
+    Args:
+        core: the syncer's memory.
+        now_s: the time.
+        late_s: by how much this look comes late, since this process was suspended or blocked.
+    """
+    if core.seeded and not core.durable.paused:
+        _measure(core, now_s, late_s)
+        if core.closing is None:
+            _end_idle(core, now_s)
+    else:
+        core.standing.clear()
+    patience_s = core.settings.timing.scaled(core.settings.timing.suspect_s)
+    because = waited_for(core) if core.closing is not None else dict(_held_up_by(core, now_s))
+    if core.wait_watch.due(waits=bool(because), now_s=now_s, patience_s=patience_s):
+        first = sorted(because)[:NAMED_MOST]
+        core.record(WaitsFor(len(because), {name: because[name] for name in first}))
+
+
+def still_limit_s(core: Core, learner: LearnerRecord | None) -> float:
+    """Return for how long a member may do no step before it stands still, by the table above."""
+    timing = core.settings.timing
+    stalled_s = timing.scaled(timing.stalled_s)
+    first_s = max(stalled_s, timing.scaled(timing.compile_s))
+    if learner is None or learner.phase in FIRST_STEPS or learner.step_s <= 0:
+        return first_s
+    own_s = max(stalled_s, STALLED_STEPS * learner.step_s, core.answer_timeout_s(learner))
+    return min(own_s, max(first_s, STALLED_STEPS * core.step_s))
+
+
+def _measure(core: Core, now_s: float, late_s: float) -> None:
+    for name in [name for name in core.standing if name not in core.durable.ledger.books]:
+        del core.standing[name]
+    for name, book in core.durable.ledger.books.items():
+        learner, before = core.learners.get(name), core.standing.get(name)
+        told = None if learner is None else learner.progress.fragments
+        rests = core.durable.leases.holders[name].unused_tokens <= 0 or cannot_step(core, name)
+        if rests or before is None or (before.tokens, before.told) != (book.processed, told):
+            core.standing[name] = Standing(book.processed, told, now_s)
+        else:
+            before.since_s += late_s
+        if learner is not None:
+            _set_still(core, learner, now_s)
+            if learner.progress.steps:
+                core.idle.pop(name, None)
+
+
+def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    stood_s = now_s - core.standing[learner.name].since_s
+    at_work = learner.phase in (Phase.STEPPING, *FIRST_STEPS)
+    still = at_work and stood_s >= still_limit_s(core, learner)
+    if still is not learner.still:
+        learner.still = still
+        core.touch(learner.name)
+
+
+def _wanted_from(core: Core) -> Iterator[LearnerName]:
+    """Yield who holds tokens while the budget has no batch for another one that used up its own."""
+    leases, learners = core.durable.leases, core.learners
+    hungry = (name for name in core.hungry if name in learners and learners[name].reachable)
+    batches = sorted((learners[name].progress.batch_tokens, name) for name in hungry)
+    remaining = leases.remaining_tokens
+    if remaining is None or not batches or remaining >= batches[0][0]:
+        return
+    for name, holder in sorted(leases.holders.items()):
+        wanted = next((batch for batch, other in batches[:2] if other != name), None)
+        enough = wanted is not None and holder.unused_tokens + remaining >= wanted
+        if enough and not cannot_step(core, name):
+            yield name
+
+
+def _stood_s(core: Core, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
+    """Yield each name whose tokens others want and that stands still: for how long, its limit."""
+    for name in _wanted_from(core):
+        stood, limit_s = core.standing.get(name), still_limit_s(core, core.learners.get(name))
+        if stood is not None and now_s - stood.since_s >= limit_s:
+            yield name, now_s - stood.since_s, limit_s
+
+
+def _held_up_by(core: Core, now_s: float) -> Iterator[tuple[LearnerName, str]]:
+    for name, stood_s, _ in _stood_s(core, now_s):
+        yield name, f"took no step for {stood_s:.0f} s, and others want its tokens"
+
+
+def _end_idle(core: Core, now_s: float) -> None:
+    for name, stood_s, limit_s in list(_stood_s(core, now_s)):
+        if stood_s < GRACE_LIMITS * limit_s:
+            continue
+        if name in core.learners:
+            retire(core, name, f"it took no step for {stood_s:.0f} s, and others want its tokens")
+        else:
+            close_accounts(core, name)
+            core.records.want()
+        core.idle[name] = None
+        if len(core.idle) > IDLE_KEPT:
+            del core.idle[next(iter(core.idle))]

@@ -1,0 +1,449 @@
+"""The syncer's pure state machine: `handle(event, now_s)` returns actions and performs none.
+
+The rules live in the modules that the package's docstring lists; this one applies them. After each
+event the rules run to a fixed point: closing a round frees a place in which the next one may open.
+
+Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` returns the time by which
+the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
+"""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from islands.protocol.errors import UNFORESEEN, InvariantError
+from islands.protocol.identities import FinalVersions, LearnerName, Phase, Version
+from islands.protocol.membership import HeartbeatContent
+from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
+from islands.protocol.settings.interval import interval_steps_at
+from islands.protocol.settings.run import Anchor, LearnerWaits, RunSettings, Trigger
+from islands.protocol.syncer.actions import Action, Dismiss
+from islands.protocol.syncer.admission import NormGauge
+from islands.protocol.syncer.closing import (
+    advance_closing,
+    begin_closing,
+    resume_end,
+    take_end_heard,
+    take_supervisor_link,
+)
+from islands.protocol.syncer.commits import (
+    request_seed,
+    take_initial,
+    take_journalled,
+    take_merge,
+    take_seed,
+)
+from islands.protocol.syncer.core import ClosingStage, Core, Durable, Published
+from islands.protocol.syncer.events import (
+    ContributionArrived,
+    EndHeard,
+    Event,
+    InitialRead,
+    JournalFinished,
+    LeaveArrived,
+    LinkClosed,
+    LinkOpened,
+    MembershipArrived,
+    MergeFinished,
+    PeerEvent,
+    ProgressArrived,
+    PullDeclined,
+    SeedArrived,
+    StopRequested,
+    SupervisorLinkChanged,
+    Ticked,
+)
+from islands.protocol.syncer.fence import Fence
+from islands.protocol.syncer.increments import Increments
+from islands.protocol.syncer.kept_versions import KeptVersions
+from islands.protocol.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
+from islands.protocol.syncer.ledger import Ledger
+from islands.protocol.syncer.pace import Pace
+from islands.protocol.syncer.pausing import count_time
+from islands.protocol.syncer.plausibility import believed_batch
+from islands.protocol.syncer.quarantine import take_back
+from islands.protocol.syncer.reports import end_peer, take_progress
+from islands.protocol.syncer.retries import next_sweep_s, resend_s, sweep
+from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.rounds import Stage
+from islands.protocol.syncer.scheduling import (
+    close_rounds,
+    current_grace_s,
+    open_rounds,
+    take_contribution,
+    take_decline,
+)
+from islands.protocol.syncer.sessions import close_link, open_link, take_leave, take_membership
+from islands.protocol.syncer.turns import open_turns
+from islands.protocol.tape.round_entries import Granted, Row
+
+FIXED_POINT_LIMIT = 1000
+
+
+def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
+    """Return the durable state of a run that has not begun."""
+    return Durable(
+        epoch=epoch,
+        sequence=0,
+        round=0,
+        clock=0.0,
+        published=[None] * fragments,
+        ledger=Ledger.of(fragments),
+        leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
+        fence=Fence(),
+    )
+
+
+class SyncerState:
+    """One start of the syncer.
+
+    Args:
+        settings: the run's settings.
+        fingerprint: the layout's; a peer with another one is refused.
+        durable: the state recovered from the journal, under a higher epoch, or that of `fresh`.
+        now_s: the time of the start.
+        initial: whether version 0, if there is none yet, is being read from a file; no learner is
+            asked for it then.
+        epoch_proof: proof of this start's epoch, which peers may show to another start of the
+            syncer (`credentials.py`).
+        returns_s: for how long to wait for members that outlived the journal, before version 0 is
+            made; None: what they have is not taken back.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        fingerprint: str,
+        durable: Durable,
+        *,
+        now_s: float,
+        initial: bool = False,
+        epoch_proof: str = "",
+        returns_s: float | None = None,
+    ) -> None:
+        """Resume the run from the durable state."""
+        fragments = len(durable.published)
+        complete = all(published is not None for published in durable.published)
+        published: list[Published | None] = list(durable.published) if complete else []
+        self._core = Core(
+            settings=settings,
+            fingerprint=fingerprint,
+            durable=durable,
+            pace=_pace(settings, fragments, durable.clock),
+            counted_s=now_s,
+            published=published or [None] * fragments,
+            positions=durable.positions.copy(),
+            kept=[KeptVersions(settings.staleness_max + 1) for _ in range(fragments)],
+            increments=[Increments() for _ in range(fragments)]
+            if settings.update_precision.of_increments
+            else [],
+            gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
+            swept_s=now_s,
+            initial=initial,
+            epoch_proof=epoch_proof,
+            returns_until_s=None if returns_s is None else now_s + returns_s,
+        )
+        for index, held in enumerate(published):
+            if held is not None:
+                for version in (*_known_before(settings, held.version), held.version):
+                    self._core.kept[index].append(version)
+        if durable.finished is not None:
+            resume_end(self._core, now_s)
+
+    @property
+    def core(self) -> Core:
+        """The state's memory; the actor, the tests and the summary read it and never write it."""
+        return self._core
+
+    @property
+    def durable(self) -> Durable:
+        """The metadata of a journal record: what it holds besides a fragment's value."""
+        return self._core.durable
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that this syncer reports to the supervisor."""
+        if self.durable.finished is not None:
+            return Phase.FINISHED
+        if self.durable.paused:
+            return Phase.PAUSED
+        return Phase.MERGING if self._core.seeded else Phase.HEALING
+
+    def heartbeat_content(self, address: str) -> HeartbeatContent:
+        """Return the content of a heartbeat to the supervisor; peers may dial `address`."""
+        durable, view = self.durable, self._core.view
+        return HeartbeatContent(
+            phase=self.phase,
+            step=durable.merges,
+            epoch=durable.epoch,
+            address=address,
+            view_epoch=view.epoch,
+            view=view.number,
+        )
+
+    def ledger_rows(self) -> list[Row]:
+        """Return the token account of every fragment."""
+        return [self.durable.ledger.row(index) for index in range(self._core.fragments)]
+
+    def version(self, fragment: int) -> Version | None:
+        """Return the committed version of a fragment, if there is one."""
+        published = self._core.published[fragment]
+        return None if published is None else published.version
+
+    @property
+    def published_tokens(self) -> int:
+        """Tokens that the published values account for, mean over fragments."""
+        published = [each for each in self._core.published if each is not None]
+        return sum(each.tokens for each in published) // len(self._core.published)
+
+    def cut(self, reason: str) -> FinalVersions | None:
+        """Return the versions that are published now; None before every fragment has one."""
+        versions = [each.version for each in self._core.published if each is not None]
+        whole = len(versions) == len(self._core.published)
+        return (
+            FinalVersions(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
+        )
+
+    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+        """Handle one event and return the actions that follow from it.
+
+        Raises:
+            InvariantError: there is a bug; the actor must end, so that its supervisor restarts it.
+        """
+        core = self._core
+        core.actions = []
+        core.touched.clear()
+        core.fastest.forget()
+        count_time(core, now_s)
+        if self._over:
+            self._take_late(event, now_s)
+        elif isinstance(event, PeerEvent):
+            self._take_from_peer(event, now_s)
+        else:
+            self._take(event, now_s)
+        self._advance(now_s)
+        self._assert_invariants()
+        return core.actions
+
+    @property
+    def _over(self) -> bool:
+        closing = self._core.closing
+        return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
+
+    def _take_late(self, event: Event, now_s: float) -> None:
+        """Handle an event after the run is over: the ledger is closed, new peers are dismissed."""
+        core = self._core
+        match event:
+            case LinkOpened(_, connection, trusted):
+                if trusted:
+                    word: Stop | Refused = Stop(core.durable.finished or "")
+                else:
+                    word = Refused(event.hello.name, RUN_OVER, retry=False)
+                core.actions.append(Dismiss(connection, word))
+            case JournalFinished(sequence):
+                take_journalled(core, sequence, now_s)
+            case SupervisorLinkChanged(up):
+                take_supervisor_link(core, up=up, now_s=now_s)
+            case EndHeard():
+                take_end_heard(core)
+            case _:
+                pass
+
+    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+        """Handle a peer's event; an unforeseen error ends that peer's session, not this syncer.
+
+        Rules check a message before they take it in. Where a check was forgotten, the sender is
+        ended and the tape says why; an `InvariantError` or a failed assertion is a bug of this
+        syncer, and ends it.
+        """
+        try:
+            self._take(event, now_s)
+        except UNFORESEEN as error:
+            end_peer(self._core, event, repr(error), now_s)
+
+    def _take(self, event: Event, now_s: float) -> None:
+        core = self._core
+        match event:
+            case LinkOpened():
+                open_link(core, event, now_s)
+            case LinkClosed(name, connection):
+                close_link(core, LearnerName(name), connection)
+            case MembershipArrived(message):
+                take_membership(core, message, now_s)
+            case ProgressArrived(progress, connection):
+                take_progress(core, progress, connection, now_s)
+            case ContributionArrived(contribution, check, connection):
+                take_contribution(core, contribution, check, connection, now_s)
+            case PullDeclined(message):
+                take_decline(core, message.ticket, message.fragment, message.reason)
+            case SeedArrived(seed, intact):
+                take_seed(core, seed, intact=intact)
+            case LeaveArrived(message):
+                take_leave(core, message, now_s)
+            case MergeFinished(fragment, number, facts):
+                take_merge(core, fragment, number, facts, now_s)
+            case InitialRead(digests):
+                take_initial(core, digests)
+            case JournalFinished(sequence):
+                take_journalled(core, sequence, now_s)
+            case Ticked():
+                sweep(core, now_s)
+            case StopRequested(reason):
+                if core.closing is None and core.seeded:
+                    begin_closing(core, reason, now_s)
+            case SupervisorLinkChanged(up):
+                take_supervisor_link(core, up=up, now_s=now_s)
+            case EndHeard():
+                pass  # the supervisor is told once the run is over, not before
+            case _:
+                assert_never(event)
+
+    def _advance(self, now_s: float) -> None:
+        """Apply the rules until none of them changes anything more.
+
+        A rule that emits no action may still change what another rule reads.
+        """
+        core = self._core
+        for _ in range(FIXED_POINT_LIMIT):
+            before = _fingerprint(core)
+            request_seed(core, now_s)
+            close_rounds(core, now_s)
+            advance_closing(core, now_s)
+            if core.closing is None and core.seeded and not core.durable.paused:
+                if core.settings.trigger is Trigger.LEARNER:
+                    open_turns(core, now_s)
+                else:
+                    open_rounds(core, now_s)
+                self._grant(now_s)
+            core.write_due(now_s)
+            if _fingerprint(core) == before:
+                return
+        message = "the syncer's rules do not come to rest"
+        raise InvariantError(message)
+
+    def _grant(self, now_s: float) -> None:
+        """Grant learners the data and tokens they need next; a grant is journalled, then sent.
+
+        Only learners that events concerned since the last grants are examined: what a learner
+        needs follows from its own reports.
+        """
+        core = self._core
+        core.take_in()
+        for name in sorted(core.ungranted):
+            take_back(core, name)
+        for name in sorted(core.ungranted):
+            self._top_up(name, now_s)
+        core.ungranted.clear()
+
+    def _top_up(self, name: LearnerName, now_s: float) -> None:
+        core, leases = self._core, self._core.durable.leases
+        learner = core.learners.get(name)
+        if name not in core.learner_index.readers or name not in leases.holders or learner is None:
+            return
+        if not learner.reachable:
+            return
+        progress, batch = learner.progress, believed_batch(learner.progress)
+        holder = leases.holders[name]
+        unused_tokens, held = holder.unused_tokens, holder.leases
+        granted = leases.top_up(
+            name,
+            batch_tokens=batch,
+            members=len(core.learner_index.sharers),
+            reading=len(core.learner_index.readers),
+            chunk_steps=_chunk_steps(core, learner),
+            proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
+        )
+        if holder.unused_tokens < batch:
+            core.hungry[name] = None
+        else:
+            core.hungry.pop(name, None)
+        if granted:
+            _record_grant(core, name)
+            lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
+            short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
+            needed = holder.leases is not held or name in core.grants or short
+            core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
+            core.grants[name] = None
+
+    def deadline_s(self, now_s: float) -> float:
+        """Return by when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
+
+        The last event acted upon every deadline before it, so only the sweep can be overdue.
+        """
+        core = self._core
+        timing = core.settings.timing
+        if core.closing is not None and self._over:
+            due = [core.closing.deadline_s, core.next_record_s() or 0.0]
+            later_s = now_s + timing.scaled(timing.final_s)
+            return min((at_s for at_s in due if at_s > now_s), default=later_s)
+        sweep_s = next_sweep_s(core, now_s)
+        due = [core.next_record_s() or 0.0]
+        waited_s = current_grace_s(core)
+        for round_ in core.rounds.values():
+            if round_.stage is Stage.COLLECTING:
+                due += [round_.opened_s + round_.timeout_s, round_.expected_s]
+                if round_.quorum_s is not None:
+                    due.append(round_.quorum_s + waited_s)
+        if core.closing is not None:
+            due.append(core.closing.deadline_s)
+        return min([sweep_s, *(at_s for at_s in due if at_s > now_s)])
+
+    def _assert_invariants(self) -> None:
+        """Check invariants that are cheap enough to be checked after every event."""
+        core = self._core
+        if core.closing is None and len(core.rounds) > core.settings.open_rounds_max(
+            core.fragments
+        ):
+            message = f"{len(core.rounds)} rounds are open"
+            raise InvariantError(message)
+
+
+def _known_before(settings: RunSettings, version: Version) -> Iterator[Version]:
+    """Yield the versions before this one from which contributions are admitted after a restart.
+
+    Their values are gone, which only the anchor `current` would need. The epoch's first numbers are
+    those of an earlier epoch; what is named here in their place was never given to anybody.
+    """
+    if settings.anchor is Anchor.BASE:
+        for number in range(max(0, version.number - settings.staleness_max), version.number):
+            yield Version(version.epoch, number)
+
+
+def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:
+    """Return the credits of a run at this time of its clock, before anybody has reported steps."""
+    interval_steps, ahead_steps = interval_steps_at(settings, clock) / fragments, 0.0
+    if settings.learner_waits is LearnerWaits.AT_TAU:
+        ahead_steps = interval_steps + settings.overlap_steps_max
+    return Pace(settings.pace_by, interval_steps, ahead_steps)
+
+
+def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
+    """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
+    if learner.name in core.idle and not learner.progress.steps:
+        return 1
+    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
+
+
+def _has_read(learner: LearnerRecord) -> bool:
+    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
+
+
+def _fingerprint(core: Core) -> tuple[object, ...]:
+    """Return what the rules change: emitted actions, rounds, seeding, progress of the closing.
+
+    A rule that changes anything else emits an action with it.
+    """
+    closing = core.closing
+    end = None
+    if closing is not None:
+        end = closing.stage, closing.deadline_s, closing.forward, len(closing.left)
+    rounds = tuple(
+        (one.number, one.stage, one.quorum, one.quorum_s, len(one.arrived), len(one.excused))
+        for one in core.rounds.values()
+    )
+    return len(core.actions), core.seeding is None, end, rounds
+
+
+def _record_grant(core: Core, name: LearnerName) -> None:
+    holder = core.durable.leases.holders[name]
+    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
+    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

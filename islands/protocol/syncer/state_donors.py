@@ -1,0 +1,102 @@
+"""State donors: whose inner moments a restarted learner may ask for; routing between peers.
+
+The syncer only names a donor, and forwards messages between a learner and its donor, which it does
+not keep. No peer is believed about its own name: the sender of a forwarded message is the name that
+its link was admitted under. Nobody asks another one than its donor, and nobody is sent moments by
+another one. Where none was named, as after a restart of the syncer, the donor of an incarnation
+that has not stepped is the one that it asks first.
+
+Whole states are large, so a name gets a donor, told or chosen, `DONATIONS_MAX` times within
+`STRIKE_WINDOW_S`, however often it comes back.
+
+Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
+"""
+
+from islands.protocol.identities import LearnerName, Role
+from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import Hello
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.learner_index import best_donor
+from islands.protocol.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+
+DONATIONS_MAX = 8
+"""A process that ends again and again after it was given moments begins with fresh ones then."""
+
+
+def name_donor(
+    core: Core, learner: LearnerRecord, hello: Hello, now_s: float
+) -> LearnerName | None:
+    """Return the donor that a learner is told of, and let it ask that one."""
+    donor = donor_for(core, hello)
+    if donor is None or not _may_have_donor(core, hello.name, now_s):
+        return None
+    learner.donor = donor
+    return donor
+
+
+def _may_have_donor(core: Core, name: LearnerName, now_s: float) -> bool:
+    """Return whether a name may have a donor once more, and count it."""
+    core.donations = {
+        one: recent
+        for one, times_s in core.donations.items()
+        if (recent := [at_s for at_s in times_s if now_s - at_s < STRIKE_WINDOW_S])
+    }
+    times_s = core.donations.setdefault(name, [])
+    if len(times_s) >= DONATIONS_MAX:
+        return False
+    times_s.append(now_s)
+    return True
+
+
+def donor_for(core: Core, hello: Hello) -> LearnerName | None:
+    """Return the healthiest other learner for one that holds nothing while the run goes on.
+
+    That is the one with most tokens in its incarnation, whose moments have seen most; ties are
+    broken by name.
+    """
+    holds_nothing = all(told.version is None for told in hello.progress.fragments)
+    if hello.role is not Role.LEARNER or not holds_nothing:
+        return None
+    if not core.seeded or core.closing is not None:
+        return None
+    core.take_in()
+    if not core.learner_index.donor_known:
+        core.learner_index.look_for_donor(core.learners)
+    donor = core.learner_index.donor
+    if donor != hello.name:
+        return donor
+    others = {name: record for name, record in core.learners.items() if name != hello.name}
+    return best_donor(others)
+
+
+def route(
+    core: Core,
+    connection: int,
+    sender: str,
+    recipient: str,
+    body: StateRequest | StateOffer,
+    now_s: float,
+) -> int | None:
+    """Return the connection over which to forward a message between peers, or None.
+
+    Args:
+        core: the syncer's memory.
+        connection: the connection over which it came.
+        sender: name under which that connection said hello.
+        recipient: the name that the envelope is addressed to.
+        body: the message.
+        now_s: the time.
+    """
+    source = core.learners.get(LearnerName(sender))
+    target = core.learners.get(LearnerName(recipient))
+    if source is None or source.connection != connection or target is None or target is source:
+        return None
+    if Role.LEARNER is not source.role or Role.LEARNER is not target.role:
+        return None
+    if isinstance(body, StateOffer):
+        return target.connection if target.donor == source.name else None
+    own = body.incarnation == source.incarnation
+    unnamed = own and source.donor is None and source.progress.steps == 0
+    if unnamed and _may_have_donor(core, source.name, now_s):
+        source.donor = target.name
+    return target.connection if own and source.donor == target.name else None

@@ -1,0 +1,187 @@
+"""Entries of supervisor and syncer about members: admissions, statuses, ends and their reasons."""
+
+from islands.protocol.identities import Role, Status
+from islands.protocol.messages.control import Verb
+from islands.protocol.tape.entry import Entry, Logged
+
+# --- the supervisor's view ------------------------------------------------------------------------
+
+
+class Admitted(Logged, frozen=True, tag="admitted"):
+    """A supervisor admitted a process under a new incarnation."""
+
+    name: str
+    role: Role
+    incarnation: str
+
+
+class Recognised(Logged, frozen=True, tag="recognised"):
+    """A supervisor heard a member that an earlier start of the supervisor had admitted."""
+
+    name: str
+    incarnation: str
+
+
+class StatusChanged(Logged, frozen=True, tag="status"):
+    """A member became live, suspect or stalled; a syncer that learns of it records it as well."""
+
+    name: str
+    status: Status
+
+
+class Evicted(Logged, frozen=True, tag="evicted"):
+    """A supervisor evicted an incarnation."""
+
+    name: str
+    incarnation: str
+    reason: str
+
+
+class TurnSet(Entry, frozen=True, tag="turn_set"):
+    """A learner's own interval (`interval_by_speed`): the steps after which it asks for a round.
+
+    It follows from its step time and that of the fastest learner, and holds from its next base on.
+    """
+
+    name: str
+    steps: int
+    step_s: float
+
+
+class Left(Logged, frozen=True, tag="left"):
+    """An incarnation left on its own will."""
+
+    name: str
+    incarnation: str
+    reason: str
+
+
+class ProcessStarted(Logged, frozen=True, tag="process_started"):
+    """A process started that runs as a task in the same event loop as others."""
+
+    name: str
+
+
+class ProcessEnded(Logged, frozen=True, tag="process_ended"):
+    """A process ended by itself: a supervisor records the `reason`, a host of tasks the `error`.
+
+    Either is empty after an orderly end. For a simulated process the entry also has the most events
+    in its mailbox and, for a syncer, the most bytes of contributions that waited.
+    """
+
+    name: str
+    reason: str | None = None
+    error: str | None = None
+    mailbox_most: int | None = None
+    waiting_bytes_most: int | None = None
+
+
+class Killed(Logged, frozen=True, tag="killed"):
+    """A supervisor killed a stalled process; if the reason is empty, a demo killed it."""
+
+    name: str
+    reason: str = ""
+
+
+class GaveUp(Logged, frozen=True, tag="gave_up"):
+    """A process ended too often, and its supervisor gave up restarting it."""
+
+    name: str
+    reason: str
+
+
+class Commanded(Logged, frozen=True, tag="commanded"):
+    """A supervisor handled an operator's command; `told` is the answer."""
+
+    done: bool
+    told: str
+    verb: Verb
+    target: str
+    count: int
+
+
+class StoodStill(Logged, frozen=True, tag="stood_still"):
+    """A supervisor's process was suspended or blocked; all deadlines move by the gap."""
+
+    gap_s: float
+
+
+class Paused(Logged, frozen=True, tag="paused"):
+    """The run was paused by an operator."""
+
+
+class Resumed(Logged, frozen=True, tag="resumed"):
+    """The run was resumed by an operator."""
+
+
+# --- the syncer's sessions ------------------------------------------------------------------------
+
+
+class Linked(Entry, frozen=True, tag="linked"):
+    """A member opened a session with the syncer."""
+
+    name: str
+    incarnation: str
+
+
+class Unlinked(Entry, frozen=True, tag="unlinked"):
+    """A member's link to the syncer was lost or closed."""
+
+    name: str
+
+
+class HostLinked(Entry, frozen=True, tag="host_linked"):
+    """Another host of an island opened a session with the syncer, for its shares."""
+
+    name: str
+    incarnation: str
+    rank: int
+
+
+class HostUnlinked(Entry, frozen=True, tag="host_unlinked"):
+    """The session of an island's other host was lost or closed."""
+
+    name: str
+    rank: int
+
+
+class Retired(Logged, frozen=True, tag="retired"):
+    """The syncer ended an incarnation, and accepts nothing more from it."""
+
+    name: str
+    incarnation: str
+    reason: str
+
+
+class Quarantined(Logged, frozen=True, tag="quarantined"):
+    """The syncer put a learner into quarantine after three strikes."""
+
+    name: str
+    reason: str
+
+
+class WrongReport(Logged, frozen=True, tag="wrong_report"):
+    """A learner's report cannot be true; it claims `untold_tokens` that are in no account."""
+
+    name: str
+    reason: str
+    untold_tokens: int | None = None
+
+
+class Diverged(Logged, frozen=True, tag="diverged"):
+    """A learner's loss was not finite and its incarnation ended, for the time number `times`."""
+
+    name: str
+    incarnation: str
+    times: int
+
+
+class Overloaded(Logged, frozen=True, tag="overloaded"):
+    """A worker of the syncer is overloaded; an empty `worker` says that none is any more."""
+
+    told: str
+    worker: str
+    share: float
+    waiting: int
+    rounds: int
+    left_out: int

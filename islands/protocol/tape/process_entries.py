@@ -1,0 +1,146 @@
+"""Entries of every process about itself, and about the peers that send to it."""
+
+from islands.protocol.messages.control import Verb
+from islands.protocol.tape.entry import Entry, Logged
+
+
+class TapeBegan(Entry, frozen=True, tag="tape"):
+    """A tape begins or is continued here; the entries that follow have this format version."""
+
+    version: int
+
+
+class ProcessBegan(Entry, frozen=True, tag="process_began"):
+    """A process began, at these times of its wall clock and of its monotonic (loop's) clock."""
+
+    pid: int
+    wall_s: float
+    loop_s: float
+
+
+class Started(Logged, frozen=True, tag="started"):
+    """A supervisor or syncer started; only a syncer tells whether it `resumed` from its journal."""
+
+    epoch: int
+    resumed: bool | None = None
+    sequence: int | None = None
+
+
+class Waits(Entry, frozen=True, tag="waits"):
+    """A learner has to wait, and retries later."""
+
+    reason: str
+
+
+class Exit(Entry, frozen=True, tag="exit"):
+    """A learner's process ends; `failed` says that it needs the attention of a person."""
+
+    reason: str
+    failed: bool
+
+
+class Failed(Logged, frozen=True, tag="failed"):
+    """An actor ended with an error."""
+
+    error: str
+    detail: str | None = None
+
+
+class Unsendable(Logged, frozen=True, tag="unsendable"):
+    """An actor ended, since it had to send a message that cannot be encoded."""
+
+    error: str
+
+
+class Disk(Logged, frozen=True, tag="disk"):
+    """A disk is full or fails at present; what is to be written waits."""
+
+    error: str
+
+
+class Damaged(Logged, frozen=True, tag="damaged"):
+    """Files that should exist are damaged or missing; the run goes on without them."""
+
+    files: list[str]
+
+
+class EntriesLost(Entry, frozen=True, tag="entries_lost"):
+    """The writer could not write this number of entries before this one."""
+
+    entries: int
+
+
+class NotesDropped(Logged, frozen=True, tag="notes_dropped"):
+    """The hub dropped this number of notes of a member that exceeded its rate limit."""
+
+    name: str
+    notes: int
+
+
+class Refused(Logged, frozen=True, tag="refused"):
+    """A peer or an operator's command was refused; `left_out` entries before it were not kept."""
+
+    name: str
+    reason: str
+    verb: Verb | None = None
+    target: str | None = None
+    count: int | None = None
+    left_out: int | None = None
+
+
+class Impostor(Entry, frozen=True, tag="impostor"):
+    """A link spoke for another name and was closed; `left_out` entries before it were not kept."""
+
+    name: str | None
+    body: str
+    left_out: int | None = None
+
+
+class Unexpected(Entry, frozen=True, tag="unexpected"):
+    """A message of an unexpected type arrived; `left_out` entries before it were not kept."""
+
+    body: str
+    left_out: int | None = None
+
+
+class UpdateRefused(Entry, frozen=True, tag="update_refused"):
+    """A member cannot use an update; `left_out` entries before it were not kept."""
+
+    fragment: int
+    version: str
+    reason: str
+    left_out: int | None = None
+
+
+class ShareDropped(Entry, frozen=True, tag="share_dropped"):
+    """A share, or a session for shares, was not taken; `left_out` entries before it were not kept.
+
+    Shares are those of an island's other hosts; `name` is that of the island.
+    """
+
+    name: str
+    reason: str
+    left_out: int | None = None
+
+
+class Undelivered(Entry, frozen=True, tag="undelivered"):
+    """A message between learners had no reachable receiver; only a link's first one is recorded."""
+
+    sender: str
+    recipient: str | None
+
+
+class Evaluation(Entry, frozen=True, tag="evaluation"):
+    """An observer evaluated published values, which account for so many tokens."""
+
+    clock: float
+    tokens: int
+    took_s: float
+    figures: dict[str, float]
+
+
+class EvaluationFailed(Logged, frozen=True, tag="evaluation_failed"):
+    """An evaluation raised an error; the next one takes place as usual."""
+
+    error: str
+    detail: str

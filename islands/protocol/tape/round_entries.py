@@ -1,0 +1,319 @@
+"""Entries of a syncer about rounds, contributions, versions, tokens and its journal.
+
+A tape has versions as ``epoch.number``, incarnations as ``epoch.counter``, tickets as
+``name/incarnation@epoch:round``, leases as (pass, shard, position).
+"""
+
+from dataclasses import dataclass
+
+from islands.protocol.identities import Fate, LearnerName
+from islands.protocol.tape.entry import Entry, Logged, Notable
+
+Leases = list[tuple[int, int, int]]
+
+# --- the run and its journal ----------------------------------------------------------------------
+
+
+class Journal(Entry, frozen=True, tag="journal"):
+    """A syncer began to write a journal record, which holds everything decided so far."""
+
+    sequence: int
+    fragment: int | None
+    version: str
+
+
+class Journalled(Entry, frozen=True, tag="journalled"):
+    """A journal record is durable."""
+
+    sequence: int
+
+
+class Seeded(Logged, frozen=True, tag="seeded"):
+    """All fragments of version 0 have arrived from the learner `name` (empty: from a file)."""
+
+    name: str
+    version: str
+
+
+class TakenBack(Logged, frozen=True, tag="taken_back"):
+    """There is no journal: version 0 is what `name` has of these versions, of so many `members`.
+
+    What the journal held besides is lost: the ledger, the outer optimizer's momentum, the data
+    positions and the clock of the learning rate.
+    """
+
+    name: str
+    versions: list[str]
+    members: int
+
+
+class SeedLate(Logged, frozen=True, tag="seed_late"):
+    """A learner did not send version 0 after repeated requests; another one is asked."""
+
+    name: str
+    asked: int
+    arrived: int
+    fragments: int
+
+
+class SeedRefused(Entry, frozen=True, tag="seed_refused"):
+    """A fragment of version 0 was refused, since it is damaged or not finite."""
+
+    name: str
+    fragment: int
+
+
+class Extended(Logged, frozen=True, tag="extended"):
+    """A run that had ended, or was closing, was extended by a larger budget."""
+
+    budget_tokens: int | None
+    before: int | None
+    ended: str
+
+
+class Closing(Logged, frozen=True, tag="closing"):
+    """The run is closing: the last rounds merge whatever arrives."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fragment's row of the ledger, over the whole run; all fields are in tokens."""
+
+    processed: int
+    applied: int
+    rejected: int
+    late: int
+    stale: int
+    overwritten: int
+    lost: int
+    pending: int
+
+    @property
+    def imbalance(self) -> int:
+        """Processed tokens minus those of all fates; 0 if the ledger balances."""
+        fates = self.applied + self.rejected + self.late + self.stale
+        return self.processed - (fates + self.overwritten + self.lost + self.pending)
+
+
+class Finished(Logged, frozen=True, tag="finished"):
+    """The run is over. A syncer adds its ledger, and tokens by ``name/incarnation`` still open."""
+
+    reason: str
+    ledger: list[Row] | None = None
+    processed: dict[str, int] | None = None
+
+
+# --- rounds ---------------------------------------------------------------------------------------
+
+
+class Opened(Entry, frozen=True, tag="opened"):
+    """A round opened: the learners that it asked, and the reasons why others were left out."""
+
+    round: int
+    fragment: int
+    asked: list[LearnerName]
+    left_out: dict[LearnerName, str | None]
+
+
+class Closed(Entry, frozen=True, tag="closed"):
+    """A round closed; the `uninspected` contributions came in time but are not measured yet."""
+
+    round: int
+    fragment: int
+    arrived: list[LearnerName]
+    excused: list[LearnerName]
+    waiting: list[LearnerName]
+    share: float
+    staleness: float
+    uninspected: list[str] | None = None
+
+
+class Abandoned(Logged, frozen=True, tag="abandoned"):
+    """A round stayed below its quorum for too long; the lists have only the first few learners."""
+
+    round: int
+    fragment: int
+    reason: str
+    after_s: float
+    arrived: list[LearnerName]
+    waiting: list[LearnerName]
+    excused: dict[LearnerName, str]
+
+
+class Merged(Notable, frozen=True, tag="merged"):
+    """A fragment's next value is computed; numbers that are not finite are null on the tape.
+
+    Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
+    the length of what is left for the next. The `run_…` fields sum the run up as the ledger has it:
+    merges, tokens applied over all fragments, and tokens processed.
+    """
+
+    round: int
+    fragment: int
+    version: str
+    contributions: int
+    participants: list[LearnerName]
+    tokens: list[int]
+    steps: list[int]
+    weights: list[float]
+    norms: list[float | None]
+    direction_norm: float | None
+    cosine: float | None
+    digest: str
+    merged_tokens: int
+    clock: float
+    asked: int
+    learners: int
+    opened_s: float
+    closed_s: float | None
+    increment_bytes: int | None = None
+    remainder_norm: float | None = None
+    run_merges: int | None = None
+    run_applied: int | None = None
+    run_processed: int | None = None
+
+
+class Committed(Entry, frozen=True, tag="committed"):
+    """A version is durable, and is sent to the members."""
+
+    fragment: int
+    version: str
+    digest: str
+
+
+class Swinging(Logged, frozen=True, tag="swinging"):
+    """Merged directions of `fragments` out of `of` fragments undo one another; 0: none any more."""
+
+    told: str
+    fragments: int
+    of: int
+    cosine: float
+    contributions: int
+
+
+class GraceZero(Logged, frozen=True, tag="grace_zero"):
+    """Exchanges take longer than the overlap hides: a round waits for nobody beyond its quorum."""
+
+    exchange_s: float
+    hidden_s: float
+    lacking_s: float
+    overlap_steps: int
+    overlap_steps_needed: int
+
+
+class NothingMerged(Logged, frozen=True, tag="nothing_merged"):
+    """Learners step but no version was committed for `for_s`; `because` has reasons by learner."""
+
+    for_s: float
+    rounds_open: int
+    rounds_abandoned: int
+    quorum: int | str | None
+    because: dict[str, str]
+
+
+class DataEnded(Logged, frozen=True, tag="data_ended"):
+    """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
+
+    It is recorded each time that the number of passes has doubled.
+    """
+
+    passes: int
+    shards: int
+
+
+class WaitsFor(Logged, frozen=True, tag="waits_for"):
+    """The run waits for `members`, to go on or to end; `because` has reasons of the first few."""
+
+    members: int
+    because: dict[LearnerName, str]
+
+
+class CursorNotKept(Logged, frozen=True, tag="cursor_not_kept"):
+    """How far a loop has read its own data is not kept, as the cursors of others take all the room.
+
+    It is told once in each start of the syncer.
+    """
+
+    name: str
+    kept: int
+    size_bytes: int
+
+
+# --- contributions and tokens ---------------------------------------------------------------------
+
+
+class Arrived(Entry, frozen=True, tag="arrived"):
+    """A contribution was admitted to its round."""
+
+    ticket: str
+    tokens: int
+
+
+class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
+    """A contribution got its fate, with the version that it is merged into, or else a reason."""
+
+    ticket: str
+    fragment: int
+    fate: Fate
+    reason: str | None = None
+    tokens: int
+    version: str | None = None
+
+
+class KeptOut(Entry, frozen=True, tag="kept_out"):
+    """An ended incarnation's contribution came; `left_out` entries before it were not kept."""
+
+    ticket: str
+    reason: str
+    left_out: int | None = None
+
+
+class Void(Entry, frozen=True, tag="void"):
+    """A contribution came over a closed link; `left_out` entries before it were not kept."""
+
+    ticket: str
+    reason: str
+    left_out: int | None = None
+
+
+class Duplicate(Entry, frozen=True, tag="duplicate"):
+    """An answer to an answered pull came; it is number `copies` over its sender's link."""
+
+    ticket: str
+    copies: int
+
+
+class Granted(Entry, frozen=True, tag="granted"):
+    """An incarnation was granted a quota and leases, which replace its earlier ones."""
+
+    name: str
+    incarnation: str
+    quota: int
+    leases: Leases
+
+
+class LeaseReturned(Entry, frozen=True, tag="lease_returned"):
+    """A lease was returned, with the position from which the shard's next holder goes on."""
+
+    name: str
+    pass_index: int
+    shard: int
+    position: int
+
+
+class QuotaReturned(Entry, frozen=True, tag="quota_returned"):
+    """What a quarantined learner had left was taken back, with the tokens that it has used."""
+
+    name: str
+    incarnation: str
+    used: int
+
+
+class BookClosed(Entry, frozen=True, tag="book_closed"):
+    """An ended incarnation's account was closed, with the tokens that the syncer knows of."""
+
+    name: str
+    incarnation: str
+    processed: int

@@ -1,0 +1,285 @@
+"""The composition of one run: its supervisor, the processes started for it, and its end.
+
+    cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
+    supervisor = cluster.make_supervisor(context, disk=disk, credentials=credentials)
+    cluster.start_all()                    # the supervisor runs as any other actor does
+    ...
+    await cluster.leave(learners_s=10.0, others_s=10.0)
+
+A backend starts the processes: as tasks of this process, as its children, on simulated hosts, or on
+a user's own cluster. It only has to be a `Launcher` and to report how each process ended. The
+supervisor and `run_end` decide when a process is started, whether it is restarted, and what its end
+means for the run; this module carries that out.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from islands.actors.ports import Launcher, ProcessEnd
+from islands.actors.role_actor import Context
+from islands.files.disk import Disk
+from islands.protocol.credentials import Credentials
+from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.protocol.messages.membership import SyncerAddress
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor.core import Core
+from islands.run.delayed_starts import DelayedStarts
+from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
+from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.hooks import Hooks
+
+KILL_S = 10.0
+"""How long to wait for a killed process to end; one that hangs in the kernel may never end."""
+
+Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
+"""Makes a launcher, given the callback that the launcher tells how each process ended."""
+
+
+def _ignored(*_: object) -> None:
+    """Do nothing: the default of callbacks that are not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """The run that a cluster is for, and the callbacks into its host.
+
+    Args:
+        settings: what all members of the run agree on.
+        launched: names of the processes that the backend starts.
+        ended: told how a process ended, before the cluster acts on it.
+        failed: called when nothing can finish the run any more.
+        say: shows a sentence to the person who started the run.
+    """
+
+    settings: RunSettings
+    launched: tuple[str, ...] = ()
+    ended: Callable[[str, ProcessEnd], object] = _ignored
+    failed: Callable[[], object] = _ignored
+    say: Callable[[str], object] = _ignored
+
+
+class Cluster:
+    """The supervisor and the launched processes of one run, until it ends.
+
+    Args:
+        spec: the run, and the callbacks into its host.
+        backend: makes the launcher that starts the processes.
+    """
+
+    def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
+        """Make the launcher; start nothing yet."""
+        self.spec = spec
+        self.end = RunEnd()
+        self.supervisor: SupervisorActor | None = None
+        self._starts = DelayedStarts(self._start_now)
+        self._ours = dict.fromkeys(spec.launched)
+        self._news = asyncio.Event()
+        self.launcher = backend(self._on_ended)
+
+    def make_supervisor(
+        self,
+        context: Context,
+        *,
+        disk: Disk,
+        credentials: Credentials,
+        told: tuple[str, memoryview] | None = None,
+        syncers: tuple[SyncerAddress, ...] = (),
+        hooks: Hooks | None = None,
+    ) -> SupervisorActor:
+        """Make the supervisor, which decides which processes run; call again for each restart.
+
+        Args:
+            context: the settings, layout, network and tape that it runs with.
+            disk: holds its epoch.
+            credentials: sign its admissions.
+            told: the run's spec and plan, encoded, for processes of other hosts.
+            syncers: addresses of syncers that are known beforehand.
+            hooks: further calls into its host; the cluster sets `start`, `kill` and `gave_up`.
+        """
+        self.supervisor = SupervisorActor(
+            SUPERVISOR,
+            context,
+            disk=disk,
+            credentials=credentials,
+            launched=self.spec.launched,
+            syncers=syncers,
+            told=told,
+            hooks=replace(
+                hooks or Hooks(),
+                start=self.start,
+                kill=self.launcher.kill,
+                gave_up=self._on_gave_up,
+            ),
+        )
+        return self.supervisor
+
+    @property
+    def core(self) -> Core | None:
+        """The supervisor's memory, once it has begun."""
+        return None if self.supervisor is None else self.supervisor.core
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """Start the processes that run from the beginning; adopted ones run already."""
+        for name in self.spec.launched:
+            self.start(name)
+
+    def start(self, name: str, delay_s: float = 0.0) -> None:
+        """Start a process after a delay, unless it runs, or the run is over or shutting down."""
+        if not (self.end.over or self.end.leaving or name in self.launcher.names()):
+            self._ours[name] = None
+            self._starts.start(name, delay_s)
+
+    def hold(self, name: str, away_s: float) -> None:
+        """Delay any start of a process until `away_s` from now, whoever asks for it."""
+        self._starts.hold(name, away_s)
+
+    def adopt(self) -> list[str]:
+        """Adopt the processes that an earlier start of the backend left running; return them."""
+        found = self.launcher.adopt()
+        self._ours.update(dict.fromkeys(found))
+        return found
+
+    def awaited(self) -> list[str]:
+        """Return the processes that run, or are about to be started."""
+        return [*self.launcher.names(), *self._starts.names()]
+
+    def learners(self) -> list[str]:
+        """Return the learners that run."""
+        return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a learner that runs here still imports or compiles: the host is busy with it."""
+        return still_compiles(self.core, self.learners())
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """Fail the run, because a part that it cannot do without has ended."""
+        self.end.on_failed(part, error)
+        self._tell_failure()
+
+    async def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until no process runs, or the timeout passes; return whether none runs."""
+        return await self._wait(lambda: not self.launcher.names(), timeout_s)
+
+    async def leave(self, learners_s: float, others_s: float) -> bool:
+        """Shut all processes down: learners first, so that a syncer still hears what they did.
+
+        Args:
+            learners_s: grace period after which a learner is killed.
+            others_s: grace period after which any other process is killed.
+
+        Returns:
+            Whether all have ended.
+        """
+        self.end.leaving = True
+        for name in self._starts.names():
+            self._starts.cancel(name)
+        for name in self.learners():
+            self.launcher.stop(name, learners_s)
+        await self._wait(lambda: not self.learners(), learners_s + KILL_S)
+        for name in self.launcher.names():
+            self.launcher.stop(name, others_s)
+        return await self.wait_ended(others_s + KILL_S)
+
+    def close(self) -> list[str]:
+        """Stop starting and watching processes.
+
+        Returns:
+            The processes that are still running; the next start may adopt them.
+        """
+        left = self.launcher.names()
+        self._starts.close()
+        self.launcher.close()
+        return left
+
+    async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return condition()
+        return True
+
+    def _start_now(self, name: str) -> None:
+        if not self.end.over and name not in self.launcher.names():
+            self.launcher.start(name)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _on_ended(self, name: str, end: ProcessEnd) -> None:
+        self.spec.ended(name, end)
+        self._news.set()
+        if self.supervisor is None or name not in self._ours:
+            return
+        match self.end.on_process_ended(name, end, self.core, self.awaited()):
+            case ExitResponse.RESTART:
+                self.supervisor.process_ended(name, end.told)
+            case ExitResponse.STEP_ASIDE:
+                self._step_aside(name, end)
+            case ExitResponse.NOTHING:
+                self._tell_failure()
+
+    def _on_gave_up(self, name: str, reason: str) -> None:
+        self.end.on_gave_up(name, reason, self.core, self.awaited())
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        if self.end.failure is not None:
+            self.spec.failed()
+
+    def _step_aside(self, name: str, end: ProcessEnd) -> None:
+        """Leave the role to the newer process while it lives, then restart ours.
+
+        The first check comes after `evict_s`, when the supervisor has evicted the one that ended.
+        """
+        timing = self.spec.settings.timing
+        told = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
+        when_vacant(
+            timing.scaled(timing.evict_s),
+            over=lambda: self.end.leaving or self.end.over,
+            taken=lambda: self.core is not None and has_live_syncer(self.core),
+            found_taken=partial(self.spec.say, told),
+            found_vacant=lambda: self._restart(name, end),
+        )
+
+    def _restart(self, name: str, end: ProcessEnd) -> None:
+        assert self.supervisor is not None, "it made the process that ended"
+        self.supervisor.process_ended(name, end.told)
+
+
+def when_vacant(
+    every_s: float,
+    *,
+    over: Callable[[], bool],
+    taken: Callable[[], bool],
+    found_taken: Callable[[], object],
+    found_vacant: Callable[[], object],
+) -> None:
+    """Poll a role that another process has taken, until it is vacant.
+
+    Args:
+        every_s: time before each poll, the first one included.
+        over: whether the role is no longer needed; polling then ends without a call.
+        taken: whether a process holds the role.
+        found_taken: called if the role is held at the first poll.
+        found_vacant: called once, when the role is no longer held.
+    """
+    loop = asyncio.get_running_loop()
+
+    def look(found: Callable[[], object] | None) -> None:
+        if over():
+            return
+        if not taken():
+            found_vacant()
+            return
+        if found is not None:
+            found()
+        loop.call_later(every_s, look, None)
+
+    loop.call_later(every_s, look, found_taken)

@@ -1,0 +1,501 @@
+"""The hub: the process that hosts the supervisor, keeps the run folder, and may host more roles.
+
+=======================  ==========  =======  ==============  =========================
+started as               supervisor  syncer   observer        learners
+=======================  ==========  =======  ==============  =========================
+`islands run`            here        a child  here            children; others join
+`python -m …syncer`      here        here     may join        join
+`python -m …supervisor`  here        joins    may join        join
+=======================  ==========  =======  ==============  =========================
+
+A hub that is restarted in the same folder goes on where the last one ended: the folder holds the
+syncer's journal and the supervisor's epoch, and the hub adopts children that outlived the last one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import RLock
+from urllib.parse import urlsplit
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.epochs import epoch_disk
+from islands.actors.ports import Launcher, ProcessEnd
+from islands.actors.role_actor import Context
+from islands.files.atomic_write import replace_file
+from islands.model.evaluation import Judged, attempt
+from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
+from islands.model.workload import Workload
+from islands.observer.actor import ObserverActor
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
+from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
+from islands.protocol.messages.control import Note, StepFigures
+from islands.protocol.messages.membership import SyncerAddress
+from islands.protocol.supervisor.eviction import MemberRecord
+from islands.protocol.tape.member_entries import ProcessEnded
+from islands.run.composition import Cluster, ClusterSpec
+from islands.run.hosting.hub_address import HubAddress, outlived_by, read_place, write_place
+from islands.run.hosting.no_launcher import NoLauncher
+from islands.run.hosting.process_runtime import (
+    KEY_FILE,
+    ActorGroup,
+    SaidOnce,
+    credentials_of,
+    key_file_of,
+    make_secret,
+    network_of,
+    say,
+    tell_stalls_unless,
+    token_of,
+)
+from islands.run.records.export import FINAL_FILE
+from islands.run.records.run_folder import RunFolder
+from islands.run.records.run_values import mend_final
+from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
+from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
+from islands.run.run_claim import Claim, unless_it_fails
+from islands.run.run_end import GOODBYE_S
+from islands.run.warm_start import read_values
+from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.run_spec import RunSpec, write
+from islands.settings.wire_limits import limits_of
+from islands.supervisor.hooks import Hooks
+from islands.syncer.actor import SyncerActor
+from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.tasks.factory import data_folders
+from messaging.actors.scope import Scope
+from messaging.errors import LocalFault
+from messaging.links.composite_network import CompositeNetwork
+
+LEAVE_S = 10.0
+"""Grace period of a process that is asked to end, beside the time that its disk writes take."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The settings of one hub.
+
+    Args:
+        folder: where the run's files are kept.
+        spec: the run's settings and task.
+        listening: the address that other processes dial, and its certificates.
+        connecting: the token that other processes must have.
+        keeping: limits on the files of the run.
+        key_file: file with the run's key; by default beside the token, made if missing.
+        start_from: file with the initial values of a run that has no journal.
+        extend: whether to go on with a run that has ended.
+        syncer_here: whether the syncer runs in this process.
+        syncers: addresses of syncers in other processes, if they are known.
+        evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
+    """
+
+    folder: Path
+    spec: RunSpec
+    listening: ListenOptions
+    connecting: ConnectOptions
+    keeping: KeepOptions = field(default_factory=KeepOptions)
+    key_file: Path | None = None
+    start_from: Path | None = None
+    extend: bool = False
+    syncer_here: bool = False
+    syncers: tuple[str, ...] = ()
+    evaluate_every_s: float | None = None
+
+
+Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]
+"""Makes a hub's launcher, given the callback that it tells how each process ended."""
+
+
+def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> Launcher:
+    """The backend of a hub that starts no processes."""
+    return NoLauncher()
+
+
+class Coordinator:
+    """One start of a hub.
+
+    Args:
+        settings: where it listens, what it keeps, and which roles it hosts.
+        claim: exclusive use of the run's folder.
+        workload: evaluates the published values; None where this process evaluates nothing.
+        launched: names of the processes that the backend starts: a syncer, learners.
+        backend: makes the launcher, given the hub and the callback for processes that ended.
+
+    Attributes:
+        cluster: The supervisor, the launched processes, and the state of the run's end.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        claim: Claim,
+        workload: Workload | None,
+        *,
+        launched: tuple[str, ...] = (),
+        backend: Backend = start_nothing,
+    ) -> None:
+        """Open the run's folder; start nothing yet.
+
+        Raises:
+            UserError: the folder cannot be used, or holds another run.
+        """
+        self.settings = settings
+        self.spec = settings.spec
+        self.claim = claim
+        self.plan = claim.plan
+        self.syncer: SyncerActor | None = None
+        self.share: SyncerShare | None = None
+        self.workload = workload
+        self.say_once = SaidOnce(say)
+        self.network = network_of(
+            settings.connecting,
+            settings.listening,
+            token=token_of(settings.connecting),
+            limits=limits_of(claim.plan.layout),
+        )
+        connecting = settings.connecting
+        self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
+        self._credentials = self._key()
+        told = (self._process_ended, self._run_failed, say)
+        spec = ClusterSpec(self.spec.settings, launched, *told)
+        self.cluster = Cluster(spec, partial(backend, self))
+        if (settings.folder / SUMMARY_FILE).exists() and mend_final(settings.folder):
+            say(f"{self._final} was damaged, and is written from the journal again")
+        self.folder = RunFolder(
+            settings.folder,
+            settings.spec.settings,
+            fragments=len(claim.plan.layout.fragments),
+            extend=settings.extend,
+            limit_bytes=settings.keeping.file_bytes,
+            say=say,
+        )
+        self.folder.compiling = lambda: self.cluster.compiling
+        self._living = ActorGroup("hub", self._signalled, self._kill_processes)
+        self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
+        self._began_s = 0.0
+        self._goodbye: asyncio.Task[None] | None = None
+        self._merged = asyncio.Event()
+        self._evaluating = RLock()
+        self._ready: Callable[[], object] | None = None
+        self._disk = journal_disk(settings.folder) if settings.syncer_here else None
+
+    def _key(self) -> Credentials:
+        if self.settings.key_file is None:
+            make_secret(self.key_file)
+        return credentials_of(self.spec.settings.run, self.key_file, self.plan.begun)
+
+    # --- the run ------------------------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
+        """After `open`, run to the end; return the summary, or None if this process was stopped.
+
+        Args:
+            ready: called when all roles hosted here can be dialled.
+
+        Raises:
+            IslandsError: the run cannot go on; the sentence tells the user why.
+        """
+        self._ready = ready
+        tell_stalls_unless(lambda: self.folder.starting)
+        try:
+            self.start_actors()
+            await self._living.wait()
+            await self._end_processes()
+            if self.cluster.end.failure is not None:
+                raise self.cluster.end.failure
+            return None if self.share is None else await self._conclude(self.share)
+        finally:
+            await self.close()
+
+    async def open(self) -> None:
+        """Listen, and write this hub's address and the run's spec to the folder.
+
+        Processes of an earlier start that have an outdated address, secret or setting are ended
+        before that: if this process dies in between, the next start finds the same difference.
+
+        Raises:
+            LocalFault: the address cannot be bound.
+            UserError: the folder cannot be written to.
+        """
+        with unless_it_fails(self.claim):
+            try:
+                await self._open()
+            except BaseException:
+                await self.network.close()
+                self.folder.close()
+                if self._disk is not None:
+                    self._disk.close()
+                raise
+
+    async def _open(self) -> None:
+        self._began_s = asyncio.get_running_loop().time()
+        earlier = self._earlier_place()
+        await self._bind(earlier)
+        token_file = self.settings.connecting.token_file
+        token = token_of(self.settings.connecting)
+        inside = self.key_file == self.settings.folder / KEY_FILE
+        place = HubAddress(
+            self.network.url(SUPERVISOR),
+            self.spec.settings.run,
+            token_file="" if token_file is None else str(token_file.absolute()),
+            key_file="" if inside else str(self.key_file.absolute()),
+            key_mark=self._credentials.mark(),
+            token_mark="" if token is None else self._credentials.mark(token.header()),
+            task_folders=tuple(str(each.absolute()) for each in data_folders()),
+        )
+        self._compare_secrets(earlier, place)
+        if self.claim.changed:
+            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
+        await self._end_outdated(outlived_by(earlier, place))
+        write(self.settings.folder, self.spec, self.plan)
+        write_place(self.settings.folder, place)
+
+    def _earlier_place(self) -> HubAddress | None:
+        try:
+            return read_place(self.settings.folder)
+        except UserError as error:
+            if self.claim.resumed:
+                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
+            return None
+
+    def _compare_secrets(self, earlier: HubAddress | None, place: HubAddress) -> None:
+        """Warn of a key or token that was lost and made anew: hosts have copies of the old one."""
+        if earlier is None or not earlier.key_mark:
+            return
+        other = "key" if earlier.key_mark != place.key_mark else ""
+        if not other and earlier.token_mark != place.token_mark:
+            other = "token"
+        if other:
+            say(
+                f"the run's {other} is not that of the last start: members of that start are "
+                "admitted anew, and hosts that have a copy of it need this one"
+            )
+
+    async def _bind(self, earlier: HubAddress | None) -> None:
+        """Listen; if any port will do, use the last start's again, which its members still dial."""
+        listening = self.settings.listening
+        port = listening.port
+        if port == 0 and earlier is not None:
+            port = urlsplit(earlier.supervisor).port or 0
+        try:
+            await self.network.open(listening.host, port, advertise=listening.advertise)
+        except LocalFault:
+            if port == listening.port:
+                raise
+            await self.network.open(listening.host, 0, advertise=listening.advertise)
+            say(
+                f"port {port}, where the last start listened, cannot be had now: this one listens "
+                f"at {self.network.port}, and members on other hosts must be started anew"
+            )
+
+    def start_actors(self) -> None:
+        """Start the actors of this process, the supervisor first, then the launched processes."""
+        context = Context(
+            settings=self.spec.settings,
+            layout=self.plan.layout,
+            network=CompositeNetwork(self.network, self._scope),
+            tape=self.folder,
+            supervisor=SUPERVISOR,
+            origin_s=self._began_s,
+        )
+        self._living.start(
+            self.cluster.make_supervisor(
+                context,
+                disk=epoch_disk(self.settings.folder, SUPERVISOR),
+                credentials=self._credentials,
+                told=(self.spec.encode(), memoryview(self.plan.encode())),
+                syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
+                hooks=Hooks(noted=self._noted, figures=self._figures, run_ended=self._run_ended),
+            )
+        )
+        if self._disk is not None:
+            self.syncer = make_syncer(
+                SYNCER,
+                context,
+                disk=self._disk,
+                shards=self.plan.shards,
+                credentials=self._credentials,
+                initial=read_initial(self.settings.start_from, context.layout),
+                may_return=self.plan.may_return,
+                hooks=hooks_of(self.settings.folder, self.spec, context, self._ready),
+            )
+            self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
+        elif self._ready is not None:
+            self._ready()
+        if self.settings.evaluate_every_s is not None:
+            self._living.start(self._make_observer(context, self.settings.evaluate_every_s))
+        self.cluster.adopt()
+        self.cluster.start_all()
+
+    async def close(self) -> None:
+        """Close the network, flush buffers, free the folder; name processes that still run."""
+        left = self.cluster.close()
+        await self._scope.close()
+        await self.network.close()
+        self.folder.keep(self.elapsed_s)
+        try:
+            await asyncio.to_thread(self.folder.draw, self.elapsed_s)
+        finally:
+            await asyncio.to_thread(self.folder.close)
+        self._living.close()
+        if self._disk is not None:
+            self._disk.close()
+        self.claim.lock.close()
+        if left:
+            say(
+                f"still running without a hub: {', '.join(left)}; the same command with "
+                f"--folder {self.settings.folder} takes them up again"
+            )
+
+    async def _end_outdated(self, why: str) -> None:
+        """End adopted processes whose settings, secrets or hub address are outdated."""
+        why = why or ("have the settings of before" if self.claim.changed else "")
+        found = self.cluster.adopt() if why else []
+        if found:
+            say(f"{', '.join(found)} {why}: they end, and are started anew")
+            await self._ask_to_leave()
+            self.cluster.end.leaving = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The learners that are launched from the beginning."""
+        return tuple(name for name in self.cluster.spec.launched if name != SYNCER)
+
+    @property
+    def now_s(self) -> float:
+        """The loop's time, which is the supervisor's clock."""
+        return asyncio.get_running_loop().time()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this hub began."""
+        return self.now_s - self._began_s
+
+    @property
+    def members(self) -> Mapping[str, MemberRecord]:
+        """The supervisor's membership view, by name; empty before the supervisor has begun."""
+        core = self.cluster.core
+        return {} if core is None else core.members
+
+    async def _end_processes(self) -> None:
+        """Shut all processes down; if the run has ended, first let them end by themselves."""
+        if self.share is not None:
+            await self.cluster.wait_ended(GOODBYE_S)
+        await self._ask_to_leave()
+
+    async def _ask_to_leave(self) -> None:
+        write_s = slow_write_s(self.plan.layout)
+        await self.cluster.leave(LEAVE_S + ADAM_MOMENTS * write_s, LEAVE_S + write_s)
+
+    def _kill_processes(self) -> None:
+        """Kill all processes without a grace period; what the journal holds is safe."""
+        for name in self.cluster.launcher.names():
+            self.cluster.launcher.kill(name)
+
+    def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
+        def report(judged: Judged, found: dict[str, float]) -> None:
+            if self.share is None:  # else the final evaluation was made, or is about to be
+                self.folder.evaluation(self.elapsed_s, judged, found)
+
+        return make_observer(
+            OBSERVER,
+            context,
+            evaluate=self._evaluate,
+            report=report,
+            failed=self.say_once,
+            interval_s=interval_s,
+        )
+
+    def _evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        if self.workload is None:
+            return {}
+        with self._evaluating:
+            return self.workload.evaluate(self.spec.settings, values)
+
+    # --- reports of the supervisor ------------------------------------------------------------
+
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        self.folder.noted(name, role, self.elapsed_s, note)
+
+    def _figures(self, name: str, told: StepFigures) -> None:
+        self.folder.figures_told(name, self.elapsed_s, told)
+
+    def _run_ended(self, reason: str, payload: bytes) -> None:
+        try:
+            self.share = msgspec.json.decode(payload, type=dict[str, object])
+        except msgspec.MsgspecError:
+            self.share = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
+        self.cluster.end.on_finished(str(self.share.get("reason", reason)))
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _process_ended(self, name: str, end: ProcessEnd) -> None:
+        self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
+        if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.cluster.end.leaving:
+            told = IslandsError(end.sentence)
+            told.detail = end.detail
+            self.say_once(told, name)
+
+    def _run_failed(self) -> None:
+        self._living.end()
+
+    def _signalled(self, name: str) -> None:
+        self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
+
+    async def leave(self, reason: str) -> None:
+        """Shut down in order, children first, so that learners can still report what they did."""
+        await self._end_processes()
+        if self.syncer is not None:
+            self.syncer.ref.stop(reason)
+            await self._merged.wait()  # until the syncer has exported the published values
+        self._living.end()
+
+    async def _conclude(self, share: SyncerShare) -> Summary:
+        """Evaluate the final published values, if this folder has them, and sum the run up."""
+        found: dict[str, float] = {}
+        self.folder.settle(share)
+        if self._final.exists():
+            last = await asyncio.to_thread(self._evaluate_final)
+            if isinstance(last, IslandsError):
+                self.say_once(last)
+            found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
+        wall_s = self.folder.earlier_s + self.elapsed_s
+        settings = self.spec.settings
+        summary = summarise(
+            self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
+        )
+        await self._keep_summary(as_json(summary))
+        return summary
+
+    def _evaluate_final(self) -> dict[str, float] | IslandsError:
+        with self._evaluating:  # the observer's may not have ended: two would need twice the memory
+            return attempt(self._evaluate, self.final_values())
+
+    async def _keep_summary(self, text: bytes) -> None:
+        """Write the summary, retrying while the disk fails; a signal to this process ends that."""
+        path = self.settings.folder / SUMMARY_FILE
+        while True:  # until it is written, or a signal has come
+            try:
+                await asyncio.to_thread(replace_file, path, text)
+            except OSError as error:
+                failure = unusable(f"{path} cannot be written", error)
+                if self._goodbye is not None:
+                    raise failure from error
+                self.say_once(failure)
+                await asyncio.sleep(DISK_RETRY_S)
+            else:
+                return
+
+    @property
+    def _final(self) -> Path:
+        return self.settings.folder / FINAL_FILE
+
+    def final_values(self) -> list[NDArray[np.float32]]:
+        """Read the final published values: one flat array per fragment."""
+        return read_values(self._final, self.plan.layout)

@@ -1,0 +1,216 @@
+"""A hub of `--layout first` before it has a run: the first loop that joins tells the layout.
+
+Until then there is no plan, and so no supervisor: this desk listens at its address instead, and
+answers whoever asks for the run spec that the run wants a layout. A loop of a user's own tells its
+own; the first that can be planned is taken, and all loops then ask again, until the hub is there in
+place of the desk. What others train is compared with the run's layout as ever.
+
+Nothing is kept: if this process ends before the plan is written, the next start waits again, and
+the loop, which goes on asking, tells its layout again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgspec
+
+from islands.actors.acceptor import LinkAcceptor
+from islands.layout.layout_file import decode_layout
+from islands.layout.leaves import Leaf
+from islands.protocol.errors import TaskError, UserError
+from islands.protocol.identities import SUPERVISOR
+from islands.protocol.messages.membership import (
+    LayoutTaken,
+    LayoutTold,
+    LayoutWanted,
+    Refused,
+    RunSpecRequest,
+)
+from islands.protocol.messages.registry import PROTOCOL
+from islands.run.hosting.ending_signals import on_ending_signals
+from islands.run.hosting.process_runtime import network_of, token_of
+from islands.settings.groups import ConnectOptions, ListenOptions
+from messaging.actors.scope import Scope
+from messaging.codec.limits import Limits
+from messaging.envelope import Envelope
+from messaging.links.link import Link
+from messaging.plain_text import plain
+from messaging.websocket.network import WebsocketNetwork
+
+LAYOUT_BYTES_MAX = 1 << 24
+"""Most bytes of a layout as JSON."""
+
+WAITS = "this hub waits for the first training loop that joins by islands.join; come again later"
+
+Check = Callable[[tuple[Leaf, ...]], object]
+"""Plans a run by the leaves; raises a UserError if that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLayout:
+    """What was told, and where.
+
+    Attributes:
+        leaves: The leaves of the run.
+        port: The port at which the desk listened, and the hub is to listen.
+    """
+
+    leaves: tuple[Leaf, ...]
+    port: int
+
+
+class LayoutReader:
+    """Reads the layouts that are told, and plans by them.
+
+    A large one takes seconds, in which nobody is answered, and many loops may tell the same: so the
+    text that was refused last is not planned again.
+
+    Args:
+        check: plans by the leaves that are told.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._refused: tuple[bytes, str] | None = None
+
+    def read(self, text: memoryview) -> tuple[Leaf, ...]:
+        """Return the leaves of a layout, by which a run can be planned.
+
+        Raises:
+            TaskError: there is no such run; says why.
+        """
+        digest = sha256(text).digest()
+        if self._refused is not None and self._refused[0] == digest:
+            raise TaskError(self._refused[1])
+        try:
+            leaves = decode_layout(text).leaves
+            self._check(leaves)
+        except (msgspec.MsgspecError, UserError) as error:
+            self._refused = digest, str(error)
+            raise TaskError(str(error)) from error
+        return leaves
+
+
+def answer(
+    envelope: Envelope, taken: tuple[Leaf, ...] | None, reader: LayoutReader
+) -> tuple[object, tuple[Leaf, ...] | None]:
+    """Decide what a message is answered, and which leaves are the run's after it.
+
+    Args:
+        envelope: the message, of which nothing is believed.
+        taken: the leaves that were taken before; None if none were.
+        reader: reads the layout that is told.
+
+    Returns:
+        The answer, and the leaves of the run; None if there are none yet.
+    """
+    body, name = envelope.body, envelope.sender
+    if isinstance(body, RunSpecRequest | LayoutTold) and body.protocol != PROTOCOL:
+        reason = f"this hub speaks protocol {PROTOCOL}, not {body.protocol}"
+        return Refused(name, f"{reason}: install the same version of islands", retry=False), taken
+    match body:
+        case RunSpecRequest():
+            return LayoutWanted(name), taken
+        case LayoutTold() if taken is not None:
+            return LayoutTaken(name), taken
+        case LayoutTold() if len(envelope.payload) == 1:
+            try:
+                leaves = reader.read(envelope.payload[0])
+            except TaskError as error:
+                reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
+                return Refused(name, reason, retry=False), None
+            return LayoutTaken(name), leaves
+        case _:
+            return Refused(name, WAITS, retry=True), taken
+
+
+async def first_layout(
+    listening: ListenOptions,
+    connecting: ConnectOptions,
+    check: Check,
+    waits: Callable[[str], object],
+) -> FirstLayout | None:
+    """Wait for the first loop that tells its layout.
+
+    Args:
+        listening: the address of the hub.
+        connecting: the token that loops must have.
+        check: plans by the leaves; refuses those of which there can be no run.
+        waits: called with the URL once it is listened at.
+
+    Returns:
+        What was told; None if a signal ended the wait.
+
+    Raises:
+        LocalFault: the address cannot be bound, or the token cannot be read.
+    """
+    limits = Limits(
+        payload_bytes=LAYOUT_BYTES_MAX, payloads={LayoutTold.__name__: LAYOUT_BYTES_MAX}
+    )
+    network = network_of(connecting, listening, token=token_of(connecting), limits=limits)
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[FirstLayout | None] = loop.create_future()
+    with on_ending_signals(lambda _: _settle(found, None)):
+        try:
+            await network.open(listening.host, listening.port, advertise=listening.advertise)
+            desk = _Desk(network, check, found)
+            waits(network.url(SUPERVISOR))
+            try:
+                return await found
+            finally:
+                await network.close()  # the last answer goes out before its link closes
+                await desk.close()
+        finally:
+            await network.close()
+
+
+class _Desk:
+    """Answers the links that others open, until a layout was taken."""
+
+    def __init__(
+        self, network: WebsocketNetwork, check: Check, found: "asyncio.Future[FirstLayout | None]"
+    ) -> None:
+        self._port = network.port
+        self._reader = LayoutReader(check)
+        self._found = found
+        self._taken: tuple[Leaf, ...] | None = None
+        self._sent = 0
+        self._scope = Scope("first layout", self._failed)
+        self._acceptor = LinkAcceptor(
+            network.listen(SUPERVISOR),
+            self._scope,
+            room=self._room,
+            receive=self._receive,
+            lost=lambda _: None,
+        )
+
+    async def close(self) -> None:
+        """End all tasks."""
+        await self._scope.close()
+
+    def _failed(self, _: str, error: BaseException) -> None:
+        if not self._found.done():
+            self._found.set_exception(error)
+
+    async def _room(self) -> None:
+        """Read on at once: each message is answered as it comes."""
+
+    def _receive(self, connection: int, envelope: Envelope) -> None:
+        link = self._acceptor.link(connection)
+        if link is None:
+            return
+        body, self._taken = answer(envelope, self._taken, self._reader)
+        self._send(link, envelope.sender, body)
+        if self._taken is not None:
+            _settle(self._found, FirstLayout(self._taken, self._port))
+
+    def _send(self, link: Link, name: str, body: object) -> None:
+        self._sent += 1
+        link.send(Envelope(SUPERVISOR, name, self._sent, body))
+
+
+def _settle(found: "asyncio.Future[FirstLayout | None]", told: FirstLayout | None) -> None:
+    if not found.done():
+        found.set_result(told)

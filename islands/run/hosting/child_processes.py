@@ -1,0 +1,340 @@
+"""The launcher of real processes: it starts, watches, adopts and ends children of this process.
+
+    launcher = ProcessLauncher(command, environment, folder, ended)
+    adopted = launcher.adopt()               # children of a launcher that was killed
+    launcher.start("learner-0")
+    ...
+    await launcher.terminate_all(grace_s=10.0)
+    launcher.close()
+
+Rules:
+
+1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
+   it. A launcher that ends in order ends its children itself, with `terminate_all`.
+2. `processes.json` records the pid and the start time of every running child. The next launcher of
+   the folder adopts those that still live; no other process is ever signalled.
+3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
+4. The launcher reports how a child ended, with the last lines that it wrote. The supervisor decides
+   whether it is restarted.
+5. Whatever a child leaves behind in its process group is killed when the child ends.
+
+Processes are spawned and reaped here rather than by asyncio, because children of asyncio cannot be
+adopted, and because a start that awaits nothing cannot be cancelled before it is recorded. A child
+that is missing from the records is found by its environment: its launcher died in the instant after
+the spawn, or the records were lost.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.actors.ports import ProcessEnd
+from islands.files.folder_lock import lock_folder
+from islands.protocol.errors import FAILED
+from islands.run.hosting.process_identity import (
+    MARK,
+    Identity,
+    facts,
+    is_damaged,
+    lives,
+    mark_of,
+    marked,
+    open_pidfd,
+    read_records,
+    send_signal,
+    write_records,
+)
+from islands.run.hosting.process_output import (
+    LIMIT_BYTES,
+    end_of,
+    open_output,
+    rotate,
+    size_of,
+)
+
+# What systemd passed to the launcher is not meant for its children, which are no services.
+_NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
+_POLL_S = 0.1
+_KILL_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    identity: Identity
+    ours: bool
+    descriptor: int | None = None
+    poll: asyncio.TimerHandle | None = None
+    grace: asyncio.TimerHandle | None = None
+
+
+class ProcessLauncher:
+    """The child processes of one run folder, by name.
+
+    Args:
+        command: returns the argument list of a name; every user of the host can read it, so it
+            must hold no secrets.
+        environment: returns the variables of a name that are set beside those of this process.
+        folder: the run's folder; each child writes to `processes/<name>/output.log` in it.
+        ended: told how a child ended.
+        damaged: told the name of the records' file, if it is damaged when children are adopted.
+        log_limit_bytes: size beyond which a log file is rotated; one full file is kept.
+        log_check_s: interval at which the sizes of log files are checked.
+
+    Raises:
+        UserError: the folder cannot be used, or another launcher uses it.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[str], list[str]],
+        environment: Callable[[str], dict[str, str]],
+        folder: Path,
+        ended: Callable[[str, ProcessEnd], None],
+        *,
+        damaged: Callable[[str], object] | None = None,
+        log_limit_bytes: int = LIMIT_BYTES,
+        log_check_s: float = 10.0,
+    ) -> None:
+        """Lock the folder; start and adopt nothing yet."""
+        self._command = command
+        self._environment = environment
+        self._folder = folder
+        self._ended = ended
+        self._log_limit_bytes = log_limit_bytes
+        self._log_check_s = log_check_s
+        self._records = folder / "processes.json"
+        self._damaged = damaged
+        self._children: dict[str, _Child] = {}
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._log_timer: asyncio.TimerHandle | None = None
+        self._rotation: asyncio.Future[None] | None = None
+        self._lock = lock_folder(folder, "processes.lock", "run")  # else two would start each child
+
+    # --- who runs -----------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a process of this name runs."""
+        return name in self._children
+
+    def names(self) -> list[str]:
+        """Return the processes that run, in the order of their start."""
+        return list(self._children)
+
+    def pid(self, name: str) -> int | None:
+        """Return the pid of a process, or None if it does not run."""
+        child = self._children.get(name)
+        return None if child is None else child.identity.pid
+
+    def log(self, name: str) -> Path:
+        """Return the log file to which a process of this name writes."""
+        return self._folder / "processes" / name / "output.log"
+
+    # --- starting -----------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a process, unless it runs already or the launcher is closed."""
+        if not self._closed and name not in self._children:
+            self._start_now(name)
+
+    def adopt(self) -> list[str]:
+        """Watch the children of an earlier launcher that still live, and forget the others.
+
+        Returns:
+            The names of all processes that run now; `start` does nothing for them.
+        """
+        if self._damaged is not None and is_damaged(self._records):
+            self._damaged(self._records.name)
+        for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
+            found = facts(identity.pid)
+            if name not in self._children and found is not None and lives(identity):
+                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
+        self._save()
+        return self.names()
+
+    def _start_now(self, name: str) -> None:
+        try:
+            identity = self._spawn(name)
+        except OSError as error:
+            end = ProcessEnd(FAILED, f"cannot be started: {error}")
+            asyncio.get_running_loop().call_soon(self._ended, name, end)
+        else:
+            self._watch(name, _Child(identity, ours=True))
+            self._save()
+
+    def _spawn(self, name: str) -> Identity:
+        arguments = self._command(name)
+        inherited = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
+        # Unbuffered, so that the last words of a child that is killed are in its log.
+        environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
+        environment[MARK] = mark_of(name, self._folder)
+        log = self.log(name)
+        if self._rotation is None or self._rotation.done():
+            rotate(log, self._log_limit_bytes)
+        log_start = size_of(log)
+        output = open_output(log)
+        try:
+            pid = os.posix_spawnp(
+                arguments[0],
+                arguments,
+                environment,
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                ),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # ignored by Python, not by others
+            )
+        finally:
+            os.close(output)
+        found = facts(pid)  # the pid still exists, at least as a zombie: only we reap it
+        return Identity(pid, 0 if found is None else found.started_ticks, log_start)
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """Kill a process at once."""
+        self._signal(name, signal.SIGKILL)
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
+        child = self._children.get(name)
+        if child is None:
+            return
+        self._signal(name, signal.SIGTERM)
+        self._signal(name, signal.SIGCONT)  # a stopped process would not handle SIGTERM
+        if child.grace is not None:
+            child.grace.cancel()
+        loop = asyncio.get_running_loop()
+        child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
+
+    def pause(self, name: str) -> None:
+        """Suspend a process, which simulates a host that stalls."""
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Continue a suspended process."""
+        self._signal(name, signal.SIGCONT)
+
+    async def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until no process runs, or the timeout passes.
+
+        Returns:
+            Whether no process runs.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        return not self._children
+
+    async def terminate_all(self, grace_s: float) -> bool:
+        """End all processes, by SIGKILL after `grace_s`, and accept no more starts.
+
+        Returns:
+            Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
+        """
+        self._closed = True
+        for name in self.names():
+            self.stop(name, grace_s)
+        return await self.wait_ended(grace_s + _KILL_S)
+
+    def close(self) -> None:
+        """Stop watching, and unlock the folder; processes that still run can be adopted."""
+        self._closed = True
+        for child in self._children.values():
+            self._unwatch(child)
+        self._children.clear()
+        self._idle.set()
+        if self._log_timer is not None:
+            self._log_timer.cancel()
+        self._lock.close()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        child = self._children.get(name)
+        if child is not None:
+            send_signal(child.identity, number)
+
+    # --- watching -----------------------------------------------------------------------------
+
+    def _watch(self, name: str, child: _Child) -> None:
+        loop = asyncio.get_running_loop()
+        self._children[name] = child
+        self._idle.clear()
+        child.descriptor = open_pidfd(child.identity)
+        if child.descriptor is not None:
+            loop.add_reader(child.descriptor, self._look, name, child)
+        else:
+            child.poll = loop.call_later(_POLL_S, self._look, name, child)
+        if self._log_timer is None:
+            self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
+
+    def _unwatch(self, child: _Child) -> None:
+        if child.descriptor is not None:
+            asyncio.get_running_loop().remove_reader(child.descriptor)
+            os.close(child.descriptor)
+        for timer in (child.poll, child.grace):
+            if timer is not None:
+                timer.cancel()
+
+    def _look(self, name: str, child: _Child) -> None:
+        """Check whether a child has ended, after an event of its pidfd or at a poll; report it."""
+        if not _has_ended(child):
+            if child.descriptor is None:
+                loop = asyncio.get_running_loop()
+                child.poll = loop.call_later(_POLL_S, self._look, name, child)
+            return
+        exit_code = _reap(child.identity) if child.ours else None
+        self._unwatch(child)
+        del self._children[name]
+        if not self._children:
+            self._idle.set()
+        self._save()
+        self._ended(name, end_of(exit_code, self.log(name), child.identity.log_start))
+
+    def _save(self) -> None:
+        write_records(
+            self._records, {name: child.identity for name, child in self._children.items()}
+        )
+
+    def _check_logs(self) -> None:
+        """Rotate log files that grew too long, on a thread, because the disk may be slow."""
+        loop = asyncio.get_running_loop()
+        self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
+        logs = [self.log(name) for name in self._children]
+        long = [log for log in logs if size_of(log) > self._log_limit_bytes]
+        if long and (self._rotation is None or self._rotation.done()):
+            self._rotation = loop.run_in_executor(None, self._rotate, long)
+
+    def _rotate(self, logs: list[Path]) -> None:
+        for log in logs:
+            rotate(log, self._log_limit_bytes)
+
+
+def _has_ended(child: _Child) -> bool:
+    if child.ours:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, child.identity.pid, options) is not None
+    return not lives(child.identity)
+
+
+def _reap(identity: Identity) -> int | None:
+    """Kill the rest of a child's process group, then reap the child, which frees its pid.
+
+    Returns:
+        Its exit code; None if other code in this process has reaped it.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(identity.pid, signal.SIGKILL)
+    try:
+        _, status = os.waitpid(identity.pid, 0)
+    except ChildProcessError:  # other code in this process reaped it
+        return None
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,81 @@
+"""A small file in the run's folder with the hub's address, for operators on the same host."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from islands.files.seals import read_sealed, write_sealed
+from islands.protocol.errors import DamagedError, UserError
+
+HUB_FILE = "hub.json"
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """The address of a supervisor, the name of its run, and the files of its secrets.
+
+    The files are those that the hub was given; empty for those in the folder. `key_mark` and
+    `token_mark` are digests under the key, by which its holder sees whether the secrets of two
+    starts differ. In `task_folders` the hub's process searched for the task and its data.
+    """
+
+    supervisor: str
+    run: str
+    token_file: str = ""
+    key_file: str = ""
+    key_mark: str = ""
+    token_mark: str = ""
+    task_folders: tuple[str, ...] = ()
+
+
+def write_place(folder: Path, place: HubAddress) -> None:
+    """Write the hub's address; a concurrent reader finds the old file or the new one.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    write_sealed(folder / HUB_FILE, msgspec.json.encode(place))
+
+
+def read_place(folder: Path) -> HubAddress:
+    """Read the address at which the hub of a folder is, or was last.
+
+    Raises:
+        UserError: no hub on this host has used the folder, or the file is damaged.
+    """
+    path = folder / HUB_FILE
+    try:
+        content = read_sealed(path)
+        if content is None:
+            raise UserError(
+                f"{path} cannot be read: there is no such file; folder must be that of a run whose "
+                "supervisor lives on this host"
+            )
+        return msgspec.json.decode(content, type=HubAddress)
+    except (DamagedError, msgspec.MsgspecError) as error:
+        raise UserError(
+            f"{path} is damaged: it does not say where the supervisor is; name it instead"
+        ) from error
+
+
+def task_folders_of(folder: Path) -> tuple[str, ...]:
+    """Return the folders in which a run's hub searched for its task; none if that is not known."""
+    try:
+        return read_place(folder).task_folders
+    except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
+        return ()
+
+
+def outlived_by(earlier: HubAddress | None, place: HubAddress) -> str:
+    """Say why this start cannot use processes that outlived an earlier one; "" if it can.
+
+    Args:
+        earlier: the address and digests of the earlier start; None if they are lost.
+        place: the address and digests of this start.
+    """
+    if earlier is None or earlier.supervisor != place.supervisor:
+        return "look for the hub where it was before"
+    if (earlier.key_mark, earlier.token_mark) != (place.key_mark, place.token_mark):
+        return "have the key or the token of before"
+    return ""

@@ -1,0 +1,182 @@
+"""The identity of a process: its pid with its start time; and signals to that process only.
+
+A pid alone does not identify a process: the kernel reuses it once the process is gone. A pid with
+the time at which its process started (field 22 of `/proc/<pid>/stat`, in clock ticks since boot) is
+unique within one boot. Signals go through a pidfd where the system has them: the descriptor is
+opened first and the start time compared after, so that the process that is signalled is the one
+that was compared, also if it ends in between.
+
+Reference: proc_pid_stat(5), pidfd_open(2), pidfd_send_signal(2).
+"""
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from islands.files.seals import read_sealed, sealed
+from islands.protocol.errors import IslandsError
+
+MARK = "CHILD_OF_ISLANDS"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process of this boot; `log_start` is the offset of its output in its log file."""
+
+    pid: int
+    started_ticks: int
+    log_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The processes that a launcher started and has not seen end, by name; `boot` is their boot."""
+
+    boot: str
+    processes: dict[str, Identity]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the kernel says of a pid at this moment; a zombie has ended and is not yet reaped.
+
+    `leads` tells whether the process leads a session of its own, as each child does.
+    """
+
+    zombie: bool
+    parent: int
+    started_ticks: int
+    leads: bool = False
+
+
+def facts(pid: int) -> Facts | None:
+    """Return what the kernel says of a pid; None if no process has it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name may hold spaces and brackets
+    return Facts(state in ("Z", "X"), int(fields[0]), int(fields[18]), int(fields[2]) == pid)
+
+
+def lives(identity: Identity) -> bool:
+    """Return whether exactly this process exists and has not ended."""
+    found = facts(identity.pid)
+    return found is not None and _is_meant(found, identity) and not found.zombie
+
+
+def _is_meant(found: Facts | None, identity: Identity) -> bool:
+    return found is not None and found.started_ticks == identity.started_ticks
+
+
+def open_pidfd(identity: Identity) -> int | None:
+    """Open a descriptor that becomes readable when the process ends.
+
+    Returns:
+        None where the system has no pidfds, or where no process or another one has the pid.
+    """
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except (AttributeError, OSError):
+        return None
+    if _is_meant(facts(identity.pid), identity):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def send_signal(identity: Identity, number: signal.Signals) -> bool:
+    """Signal a process, if the pid still belongs to it.
+
+    Returns:
+        Whether the process was signalled.
+    """
+    descriptor = open_pidfd(identity)
+    try:
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, number)
+        elif lives(identity):  # without pidfds the pid may be reused between these two lines
+            os.kill(identity.pid, number)
+        else:
+            return False
+    except ProcessLookupError:
+        return False
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return True
+
+
+def boot_id() -> str:
+    """Return the id of this boot; start times mean nothing beyond it."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def mark_of(name: str, folder: Path) -> str:
+    """Return the mark in a child's environment, by which it is found even if its record is lost."""
+    return f"{name}:{folder.absolute()}"
+
+
+def marked(folder: Path) -> dict[str, Identity]:
+    """Find the living children of a folder's launchers by the mark in their environments.
+
+    Processes that a child started inherit the mark; they are left out, because they lead no session
+    or started later.
+    """
+    found: dict[str, Identity] = {}
+    wanted = f"{MARK}=".encode()
+    for place in sorted(Path("/proc").glob("[0-9]*")):
+        try:
+            words = (place / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or belongs to another user
+            continue
+        told = next((word for word in words if word.startswith(wanted)), b"")
+        name, _, where = told.removeprefix(wanted).decode(errors="replace").partition(":")
+        known = facts(int(place.name)) if told and where == str(folder.absolute()) else None
+        if known is None or known.zombie or not known.leads:
+            continue
+        identity = Identity(int(place.name), known.started_ticks)
+        if name not in found or identity.started_ticks < found[name].started_ticks:
+            found[name] = identity
+    return found
+
+
+def is_damaged(path: Path) -> bool:
+    """Return whether the file of records exists but is damaged."""
+    try:
+        read_sealed(path)
+    except IslandsError:
+        return True
+    return False
+
+
+def read_records(path: Path) -> dict[str, Identity]:
+    """Read the processes that a file records; none if they are of another boot.
+
+    A file that cannot be read counts as empty: `marked` finds the processes all the same.
+    """
+    try:
+        records = msgspec.json.decode(read_sealed(path) or b"", type=Records)
+    except (IslandsError, msgspec.MsgspecError):
+        return {}
+    return records.processes if records.boot == boot_id() else {}
+
+
+def write_records(path: Path, processes: dict[str, Identity]) -> None:
+    """Replace the file atomically, so that a reader finds the old records or the new ones.
+
+    A full disk leaves the old records; their start times show which processes have ended since.
+    """
+    text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
+    fresh = path.with_suffix(".new")
+    with contextlib.suppress(OSError):
+        fresh.write_bytes(sealed(text))  # no fsync, which blocks the loop: `marked` makes up for it
+        fresh.replace(path)

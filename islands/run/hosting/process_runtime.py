@@ -1,0 +1,486 @@
+"""The runtime of a process on a host: secrets, network, signals and shutdown.
+
+The first SIGTERM, SIGHUP or Ctrl-C begins an orderly shutdown; the second ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from islands.actors.role_actor import Context, RoleActor
+from islands.files.folder_lock import make_private
+from islands.files.spool import Spool
+from islands.files.tape_writing import FileTape, Tape
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.process_entries import ProcessBegan, Waits
+from islands.run.hosting.ending_signals import on_ending_signals
+from islands.run.hosting.lossy_output import LossyOutput
+from islands.run.hosting.watchdog import Watchdog
+from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.actors.scope import Scope
+from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
+from messaging.codec.limits import Limits
+from messaging.links.link import Network
+from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
+
+TOKEN_FILE = "token"  # noqa: S105  the name of a file
+KEY_FILE = "key"
+SIGNAL_GRACE_S = 15.0
+"""How long actors may take to leave in order after the first signal."""
+SIGNALLED = 130
+SAME_SIGNAL_S = 0.5
+"""Signals within so short a time are one: a process and its group may be signalled beside it."""
+STALLS_TOLD_S = 60.0
+"""Least time between two messages that tell a person of stalls of the event loop."""
+FAILURES_SAID = 32
+"""At most this many failures are told: more, such as one for each record, would say nothing new."""
+
+
+STALLS: ContextVar["Stalls"] = ContextVar("STALLS")
+"""Tells of the stalls of this process's loop, where it runs under a watchdog."""
+
+
+def say(text: str) -> None:
+    """Print a sentence for the person who started this process."""
+    print(text, file=LossyOutput(sys.stderr), flush=True)
+
+
+class SaidOnce:
+    """Reports each failure of the user's code once, its traceback first.
+
+    Args:
+        say: shows a text to a person.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        """Remember no failure yet."""
+        self._say = say
+        self._told: set[str] = set()
+
+    def __call__(self, error: IslandsError, who: str = "") -> None:
+        """Report a failure, unless it was reported before for any process, or too many were."""
+        sentence = str(error)
+        if sentence not in self._told and len(self._told) < FAILURES_SAID:
+            self._told.add(sentence)
+            self._say(f"{error.detail}{who}: {sentence}" if who else f"{error.detail}{sentence}")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a process to its end, on uvloop where it is installed; return the exit code."""
+
+    async def ready_at_once(watchdog: Watchdog) -> int:
+        watchdog.ready()
+        return await main()
+
+    return run_service(ready_at_once)
+
+
+def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
+    """Run a process that tells the watchdog itself when it is ready; return the exit code."""
+    allow_open_files()
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_watched(main))
+
+
+def allow_open_files() -> int:
+    """Let this process open as many files as the system allows; the session of a peer takes two.
+
+    Returns:
+        The number of files that it may open.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
+
+
+class Stalls:
+    """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
+
+    Args:
+        say: shows a sentence to the person.
+        clock: tells the time that limits the rate.
+
+    Attributes:
+        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
+            that takes then, and nobody is told.
+    """
+
+    def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
+        self.starting: Callable[[], bool] = lambda: False
+        self._say = say
+        self._clock = clock
+        self._told_s = -STALLS_TOLD_S
+        self._untold_s: list[float] = []
+
+    def stalled(self, for_s: float) -> None:
+        """Report a stall that is over, or save it for the next message."""
+        if self.starting():
+            return
+        self._untold_s.append(for_s)
+        now_s = self._clock.now_s()
+        if now_s - self._told_s < STALLS_TOLD_S:
+            return
+        times = f"{len(self._untold_s)} times, " * (len(self._untold_s) > 1)
+        self._say(
+            f"this process heard and sent nothing for {times}{max(self._untold_s):.1f} s"
+            f"{' at most' if times else ''}: the machine is too busy, or was asleep; if it goes on "
+            "for seconds, members are evicted: give it a core that learners do not use (fewer "
+            "learners on this machine, or --threads 1 for each), or a larger run.timing.patience"
+        )
+        self._told_s = now_s
+        self._untold_s.clear()
+
+
+def tell_stalls_unless(starting: Callable[[], bool]) -> None:
+    """Tell of stalls of this process's loop from now on, except while it is `starting`."""
+    stalls = STALLS.get(None)
+    if stalls is not None:
+        stalls.starting = starting
+
+
+async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
+    """Run `main` under a watchdog, which sends heartbeats to systemd and tells people of stalls."""
+    stalls = Stalls(say, LoopClock())
+    stalls.starting = lambda: True
+    STALLS.set(stalls)
+    watchdog = Watchdog(stalls.stalled)
+    watchdog.begin("starting")
+    try:
+        return await main(watchdog)
+    finally:
+        watchdog.stopping()
+        watchdog.close()
+
+
+# --- secrets ----------------------------------------------------------------------------------
+
+
+def token_of(connecting: ConnectOptions) -> Secret | None:
+    """Return the run's token from its file or the environment; None if there is none.
+
+    Raises:
+        LocalFault: the file is missing, unreadable, or holds no token.
+    """
+    told = Secret.from_env("ISLANDS_TOKEN", os.environ)
+    named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
+    if connecting.token_file is None and told is not None:
+        return told
+    if named is None:
+        return None
+    secret = Secret.read(Path(named))
+    if secret.warning is not None:
+        say(secret.warning)
+    return secret
+
+
+def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = None) -> Path:
+    """Return where a run's key is, or is to be made: beside the token, else in the run's folder.
+
+    A folder that is lost then does not take the key with it. Where a key is in the folder already,
+    or nothing can be written beside the token, it is in the folder.
+
+    Args:
+        folder: the run's folder.
+        connecting: names the file of the token.
+        named: the file that the user named; it is taken as it is.
+    """
+    inside, token = folder / KEY_FILE, connecting.token_file
+    if named is not None:
+        return named
+    if token is None or inside.exists():
+        return inside
+    beside = token.absolute().with_name(f"{token.name}.{KEY_FILE}")
+    if beside.exists():
+        return beside
+    apart = beside.parent != folder.absolute()
+    return beside if apart and os.access(beside.parent, os.W_OK) else inside
+
+
+def make_secret(path: Path) -> None:
+    """Write a new secret, readable by its owner only, unless the file exists.
+
+    Raises:
+        LocalFault: the file cannot be written.
+    """
+    if not path.exists():
+        make_private(path.parent)
+        Secret.generate().write(path)
+
+
+def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
+    """Read the key in a file, and return the credentials that sign and check with it.
+
+    Args:
+        run_name: name of the run.
+        path: file with the run's key.
+        begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
+
+    Raises:
+        UserError: the file is missing, unreadable, or too short for a key.
+    """
+    try:
+        key = path.read_bytes().strip()
+        if path.stat().st_mode & 0o077:
+            say(f"others can read or write the run's key {path}: run chmod 600 {path}")
+        return Credentials(run_name, key, begun)
+    except OSError as error:
+        raise UserError(
+            f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "
+            "the run on the supervisor's host"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"the run's key {path} cannot be used: {error}") from error
+
+
+def compiled_folder() -> Path:
+    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins."""
+    told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if told:
+        return Path(told)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "islands" / "compiled"
+
+
+# --- the network ------------------------------------------------------------------------------
+
+
+def network_of(
+    connecting: ConnectOptions,
+    listening: ListenOptions | None = None,
+    *,
+    token: Secret | Keyring | None,
+    limits: Limits | None = None,
+    types: Sequence[type] = MESSAGE_TYPES,
+) -> WebsocketNetwork:
+    """Make this process's network; it can be dialled once it is opened by `open`.
+
+    Args:
+        connecting: certificates with which to dial others.
+        listening: the address and certificates at which others dial this process.
+        token: the run's token; a keyring for links on which it is not shown.
+        limits: on what others may send; None where the layout is not known yet: it is fetched,
+            and the limits are set later by `WebsocketNetwork.allow`.
+        types: what links carry; by default the messages of a run.
+
+    Raises:
+        LocalFault: a certificate or key cannot be used.
+    """
+    server = None
+    if listening is not None and listening.tls_certificate is not None:
+        assert listening.tls_key is not None, "checked with the options"
+        server = server_tls(
+            listening.tls_certificate, listening.tls_key, client_ca=listening.tls_client_ca
+        )
+    client = client_tls(
+        ca=connecting.tls_ca, certificate=connecting.tls_certificate, key=connecting.tls_key
+    )
+    return WebsocketNetwork(
+        types,
+        settings=WebsocketSettings().within(allow_open_files()),
+        secret=token,
+        server_tls=server,
+        client_tls=client,
+        limits=limits,
+        report=say,
+    )
+
+
+def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) -> FileTape:
+    """Open the tape of one process, in a folder of its name, and record the clocks' times on it.
+
+    The times of its entries must count from `began_s` on the monotonic clock. The caller closes the
+    tape, so that its last entries are written.
+
+    Raises:
+        UserError: the folder cannot be written to, for another reason than a full or failing disk.
+    """
+    place = folder / "processes" / name
+    path = place / "tape.jsonl"
+    try:
+        make_private(folder)
+        make_private(place)
+        path.open("ab").close()
+    except OSError as error:
+        if error.errno not in FULL_OR_FAILING:
+            raise unusable(f"the folder {place} cannot be written", error) from error
+    tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
+    began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
+    tape.write(0.0, name, began)
+    return tape
+
+
+class ConsoleTape:
+    """A tape that also tells the person at the terminal what a process waits for.
+
+    Args:
+        tape: takes all entries.
+        say: told each new reason for waiting.
+    """
+
+    def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
+        """Say nothing yet."""
+        self._tape = tape
+        self._say = say
+        self._reason = ""
+
+    def write(self, at_s: float, actor: str, entry: Entry) -> None:
+        """Write one entry, and say what its actor waits for if that is new."""
+        self._tape.write(at_s, actor, entry)
+        if isinstance(entry, Waits) and entry.reason != self._reason:
+            self._reason = entry.reason
+            self._say(f"{actor} waits: {self._reason}")
+
+
+def context_in(
+    network: Network,
+    addresses: tuple[str, ...],
+    spec: RunSpec,
+    plan: RunPlan,
+    tape: Tape,
+    *,
+    began_s: float | None = None,
+) -> Context:
+    """Return the context of an actor whose supervisor is in another process.
+
+    Times on its tape count from `began_s` on the monotonic clock; by default from now.
+    """
+    clock = MonotonicClock()
+    return Context(
+        settings=spec.settings,
+        layout=plan.layout,
+        network=network,
+        tape=tape,
+        supervisor=addresses,
+        origin_s=clock.now_s() if began_s is None else began_s,
+        clock=clock,
+        reports=True,
+    )
+
+
+# --- actors -----------------------------------------------------------------------------------
+
+
+class ActorGroup:
+    """Actors that share a process: if one of them fails, all end.
+
+    Args:
+        name: the process's name, for its tasks.
+        leave: called at the first signal; it must make the actors shut down by themselves.
+        at_once: called at the second signal, just before the process ends.
+    """
+
+    def __init__(
+        self, name: str, leave: Callable[[str], object], at_once: Callable[[], object] | None = None
+    ) -> None:
+        self.scope = Scope(name, self._failed)
+        self._leave = leave
+        self._at_once = at_once
+        self._asked = False
+        self._asked_s = 0.0
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+        self._running = 0
+        self._signals = contextlib.ExitStack()
+
+    def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
+        """Run an actor; return the task, which is done when the actor has ended."""
+        self._running += 1
+        return self.scope.spawn(self._run(actor), actor.name)
+
+    async def wait(self) -> None:
+        """Wait until all actors have ended, or one has failed; then kill those that still run.
+
+        Signals are handled until `close`.
+
+        Raises:
+            Exception: the error with which an actor failed.
+        """
+        self._signals.enter_context(on_ending_signals(self._signalled))
+        try:
+            await self._ended.wait()
+        finally:
+            await self.scope.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """End the wait, and with it all actors that still run."""
+        self._ended.set()
+
+    def close(self) -> None:
+        """Stop handling signals."""
+        self._signals.close()
+
+    async def _run(self, actor: RoleActor[Any]) -> None:
+        try:
+            await actor.run()
+        except asyncio.CancelledError:
+            await actor.kill()
+            raise
+        self._running -= 1
+        if self._running == 0:
+            self._ended.set()
+
+    def _failed(self, _: str, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._ended.set()
+
+    def _signalled(self, name: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._asked and now_s - self._asked_s < SAME_SIGNAL_S:
+            return
+        if self._asked:
+            if self._at_once is not None:
+                self._at_once()
+            os._exit(SIGNALLED)
+        self._asked, self._asked_s = True, now_s
+        say(f"{name}: leaving in order; once more ends at once")
+        asyncio.get_running_loop().call_later(SIGNAL_GRACE_S, self._ended.set)
+        self._leave(name)
+
+
+async def live(
+    actors: Sequence[RoleActor[Any]],
+    leave: Callable[[str], object],
+    tape: FileTape | None = None,
+    starting: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run the actors of a process until all have ended, then close their tape.
+
+    Args:
+        actors: those of this process.
+        leave: asks them to end in order.
+        tape: what they record on.
+        starting: whether they still import or compile, so that stalls are not told.
+
+    Raises:
+        Exception: the error with which an actor failed.
+    """
+    tell_stalls_unless(starting)
+    living = ActorGroup(actors[0].name, leave)
+    for actor in actors:
+        living.start(actor)
+    try:
+        await living.wait()
+    finally:
+        living.close()
+        if tape is not None:
+            await asyncio.to_thread(tape.close)

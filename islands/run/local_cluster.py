@@ -1,0 +1,170 @@
+"""A whole run on one machine: a hub whose syncer and learners are its child processes.
+
+Children are started by the documented commands, so the same processes run here as on many hosts;
+learners of other hosts may join as well.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from islands.actors.ports import ProcessEnd
+from islands.model.workload import Workload
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.addresses import split_address
+from islands.protocol.tape.process_entries import Damaged
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting.child_processes import ProcessLauncher
+from islands.run.hosting.process_output import LIMIT_BYTES
+from islands.run.hosting.process_runtime import TOKEN_FILE, make_secret, token_of
+from islands.run.run_claim import Claim
+from islands.settings.groups import ConnectOptions, ListenOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSettings:
+    """The settings with which learners are started on this machine.
+
+    Args:
+        count: number of learners at the beginning.
+        devices: the devices of each learner, in order; if empty, every learner sees all devices.
+        model_parallel: number of a learner's devices over which its parameters are sharded.
+        threads: number of XLA's CPU threads per learner; None: one.
+        cache: folder of compiled functions, shared by all learners.
+    """
+
+    count: int
+    devices: tuple[str, ...] = ()
+    model_parallel: int = 1
+    threads: int | None = None
+    cache: Path | None = None
+
+
+H = TypeVar("H", bound=Coordinator)
+
+CommandOf = Callable[[Coordinator, str, LearnerSettings], list[str]]
+"""Returns the argument list that starts a process of a name, as `command_of` does."""
+
+
+def local_hub(
+    settings: CoordinatorSettings,
+    claim: Claim,
+    workload: Workload,
+    learners: LearnerSettings,
+    kind: Callable[..., H],
+    command: CommandOf | None = None,
+) -> H:
+    """Make a hub that starts the syncer and the learners as its child processes.
+
+    Args:
+        settings: the hub's settings; a token is made if they name none.
+        claim: exclusive use of the run's folder.
+        workload: evaluates the published values.
+        learners: how many are started, and with what.
+        kind: the class of the hub.
+        command: how each process is started; None: as documented (`command_of`).
+    """
+    settings = replace(settings, connecting=_with_token(settings))
+    names = tuple(f"learner-{index}" for index in range(learners.count))
+    backend = partial(children, learners=learners, command=command or command_of)
+    return kind(settings, claim, workload, launched=(SYNCER, *names), backend=backend)
+
+
+def children(
+    hub: Coordinator,
+    ended: Callable[[str, ProcessEnd], None],
+    *,
+    learners: LearnerSettings,
+    command: CommandOf,
+) -> ProcessLauncher:
+    """Make the launcher that starts child processes of this one."""
+
+    def environment(_: str) -> dict[str, str]:
+        found = {"PJRT_NPROC": str(learners.threads or 1)}
+        if learners.cache is not None:
+            found["JAX_COMPILATION_CACHE_DIR"] = str(learners.cache)
+        return found
+
+    return ProcessLauncher(
+        command=lambda name: command(hub, name, learners),
+        environment=environment,
+        folder=hub.settings.folder,
+        ended=ended,
+        damaged=lambda file: hub.folder.write(hub.elapsed_s, "hub", Damaged([file])),
+        log_limit_bytes=min(LIMIT_BYTES, hub.settings.keeping.file_bytes),
+    )
+
+
+def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
+    """Return the argument list that starts a process on the hub's host; it holds no secret.
+
+    Args:
+        hub: the run's hub, which must already listen.
+        name: the process to start: the syncer, or a learner.
+        learners: the settings of learners.
+    """
+    settings = hub.settings
+    python = [sys.executable, "-m"]
+    supervisor = ["--supervisor", dialled(hub.network.url(SUPERVISOR), settings.listening)]
+    common = [*supervisor, *_connecting(settings.connecting), "--name", name]
+    kept = ["--file_mib", f"{settings.keeping.file_mib:g}"]
+    folder = ["--folder", str(settings.folder), *kept]
+    if name == SYNCER:
+        start = ["--start_from", str(settings.start_from)] if settings.start_from else []
+        listening = [*listening_words(settings.listening), "--key_file", str(hub.key_file)]
+        return [*python, "islands.syncer", *common, *folder, *listening, *start]
+    own = ["--model_parallel", str(learners.model_parallel)]
+    if settings.spec.settings.gossip.on:
+        own += listening_words(settings.listening)
+    if learners.devices and name in hub.names:
+        own += ["--devices", learners.devices[hub.names.index(name)]]
+    return [*python, "islands.learner", *common, *folder, *own]
+
+
+def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
+    """Return the options with a token, which children need even on loopback; make one if needed."""
+    connecting = settings.connecting
+    if connecting.token_file is not None or token_of(connecting) is not None:
+        return connecting
+    path = settings.folder / TOKEN_FILE
+    make_secret(path)
+    return replace(connecting, token_file=path)
+
+
+def dialled(url: str, listening: ListenOptions) -> str:
+    """Return the URL that children dial: the bound address, or with TLS the certified name."""
+    if listening.tls_certificate is not None:
+        return url
+    scheme, _, rest = url.partition("://")
+    _, _, tail = rest.rpartition(":")
+    everywhere = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
+    host = everywhere.get(listening.host, listening.host)
+    return f"{scheme}://{_bracketed(host)}:{tail}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _connecting(options: ConnectOptions) -> list[str]:
+    return _arguments(options, ("token_file", "tls_ca", "tls_certificate", "tls_key"))
+
+
+def listening_words(options: ListenOptions) -> list[str]:
+    """Return options to listen on the same host and certificates, with any free port."""
+    advertise: list[str] = []
+    if options.advertise is not None:
+        host, _ = split_address("advertise", options.advertise)
+        advertise = ["--advertise", _bracketed(host)]
+    names = ("tls_certificate", "tls_key", "tls_client_ca")
+    return ["--listen", f"{_bracketed(options.host)}:0", *advertise, *_arguments(options, names)]
+
+
+def _arguments(options: object, names: tuple[str, ...]) -> list[str]:
+    found = [(name, getattr(options, name)) for name in names]
+    return [
+        word for name, value in found if value is not None for word in (f"--{name}", str(value))
+    ]

@@ -1,0 +1,356 @@
+"""The memory, disk and network that a run needs, estimated before it begins.
+
+The estimate is pure arithmetic on the layout and the settings. It leaves out the model's
+activations; compiled programs are counted only in what each process takes
+(`islands.model.memory.process_memory`). Published values are float32 whatever the model's own
+precision; contributions have the wire's, and so have updates by increments. Compute sets the pace
+of rounds: every fragment moves once in H steps, so N/H elements are carried per step and direction,
+whatever P is.
+
+Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.model.memory.increment_memory import kept_at_the_syncer, kept_for_laggards
+from islands.model.memory.process_memory import (
+    ADAM_MOMENTS,
+    Processes,
+    TrainerMemory,
+    processes,
+    values_bytes,
+)
+from islands.numerics.outer_choice import state_values
+from islands.numerics.quantize import size_bytes
+from islands.protocol.settings.gossip import neighbours_mean
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import MergeRule, Precision, RunSettings, Trigger
+from islands.protocol.syncer.stability import overlong_because
+
+SNAPSHOTS_PER_FRAGMENT = 2
+SLOTS = 2
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+LOOPBACK_BYTES_PER_S = 1e9
+SHARE_VALUES = 2
+"""A learner that gossips sends φ and φ − θ to each neighbour."""
+
+ROBUST_LEAST = 3
+"""Contributions from which on a median or trimmed mean is not decided by one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerMemory:
+    """Bytes on one learner, on its device unless said otherwise.
+
+    Args:
+        parameters: trainable and frozen parameters, in the model's own precision.
+        base: the published values that it adopted last, float32.
+        moments: the inner optimizer's state.
+        gradients: the gradients of one step, with all its temporaries and results where known.
+        snapshots: differences in transfer from the device, counted on device and host.
+        published: the host's copy of the published values, where updates are increments to them.
+    """
+
+    parameters: int
+    base: int
+    moments: int
+    gradients: int
+    snapshots: int
+    published: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        on_device = self.parameters + self.base + self.moments + self.gradients
+        return on_device + self.snapshots + self.published
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerMemory:
+    """Bytes on the syncer.
+
+    Args:
+        values: the newest version of every fragment, and older ones until all have adopted it.
+        outer: the outer optimizer's state.
+        rounds: largest total of contributions that wait for their merge.
+        increments: the newest increments and what they left, where updates are increments.
+        laggards: further old versions, at most, while a learner is behind or was lost; not in the
+            total.
+    """
+
+    values: int
+    outer: int
+    rounds: int
+    increments: int = 0
+    laggards: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.values + self.outer + self.rounds + self.increments
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run needs.
+
+    Rates per second assume `step_time_s`, or one step per second where it is not known.
+
+    Args:
+        elements: N, the number of trainable elements.
+        fragments: P of the plan.
+        fragments_wanted: P asked for.
+        pattern: how tensors are spread over fragments.
+        smallest: bytes of the smallest fragment's value.
+        largest: bytes of the largest fragment's value.
+        learners: M, the number of learners.
+        step_time_s: seconds per step; None if not known.
+        moments_known: whether the optimizer's state was measured; if not, Adam's is assumed.
+        activations_known: whether XLA reported what a step makes and gives back.
+        learner: memory on each learner.
+        syncer: memory on the syncer.
+        start_bytes: what each learner receives when it joins.
+        up_per_step: bytes that a learner sends in a step, on average; at most, if it may choose.
+        up_per_step_least: the same in the coarsest precision that it may choose, in every round.
+        down_per_step: bytes that it receives in a step, on average.
+        disk_per_round: bytes that a round writes to the journal.
+        disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
+        disk_bytes: bytes that the journal occupies.
+        recorded_per_step: bytes of merged contributions and values that are recorded in a step of
+            the pace-setting learner, on average; 0 if the run records none.
+        pace_s: seconds between two rounds as compute sets the pace.
+        rounds_open: largest number of rounds that are open at once.
+        exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
+        processes: memory of each process on its host.
+        neighbours: with how many others a learner that gossips exchanges values in a round, on
+            average; 0 if a syncer merges.
+        warnings: sentences about settings that will work badly.
+    """
+
+    elements: int
+    fragments: int
+    fragments_wanted: int
+    pattern: Pattern
+    smallest: int
+    largest: int
+    learners: int
+    step_time_s: float | None
+    moments_known: bool
+    activations_known: bool
+    learner: LearnerMemory
+    syncer: SyncerMemory
+    start_bytes: int
+    up_per_step: float
+    up_per_step_least: float
+    down_per_step: float
+    disk_per_round: int
+    disk_per_step: float
+    disk_bytes: int
+    recorded_per_step: float
+    pace_s: float
+    rounds_open: int
+    exchange_bytes: int
+    processes: Processes
+    neighbours: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps of one learner per second."""
+        return 1.0 if self.step_time_s is None else 1 / self.step_time_s
+
+    def round_s(self, written_bytes_per_s: float) -> float:
+        """Return the seconds between two rounds, given how fast the journal's disk writes.
+
+        Records are written one after another, so no more rounds are made than are written.
+        """
+        return max(self.pace_s, self.disk_per_round / written_bytes_per_s)
+
+    def hub_bytes_per_s(self, overlap_steps: int) -> float | None:
+        """Return the least bandwidth at the hub for which an exchange with all fits into τ steps.
+
+        It is None if τ is 0: no bandwidth is enough then, because nothing is overlapped.
+        """
+        if overlap_steps == 0:
+            return None
+        return self.exchange_bytes * self.learners * self.steps_per_s / overlap_steps
+
+
+def estimate(
+    layout: Layout,
+    settings: RunSettings,
+    *,
+    learners: int,
+    step_time_s: float | None = None,
+    trainer: TrainerMemory | None = None,
+) -> Estimate:
+    """Estimate what a run of this layout needs.
+
+    Args:
+        layout: the model's parameters and their fragments.
+        settings: what all members of the run agree on.
+        learners: number of learners; below 1 it counts as 1.
+        step_time_s: seconds per step, if it is known.
+        trainer: memory of one trainer; if None, all parameters are trained, by Adam.
+    """
+    learners = max(1, learners)
+    fragments = len(layout.fragments)
+    sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
+    value = sum(sizes)
+    outer = value * state_values(settings.outer)
+    sent, least, published = _wire_bytes(layout, settings)
+    left = value if settings.update_precision.of_increments else 0
+    rounds_open = settings.open_rounds_max(fragments)
+    recorded = value * (learners + 1) if settings.record_contributions else 0
+    trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
+    at_once = sum(sorted(sizes)[-rounds_open:])
+    copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
+    held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
+    neighbours = neighbours_mean(settings.gossip, learners)
+    shared = SHARE_VALUES * value * neighbours
+    made = Estimate(
+        elements=layout.size,
+        fragments=fragments,
+        fragments_wanted=settings.fragments,
+        pattern=layout.pattern,
+        smallest=min(sizes),
+        largest=max(sizes),
+        learners=learners,
+        step_time_s=step_time_s,
+        moments_known=trainer is not None,
+        activations_known=held.temporaries is not None,
+        learner=LearnerMemory(
+            parameters=held.parameters,
+            base=held.base,
+            moments=held.moments,
+            gradients=held.of_a_step,
+            snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
+            published=left,
+        ),
+        syncer=_at_the_syncer(sizes, settings, outer, learners * at_once),
+        start_bytes=value,
+        up_per_step=(shared or sum(sent)) / settings.interval_steps,
+        up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
+        down_per_step=(shared or sum(published)) / settings.interval_steps,
+        disk_per_round=(value + outer + left) // fragments,
+        disk_per_step=0.0 if neighbours else (value + outer + left) / settings.interval_steps,
+        disk_bytes=SLOTS * (value + outer + left),
+        recorded_per_step=recorded / settings.interval_steps,
+        pace_s=settings.round_interval_steps(fragments) * (step_time_s or 1.0),
+        rounds_open=rounds_open,
+        exchange_bytes=max(sent) + max(published),
+        processes=processes(layout, settings, held, learners=learners),
+        neighbours=neighbours,
+    )
+    return _with_warnings(made, settings)
+
+
+def _at_the_syncer(
+    sizes: list[int], settings: RunSettings, outer: int, rounds: int
+) -> SyncerMemory:
+    """Return what a syncer holds of fragments of these sizes, beside outer state and rounds."""
+    increments = kept_at_the_syncer(sizes, settings)
+    values = values_bytes(sizes, settings)
+    laggards = max(0, settings.values_kept * sum(sizes) - values)
+    laggards += kept_for_laggards(sizes, settings)
+    return SyncerMemory(values, outer, rounds, increments, laggards)
+
+
+def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
+    """Yield the bytes of each fragment's largest and smallest contribution, and of its update."""
+    finest, coarsest = settings.precision.finest, settings.precision_coarsest
+    for codec in (finest, coarsest, settings.update_precision):
+        yield [
+            size_bytes(fragment.size, codec, fragment.averages, settings.top_k_share)
+            for fragment in layout.fragments
+        ]
+
+
+def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
+    return replace(made, warnings=tuple(_warnings(made, settings)))
+
+
+def _of_sparse(settings: RunSettings) -> list[str]:
+    """Return what does not go well with contributions of which few values are sent (SPEC §14)."""
+    if settings.precision is not Precision.TOP_K:
+        return []
+    found = []
+    if settings.outer.momentum > 0:
+        found.append(
+            f"precision is top_k and outer.momentum is {settings.outer.momentum:g}: momentum "
+            "repeats each of the few values that a round has, and error feedback sends what is "
+            "left of it again; 0 goes with it"
+        )
+    if settings.merge is MergeRule.RADIAL_DIRECTIONAL:
+        found.append(
+            "precision is top_k and merge is rda: contributions that share few positions are "
+            "nearly orthogonal, so it makes their sum up to √M times as long as average does"
+        )
+    return found
+
+
+def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
+    found = []
+    if made.fragments < made.fragments_wanted:
+        found.append(
+            f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
+            "model is small (a fragment needs a piece of 64 KiB)"
+        )
+    if settings.budget_tokens is None and settings.budget_s is None:
+        found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    if made.neighbours:
+        return found
+    if settings.quorum_least > made.learners:
+        found.append(
+            f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
+            "before more join"
+        )
+    asked = made.learners if settings.quorum is None else settings.quorum_least
+    if settings.merge.robust and min(asked, made.learners) < ROBUST_LEAST:
+        found.append(
+            f"merge is {settings.merge} and a round may close with {min(asked, made.learners)}: of "
+            f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
+            f"least {ROBUST_LEAST}"
+        )
+    found += _of_sparse(settings)
+    turns = settings.trigger is Trigger.LEARNER
+    merged = 1 if turns else made.learners
+    overlong = overlong_because(settings.outer, settings.merge, merged)
+    if overlong is not None:
+        found.append(overlong)
+    if turns:
+        return found + _turn_warnings(settings, made.learners)
+    needed = made.hub_bytes_per_s(settings.overlap_steps_max)
+    if needed is None:
+        found.append(
+            "overlap_steps is 0: grace is always 0, so a round closes with the first "
+            f"{made.learners if settings.quorum is None else settings.quorum_least} and everybody "
+            "else is late"
+        )
+    elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
+        found.append(
+            f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
+            f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
+            "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
+        )
+    return found
+
+
+def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
+    """Return what does not fit so many learners where each is merged alone."""
+    found, delay = [], settings.outer.delay_merges
+    if settings.staleness_max < learners:
+        found.append(
+            f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
+            "after the other: a base that is older is replaced, and the work since then is lost, "
+            f"so it should be at least {learners}"
+        )
+    if delay is not None and delay != learners:
+        found.append(
+            f"outer.delay_merges is {delay} and there are {learners} learners: they enter the "
+            f"momentum together where it is {learners}"
+        )
+    return found

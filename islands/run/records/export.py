@@ -1,0 +1,214 @@
+"""A run's parameters as one file: tensors by their paths, and metadata that describes the run.
+
+    params = islands.load("runs/mine", like=task.init(key).params)   # a tree as the task's own
+    arrays = islands.load("runs/mine/final.safetensors")             # or simply arrays by path
+    islands.described("runs/mine")["tokens"]
+
+The file is written when a run ends, and when it is stopped before that. Its metadata are strings,
+as the format requires: `run`, `task`, `tokens` and `reason` are plain, `task_settings`, `settings`
+and `versions` are JSON.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.files.atomic_write import atomic_write
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
+from islands.protocol.errors import DiskError, UserError
+from islands.protocol.identities import FinalVersions
+from islands.settings.run_spec import RunSpec
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+FINAL_FILE = "final.safetensors"
+HEADER_MULTIPLE = 8
+AS_JSON = frozenset(("task_settings", "settings", "versions", "tokens"))
+
+
+class _Tensors(Protocol):
+    """An open file of tensors."""
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the metadata, strings by name."""
+
+    def keys(self) -> list[str]:
+        """Return the paths of the tensors."""
+
+    def get_tensor(self, name: str) -> NDArray[np.generic]:
+        """Read the tensor at a path."""
+
+
+def metadata_of(spec: RunSpec, fingerprint: str, cut: FinalVersions) -> dict[str, str]:
+    """Make the metadata of a file of parameters; the fingerprint is that of their layout."""
+    settings = msgspec.to_builtins(spec.settings)
+    return {
+        "format": "np",
+        "run": spec.settings.run,
+        "task": spec.task,
+        "task_settings": json.dumps(spec.task_settings, sort_keys=True),
+        "settings": json.dumps(settings, sort_keys=True),
+        "tokens": str(cut.tokens),
+        "versions": json.dumps([str(version) for version in cut.versions]),
+        "reason": cut.reason,
+        "fingerprint": fingerprint,
+    }
+
+
+def write_model(
+    path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
+) -> None:
+    """Replace a file by one that holds these values as float32 tensors by their paths.
+
+    Raises:
+        DiskError: the disk is full or broken; the old file stays.
+    """
+    shapes = {leaf.path: leaf.shape for leaf in layout.leaves if _shown(leaf.path)}
+    arrays = (array for leaf, array in layout.assembled(values) if _shown(leaf.path))
+    _write(path, shapes, arrays, metadata)
+
+
+def write_arrays(
+    path: Path, arrays: dict[str, NDArray[np.float32]], metadata: dict[str, str]
+) -> None:
+    """Replace a file by one that holds these tensors by their paths.
+
+    Moments of the inner optimizer that were merged with the parameters are left out.
+
+    Raises:
+        DiskError: the disk is full or broken; the old file stays.
+    """
+    shown = {name: array for name, array in arrays.items() if _shown(name)}
+    _write(path, {name: x.shape for name, x in shown.items()}, shown.values(), metadata)
+
+
+def _shown(name: str) -> bool:
+    return not name.startswith(MOMENTS_PREFIX)
+
+
+def _write(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Iterable[NDArray[np.float32]],
+    metadata: dict[str, str],
+) -> None:
+    """Write tensors as they come, in the order of their shapes, so that not all are in memory.
+
+    A file of safetensors is the length of its header (64 bits, little-endian), the header (JSON,
+    filled up with spaces to a multiple of 8 bytes), and the tensors one behind the other.
+    """
+    header: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + VALUE_BYTES * prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
+    told = json.dumps(header).encode()
+    told += b" " * (-len(told) % HEADER_MULTIPLE)
+    try:
+        with atomic_write(path) as file:
+            file.write(len(told).to_bytes(8, "little") + told)
+            for array in arrays:
+                file.write(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
+    except OSError as error:
+        raise DiskError(f"{path} cannot be written: {error}") from error
+
+
+def described(path: Path | str) -> dict[str, object]:
+    """Return the metadata of a file of parameters, with JSON decoded.
+
+    Args:
+        path: the file, or the folder of a run.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    with _opened(path) as file:
+        told = file.metadata() or {}
+    return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
+
+
+def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
+    """Load the parameters of a file.
+
+    Args:
+        path: the file, or the folder of a run.
+        like: a tree of parameters, or of their shapes, as the task's `init` gives it; or a whole
+            `TaskState`. Leaves that the file lacks, since they are frozen or each learner's own,
+            are kept. None: a dictionary by path is returned.
+
+    Returns:
+        Arrays with the types of `like`, in the same tree; without it, float32 arrays by path, where
+        the paths of the state's leaves begin with `state:`.
+
+    Raises:
+        UserError: there is no such file, or it is of another model; names the first difference.
+    """
+    with _opened(path) as file:
+        arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    if like is None:
+        return arrays
+    from islands.tasks.task import TaskState
+
+    place = _file(path)
+    params = {name: x for name, x in arrays.items() if not name.startswith(STATE_PREFIX)}
+    if not isinstance(like, TaskState):
+        return _filled(params, like, place)
+    state = {name.removeprefix(STATE_PREFIX): x for name, x in arrays.items() if name not in params}
+    return TaskState(_filled(params, like.params, place), _filled(state, like.state, place))
+
+
+def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Path) -> "PyTree":
+    import jax
+    import jax.numpy as jnp
+
+    from islands.tasks.task import path_of
+
+    flat, tree = jax.tree_util.tree_flatten_with_path(like)
+    names = [path_of(keys) for keys, _ in flat]
+    extra = [name for name in arrays if name not in names]
+    if extra:
+        raise UserError(f"{path} is of another model: it holds {extra[0]}, which `like` has not")
+    leaves = []
+    for name, (_, leaf) in zip(names, flat, strict=True):
+        if name not in arrays:
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                raise UserError(
+                    f"{path} lacks {name}, and `like` has only its shape; give its value there"
+                )
+            leaves.append(leaf)
+            continue
+        array, shape = arrays[name], tuple(jnp.shape(leaf))
+        if array.shape != shape:
+            raise UserError(f"{path}: {name} is {list(array.shape)}, in `like` it is {list(shape)}")
+        leaves.append(jnp.asarray(array, dtype=jnp.result_type(leaf)))
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _file(path: Path | str) -> Path:
+    place = Path(path)
+    return place / FINAL_FILE if place.is_dir() else place
+
+
+@contextmanager
+def _opened(path: Path | str) -> "Iterator[_Tensors]":
+    """Open a file of tensors; if that or reading fails, raise an error of one sentence."""
+    from safetensors import SafetensorError, safe_open
+
+    place = _file(path)
+    try:
+        with safe_open(place, framework="np") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no file {place}; a run writes it when it ends or is stopped"
+        ) from error
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{place} cannot be read: {error}") from error

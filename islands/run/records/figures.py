@@ -1,0 +1,400 @@
+"""Figures of a run in progress: what its learners did, and the results so far.
+
+They are shown to people, on a screen and in a summary; no decision depends on them. Losses are
+smoothed per step, however many steps a report covers, and the run's loss is the mean over its
+learners: so neither their number nor the speed of their steps changes how a curve looks.
+
+A run has one total of tokens: those processed, as the syncer's ledger has booked them. While the
+run goes on, learners may have told of some that are not booked yet, and a hub that was away has
+not heard of all that are; so the total is the larger of the two. At the end the ledger decides
+(`RunFigures.settle`): rows of learners then sum to its total, and tokens that learners told of and
+no book has are counted apart, as unbooked.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+
+from islands.protocol.histogram import DurationHistogram
+from islands.protocol.identities import Status
+from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
+
+FIGURES_FILE = "figures.json"
+BOARD_FOLDER = "tensorboard"
+UNHEARD = "unheard"
+"""The status of a learner that an earlier start of the hub knew, and this one has not heard."""
+AWAY = "away"
+"""The state in the picture of a learner that is not heard."""
+STEP_ROW_INTERVAL_S = 1.0
+LOSS_SMOOTHING = 0.05
+"""Weight of one step's loss in the smoothed loss."""
+POINTS_KEPT = 2048
+LARGEST_DRAWN = 1e100
+"""Larger values count as infinite, because sums of them could overflow."""
+PROCESSES_KEPT = 8
+"""Processes per name that are kept apart: one that was cut off may live on beside its successor."""
+FOLDED_KEPT = 64
+"""Processes per name that are remembered as counted, so that their later reports are ignored."""
+AWAY_LEAST = 512
+"""Absent learners that keep a row each, even if fewer than that were ever present at once."""
+GONE_PROCESSES_KEPT = 4096
+EVENTS_KEPT = 8
+STATES_KEPT = 256
+SPEED_SAMPLES = 32
+SPEED_WINDOW_S = 15.0
+SPEED_SAMPLES_LEAST = 3
+"""Least number of samples over which a speed is measured, because a step may take minutes."""
+
+
+@dataclass(slots=True)
+class LearnerFigures:
+    """What one learner did, over all its incarnations and processes.
+
+    `processes` holds the last report of each of its processes on other hosts that were heard most
+    recently, the latest report last; `earlier` sums what was counted before those, and `folded`
+    names the newest processes in that sum. `loss` is smoothed since its last admission, `diverged`
+    tells whether its last loss was not finite. `states` lists each change of its state with the
+    time, counted from the run's first start. `sends` is what it chose to send last, "" if it chose
+    nothing.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    incarnations: int = 0
+    stepping_s: float = 0.0
+    waited_s: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    loss: float | None = None
+    step_time_s: float = 0.0
+    status: str = "starting"
+    diverged: bool = False
+    process_steps: int = 0
+    process_tokens: int = 0
+    smoothed_steps: int = 0
+    row_s: float = -STEP_ROW_INTERVAL_S
+    gaps: DurationHistogram = field(default_factory=DurationHistogram)
+    processes: dict[str, StepFigures] = field(default_factory=dict)
+    earlier: "LearnerFigures | None" = None
+    folded: list[str] = field(default_factory=list)
+    states: list[tuple[float, str]] = field(default_factory=list)
+    sends: str = ""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was evicted or has left, and has not come back."""
+        return self.status in (Status.EVICTED, Status.LEFT)
+
+    def enter(self, at_s: float, state: str) -> None:
+        """Record a change of state; beyond `STATES_KEPT` changes the oldest are dropped."""
+        if not self.states or self.states[-1][1] != state:
+            self.states.append((at_s, state))
+        if len(self.states) > STATES_KEPT:
+            del self.states[: STATES_KEPT // 2]
+
+    def told(self, told: StepFigures) -> None:
+        """Take in a report of one of its processes, cumulative since that process began.
+
+        Each process counts once, in whatever order they report. One that was silent while many
+        others reported is folded into `earlier`, and its later reports are ignored.
+        """
+        if told.process in self.folded:
+            return
+        if self.earlier is None:
+            self.earlier = replace(self, processes={})
+        self.processes.pop(told.process, None)
+        # figures of the last steps are not summed, and may be NaN, which the JSON file cannot hold
+        summed = replace(told, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
+        self.processes[told.process] = summed
+        while len(self.processes) > PROCESSES_KEPT:
+            ended = self.processes.pop(next(iter(self.processes)))
+            self.earlier.count([replace(self.earlier), ended])
+            self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
+        self.count([self.earlier, *self.processes.values()])
+        self.step_time_s = told.step_time_s if 0 <= told.step_time_s < inf else 0.0
+
+    def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
+        """Set the totals to the sums over these parts, clamped to plausible bounds."""
+        self.steps = _bounded(part.steps for part in parts)
+        self.tokens = _bounded(part.tokens for part in parts)
+        self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
+        self.waited_s = min(LARGEST_DRAWN, sum(part.waited_s for part in parts))
+        self.bytes_up = _bounded(part.bytes_up for part in parts)
+        self.bytes_down = _bounded(part.bytes_down for part in parts)
+        gaps = DurationHistogram()
+        for part in parts:
+            if isinstance(part, StepFigures):
+                gaps.merge(part.gap_bins, part.gap_largest_s)
+            else:
+                gaps.merge(part.gaps.bins, part.gaps.largest_s)
+        self.gaps = gaps
+
+    def settle(self, tokens: int) -> int:
+        """Set the tokens to those that are booked, for good; return how many more it had told.
+
+        Later reports of its processes are ignored: the run is over.
+        """
+        self.folded = [*self.folded, *self.processes][-FOLDED_KEPT:]
+        self.processes, self.earlier = {}, None
+        unbooked, self.tokens = max(0, self.tokens - tokens), tokens
+        return unbooked
+
+    def smooth(self, loss: float | None) -> bool:
+        """Smooth in the mean loss of steps since the last call; return whether there were any.
+
+        A loss of None is not known, and changes nothing.
+        """
+        stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
+        if stepped <= 0:
+            return False
+        if loss is None:
+            return True
+        self.diverged = not isfinite(loss)
+        before = self.loss
+        if before is None or not isfinite(before):
+            self.loss = loss
+        else:
+            self.loss = before + (1 - (1 - LOSS_SMOOTHING) ** stepped) * (loss - before)
+        return True
+
+
+@dataclass(slots=True)
+class DepartedLearners:
+    """Learners that have been away for so long that they are counted together.
+
+    Preemptible machines may come under a new name each time, for weeks. `processes` holds the
+    newest of their processes; they are counted already, so later reports of theirs are ignored.
+    """
+
+    names: int = 0
+    counted: LearnerFigures = field(default_factory=LearnerFigures)
+    processes: dict[str, None] = field(default_factory=dict)
+
+    def take(self, learner: LearnerFigures) -> None:
+        """Add a learner whose row is removed to the common count."""
+        self.names += 1
+        self.counted.incarnations += learner.incarnations
+        self.counted.count([replace(self.counted), learner])
+        self.processes.update(dict.fromkeys(learner.processes))
+        while len(self.processes) > GONE_PROCESSES_KEPT:
+            del self.processes[next(iter(self.processes))]
+
+
+@dataclass(slots=True)
+class Curve:
+    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one."""
+
+    points: list[tuple[float, float]] = field(default_factory=list)
+    newest: tuple[float, float] | None = None
+    every: int = 1
+    waiting: int = 0
+
+    def add(self, x: float, y: float) -> None:
+        """Append a point, if its value can be drawn."""
+        if not drawable(y):
+            return
+        self.newest = x, y
+        self.waiting += 1
+        if self.waiting < self.every:
+            return
+        self.waiting = 0
+        self.points.append(self.newest)
+        if len(self.points) >= POINTS_KEPT:
+            del self.points[1::2]  # the newest point goes too, so the next one is half-way due
+            self.waiting = self.every
+            self.every *= 2
+
+    def all(self) -> list[tuple[float, float]]:
+        """Return the points that are kept, and the newest one."""
+        last = [] if self.newest is None or self.newest in self.points[-1:] else [self.newest]
+        return [*self.points, *last]
+
+
+@dataclass(slots=True)
+class Speed:
+    """The growth rate of a total, over the last seconds or over the last few increases."""
+
+    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SPEED_SAMPLES))
+
+    def add(self, at_s: float, total: float) -> None:
+        """Add a sample of the total; of samples within half a second, only the last is kept."""
+        if self.samples and total <= self.samples[-1][1]:
+            return
+        if len(self.samples) > 1 and at_s - self.samples[-2][0] < SPEED_WINDOW_S / SPEED_SAMPLES:
+            self.samples.pop()
+        self.samples.append((at_s, total))
+        while (
+            len(self.samples) > SPEED_SAMPLES_LEAST and at_s - self.samples[0][0] > SPEED_WINDOW_S
+        ):
+            self.samples.popleft()
+
+    def per_s(self, now_s: float) -> float:
+        """Return the speed now; it decays while the total does not grow."""
+        if len(self.samples) < 2:  # noqa: PLR2004  a difference takes two
+            return 0.0
+        (first_s, first), (last_s, last) = self.samples[0], self.samples[-1]
+        overdue = now_s - last_s > 2 * (last_s - first_s) / (len(self.samples) - 1)
+        until_s = now_s if overdue else last_s
+        return (last - first) / max(1e-9, until_s - first_s)
+
+
+@dataclass(slots=True)
+class WorkTime:
+    """The seconds that count against a budget of time: those of work, without pauses.
+
+    `since_s` is when the current stretch of work began, None while no time counts; `counted_s` is
+    the sum of the stretches before it.
+    """
+
+    counted_s: float = 0.0
+    since_s: float | None = None
+    paused: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether a learner has stepped, in this start of the hub or in an earlier one."""
+        return self.since_s is not None or self.counted_s > 0
+
+    def begin(self, at_s: float) -> None:
+        """Begin to count, because a learner steps; further calls change nothing."""
+        if self.since_s is None and not self.paused:
+            self.since_s = at_s
+
+    def pause(self, at_s: float, *, paused: bool) -> None:
+        """Stop counting when an operator pauses the run, and continue when it is resumed."""
+        if paused and self.since_s is not None:
+            self.counted_s, self.since_s = self.total_s(at_s), None
+        elif not paused and self.paused:
+            self.since_s = at_s
+        self.paused = paused
+
+    def total_s(self, now_s: float) -> float:
+        """Return all seconds counted until now."""
+        return self.counted_s + (0.0 if self.since_s is None else now_s - self.since_s)
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """What the whole run did so far, as it is shown while the run is in progress.
+
+    `away` holds the absent learners, the one that left last at the end; `most_present` is the
+    largest number that was present at once. `evictions` counts the supervisor's evictions of
+    members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
+    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `booked`
+    are the tokens processed as the ledger had them then or at the end, `unbooked` those that
+    learners told of and no book has, and `settled_yield` is the ledger's at the end. `warning` says
+    what is wrong with the run now, `ending` why it ends; each is "" if there is nothing.
+    """
+
+    learners: dict[str, LearnerFigures] = field(default_factory=dict)
+    gone: DepartedLearners = field(default_factory=DepartedLearners)
+    away: dict[str, None] = field(default_factory=dict)
+    most_present: int = 0
+    merges: int = 0
+    merged_tokens: int = 0
+    booked: int = 0
+    unbooked: int = 0
+    settled_yield: float | None = None
+    evictions: int = 0
+    clock: float = 0.0
+    evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
+    losses: Curve = field(default_factory=Curve)
+    speed: Speed = field(default_factory=Speed)
+    work: WorkTime = field(default_factory=WorkTime)
+    events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    warning: str = ""
+    ending: str = ""
+    last_losses: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def heard(self) -> int:
+        """Tokens that the rows of all learners sum to."""
+        return min(TOTAL_MAX, sum(learner.tokens for learner in self.everybody()))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the run has processed: its one total."""
+        return max(self.booked, self.heard)
+
+    def settle(self, total: int, booked: Mapping[str, int]) -> None:
+        """Take over the ledger's tokens at the run's end, in all and by name.
+
+        Tokens of names that have no row are counted with those of the departed.
+        """
+        rest = total
+        for name, learner in self.learners.items():
+            self.unbooked += learner.settle(booked.get(name, 0))
+            rest -= learner.tokens
+        self.unbooked += self.gone.counted.settle(max(0, rest))
+        self.booked = total
+
+    def everybody(self) -> Iterator[LearnerFigures]:
+        """Yield the figures of each learner, then those of all departed learners together."""
+        yield from self.learners.values()
+        yield self.gone.counted
+
+    def came(self, name: str) -> LearnerFigures:
+        """Note that a learner was admitted, and return its row."""
+        self.away.pop(name, None)
+        row = self.learners.setdefault(name, LearnerFigures())
+        self.most_present = max(self.most_present, len(self.learners) - len(self.away))
+        return row
+
+    def went(self, name: str) -> None:
+        """Note that a learner left or was evicted; of many, the oldest are counted together."""
+        self.last_losses.pop(name, None)
+        self.away.pop(name, None)
+        self.away[name] = None
+        while len(self.away) > max(AWAY_LEAST, self.most_present):
+            oldest = next(iter(self.away))
+            del self.away[oldest]
+            self.gone.take(self.learners.pop(oldest))
+
+    @property
+    def gaps(self) -> DurationHistogram:
+        """The gaps between steps of all learners together."""
+        every = DurationHistogram()
+        for learner in self.everybody():
+            every.merge(learner.gaps.bins, learner.gaps.largest_s)
+        return every
+
+    @property
+    def loss(self) -> float | None:
+        """Mean of the smoothed losses of the learners that train now; None if there is none."""
+        losses = self.last_losses.values()
+        return sum(losses) / len(losses) if losses else None
+
+    def take_loss(self, name: str) -> None:
+        """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""
+        loss = self.learners[name].loss
+        if loss is None or not isfinite(loss):
+            self.last_losses.pop(name, None)
+        else:
+            self.last_losses[name] = loss
+
+    def yield_of(self, fragments: int, tokens: int) -> float:
+        """Return the share of tokens that has reached the published parameters by now.
+
+        Merges are known at once, but a learner's tokens only with its next heartbeat. At the end it
+        is the ledger's.
+        """
+        if self.settled_yield is not None:
+            return self.settled_yield
+        return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
+
+
+def _bounded(counts: Iterable[int]) -> int:
+    return min(COUNT_MAX, sum(counts))
+
+
+def drawable(value: float) -> bool:
+    """Return whether a value has a place on an axis: a diverged one has none."""
+    return abs(value) <= LARGEST_DRAWN  # False for NaN
+
+
+def in_order(name: str) -> tuple[str | int, ...]:
+    """Return a sort key that puts `learner-10` after `learner-2`: text and numbers alternate."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))

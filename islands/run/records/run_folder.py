@@ -1,0 +1,472 @@
+"""The files of a run: tape, metrics, TensorBoard events, log, and the figures for a summary.
+
+`metrics.jsonl` is the source of truth; TensorBoard gets the same numbers. Rows have a `kind`:
+`step` (per learner, at most one a second), `merge`, `evaluation`. Times are seconds since the
+start of the run.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from islands.files.atomic_write import replace_file
+from islands.files.folder_lock import make_private
+from islands.files.rotation import LIMIT_BYTES, RotatingFile
+from islands.files.spool import Spool, nobody
+from islands.files.tape_writing import FileTape
+from islands.model.evaluation import Judged
+from islands.protocol.errors import UNFORESEEN, IslandsError, UserError, unusable
+from islands.protocol.identities import Role, Status
+from islands.protocol.messages.control import TOTAL_MAX, Note, StepFigures
+from islands.protocol.messages.membership import NOT_FINITE
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape import learner_entries as learners
+from islands.protocol.tape import member_entries as members
+from islands.protocol.tape import process_entries as processes
+from islands.protocol.tape import round_entries as rounds
+from islands.protocol.tape.entry import Entry, Logged
+from islands.protocol.tape.kinds import decode_fields
+from islands.run.records.figures import (
+    AWAY,
+    BOARD_FOLDER,
+    FIGURES_FILE,
+    STEP_ROW_INTERVAL_S,
+    UNHEARD,
+    LearnerFigures,
+)
+from islands.run.records.kept_figures import content_of, restored
+from islands.run.records.notes import NoteBudget
+from islands.run.records.summary import SUMMARY_FILE, SyncerShare
+from islands.run.records.tape_sentences import sends, sentence
+from messaging.clock import WallClock
+
+if TYPE_CHECKING:
+    from islands.learner.compute import StepReport
+
+PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
+KEEP_INTERVAL_S = 5.0
+KEPT_BYTES_PER_S = 2**20
+"""Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
+which a hub does nothing else."""
+PICTURE_FILE = "summary.png"
+GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
+
+STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
+STATES = {
+    Status.SUSPECT: AWAY,
+    Status.EVICTED: AWAY,
+    Status.STALLED: AWAY,
+    Status.LEFT: "left",
+    Status.LIVE: STEPPING,
+}
+"""The state that the picture shows for each status that the supervisor gives a learner."""
+
+DATA_ENDED = (
+    "the data has ended: none of the {} shards of a pass has a batch, so nobody steps; stop the "
+    "run, which keeps its values, or have batches begin anew in each pass (shard.pass_index)"
+)
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
+"""What decoding a faulty note raises: a field is missing, of another type, too deep, too large."""
+
+
+class RunFolder:
+    """The files of one run. It is also the tape on which all actors record.
+
+    Args:
+        path: the run's folder; made if missing.
+        settings: what all members of the run agree on; written at once.
+        fragments: P of the plan, by which merged tokens are compared with processed ones.
+        extend: whether to go on with a run that has ended.
+        limit_bytes: size at which a file that grows with the run is rotated.
+        say: told when a file cannot be written, and when it can again, also from another thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: RunSettings,
+        *,
+        fragments: int = 1,
+        extend: bool = False,
+        limit_bytes: int = LIMIT_BYTES,
+        say: Callable[[str], object] = nobody,
+    ) -> None:
+        """Make the folder, and write settings and versions.
+
+        Raises:
+            UserError: the folder cannot be made or written to, or holds a run that has ended.
+        """
+        from islands.run.records.tensorboard import TensorBoard
+
+        self.path = path
+        self._settings = settings
+        self._fragments = fragments
+        self.earlier_s, self.figures, lost = restored(path)
+        self._warnings: dict[str, str] = {}
+        self._told = ""
+        self._point_s = -STEP_ROW_INTERVAL_S
+        self._notes = NoteBudget()
+        self._keep_s = 0.0
+        self._heard = self.figures.heard  # a running sum: no row has to visit all learners
+        self.listeners: list[Callable[[], object]] = []
+        """Callbacks for whenever the figures may have changed; they must be quick."""
+        self.compiling: Callable[[], bool] = lambda: False
+        """Whether processes beside this one import or compile now."""
+        if (path / SUMMARY_FILE).exists() and not extend:
+            raise UserError(
+                f"{path} holds a run that has ended; choose another folder, or go on with a "
+                "larger run.budget_tokens and --extend"
+            )
+        try:
+            make_private(path)
+            told = msgspec.json.format(msgspec.json.encode(settings))
+            replace_file(path / "settings.json", told)
+            replace_file(path / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode())
+            for name in GROWING:
+                (path / name).touch()
+        except OSError as error:
+            raise unusable(f"the run folder {path} cannot be written", error) from error
+        self._say = say
+        self._spool = Spool(path, say)
+        self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
+        self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
+        self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
+        self._board = TensorBoard(path / BOARD_FOLDER, self._spool, settings, limit_bytes)
+        self._wall = WallClock()
+        if lost:
+            self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
+        self.keep(0.0)
+
+    # --- the tape -----------------------------------------------------------------------------
+
+    def write(self, at_s: float, actor: str, entry: Entry) -> None:
+        """Write one entry to the tape, and to log, metrics and figures if it concerns them."""
+        self._tape.write(at_s, actor, entry)
+        if isinstance(entry, Logged):
+            self._log_entry(at_s, actor, entry)
+            self._happened(at_s, actor, entry)
+        match entry:
+            case members.Admitted(name, Role.LEARNER):
+                self._admitted(name, at_s)
+            case members.Recognised(name):
+                self._heard_again(name, at_s)
+            case members.StatusChanged(name, status):
+                self._changed(name, at_s, status)
+            case members.Evicted():
+                self._changed(entry.name, at_s, Status.EVICTED)
+            case members.Left(name):
+                self._changed(name, at_s, Status.LEFT)
+            case members.Diverged(name):
+                self._diverged(name, at_s)
+            case rounds.Merged():
+                self._merge(at_s, entry)
+            case learners.Adapted() if actor in self.figures.learners:
+                self.figures.learners[actor].sends = sends(entry)
+            case members.Paused():
+                self._pause(at_s, paused=True)
+            case members.Resumed():
+                self._pause(at_s, paused=False)
+            case rounds.Closing(reason):
+                self.figures.ending = reason
+            case processes.Damaged(files):
+                told = ", ".join(files)
+                self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
+            case rounds.Swinging():
+                self._warn("swinging", entry.told if entry.fragments else "")
+            case rounds.DataEnded(passes, shards):
+                self._warn("data", DATA_ENDED.format(shards) if passes else "")
+            case members.Overloaded():
+                self._warn("overloaded", entry.told if entry.worker else "")
+            case _:
+                pass
+        self._tell()
+
+    @property
+    def starting(self) -> bool:
+        """Whether processes here import or compile: that one stands still is no news then."""
+        return not self.figures.work.begun or self.compiling()
+
+    def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
+        """Add an entry's sentence to the shown events, unless it repeats the last one."""
+        if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
+            return  # its entry `Diverged` has said that it begins again
+        if isinstance(entry, members.StoodStill) and self.starting:
+            return
+        if isinstance(entry, members.StatusChanged):
+            shown = self.figures.learners.get(entry.name)
+            if shown is not None and shown.status == entry.status.value:
+                return  # supervisor and syncer each record it
+        known = None
+        if isinstance(entry, members.Admitted):
+            known = self.figures.learners.get(entry.name)
+            if known is not None and known.diverged:
+                return
+        told = sentence(actor, entry, known=known is not None and known.incarnations > 0)
+        if told and told != self._told:
+            self._told = told
+            self.figures.events.append(f"{at_s:7.1f} s  {told}")
+
+    def _pause(self, at_s: float, *, paused: bool) -> None:
+        self.figures.work.pause(at_s, paused=paused)
+        for learner in self.figures.learners.values() if paused else ():
+            if learner.status == "live":
+                learner.enter(self.earlier_s + at_s, PAUSED)
+
+    def _admitted(self, name: str, at_s: float) -> None:
+        figures = self.figures.came(name)
+        figures.enter(self.earlier_s + at_s, STARTING)
+        figures.incarnations += 1
+        figures.status, figures.loss = "live", None  # the loss before its absence is outdated
+        self.figures.take_loss(name)
+
+    def _heard_again(self, name: str, at_s: float) -> None:
+        """Note that a member of an earlier start is heard; its next steps tell what it does."""
+        figures = self.figures.learners.get(name)
+        if figures is not None and figures.status == UNHEARD:
+            figures.status = Status.LIVE.value
+            figures.enter(self.earlier_s + at_s, STARTING)
+
+    def _diverged(self, name: str, at_s: float) -> None:
+        figures = self.figures.learners.get(name)
+        if figures is not None:
+            figures.diverged = True
+            figures.enter(self.earlier_s + at_s, DIVERGED)
+
+    def _changed(self, name: str, at_s: float, status: Status) -> None:
+        """Apply a new status that supervisor or syncer gave a member; only learners have a row."""
+        self.figures.evictions += status is Status.EVICTED
+        figures = self.figures.learners.get(name)
+        if figures is None:
+            return
+        figures.status = status.value
+        figures.enter(self.earlier_s + at_s, STATES[status])
+        if status.ended:
+            self.figures.went(name)
+
+    def _warn(self, kind: str, told: str) -> None:
+        self._warnings[kind] = told
+        self.figures.warning = "; ".join(filter(None, self._warnings.values()))
+
+    def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
+        """Write a log line for people who search: the tape's entry, with the time of day."""
+        at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
+        fields = msgspec.to_builtins(entry)
+        kind = fields.pop("kind")
+        row = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
+        self._log.add(msgspec.json.encode(row) + b"\n")
+
+    def _tell(self) -> None:
+        trouble = self._spool.trouble
+        if trouble != self._warnings.get("disk", ""):
+            self._warn("disk", trouble)
+        for listen in list(self.listeners):
+            listen()
+
+    def _merge(self, at_s: float, merged: rounds.Merged) -> None:
+        figures = self.figures
+        figures.clock = merged.clock
+        figures.merges = merged.run_merges or figures.merges + 1
+        applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
+        figures.merged_tokens = min(TOTAL_MAX, applied)
+        figures.booked = min(TOTAL_MAX, merged.run_processed or figures.booked)
+        curves: dict[str, float] = {
+            "contributions": merged.contributions,
+            "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
+            "cosine": nan if merged.cosine is None else merged.cosine,
+        }
+        row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
+        self._row({**row, "fragment": merged.fragment, **curves})
+        rate = learning_rate(self._settings, figures.clock)
+        share = figures.yield_of(self._fragments, self.tokens)
+        told = {f"merge/{name}": value for name, value in curves.items()}
+        self._board.run(self.tokens, {**told, "learning_rate": rate, "yield": share})
+
+    # --- learners and evaluations -------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """`RunFigures.tokens`, without a visit to all learners."""
+        return max(self._heard, self.figures.booked)
+
+    def _learner(self, name: str) -> LearnerFigures:
+        return self.figures.learners.setdefault(name, LearnerFigures())
+
+    def process_started(self, name: str) -> None:
+        """Note that a learner's new process counts steps and tokens from zero."""
+        figures = self._learner(name)
+        figures.process_steps = figures.process_tokens = 0
+
+    def step(self, name: str, at_s: float, report: "StepReport") -> None:
+        """Record a finished step of a learner that runs in this process."""
+        figures = self._learner(name)
+        event = report.event
+        figures.steps += event.steps - figures.process_steps
+        figures.tokens += event.tokens - figures.process_tokens
+        self._count(event.tokens - figures.process_tokens)
+        figures.process_steps, figures.process_tokens = event.steps, event.tokens
+        figures.stepping_s += event.step_time_s
+        figures.waited_s += report.data_wait_s
+        figures.step_time_s = event.step_time_s
+        figures.gaps.add(max(0.0, report.gap_s))
+        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
+
+    def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
+        """Record the report of a learner in another process; ignore one that cannot be true."""
+        if not told.believable or told.process in self.figures.gone.processes:
+            return
+        figures = self._learner(name)
+        before = figures.tokens
+        figures.told(told)
+        self._count(figures.tokens - before)
+        self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
+        if at_s >= self._keep_s:
+            self.keep(at_s)
+
+    def _count(self, tokens: int) -> None:
+        """Add to the number of tokens that learners have told of."""
+        self._heard = min(TOTAL_MAX, max(0, self._heard + tokens))
+
+    def keep(self, at_s: float) -> None:
+        """Save what was counted until now, for a later start of this hub."""
+        content = content_of(self.figures, self.earlier_s, at_s)
+        self._spool.replace(self.path / FIGURES_FILE, content)
+        self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
+
+    def draw(self, at_s: float) -> None:
+        """Draw the picture of the run as it is now, or was in the end; it takes a second."""
+        from islands.run.records.picture import picture_of
+
+        end_s = self.earlier_s + at_s
+        share = self.figures.yield_of(self._fragments, self.tokens)
+        picture = picture_of(self.figures, self._settings, end_s, share)
+        self._spool.replace(self.path / PICTURE_FILE, picture)
+
+    def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
+        """Copy a notable entry from another process's tape to this one, at this host's time."""
+        dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
+        if dropped is None:
+            return
+        if dropped:
+            self.write(at_s, "hub", processes.NotesDropped(name, dropped))
+        try:
+            self.write(at_s, name, decode_fields(note.kind, note.fields))
+        except UNREADABLE:
+            return  # a note is for people; one that cannot be read harms nothing
+
+    def _step_row(
+        self,
+        name: str,
+        at_s: float,
+        figures: LearnerFigures,
+        loss: float | None,
+        gap_s: float,
+        data_wait_s: float,
+    ) -> None:
+        """Write at most one row a second for each learner that stepped, and a point for the run."""
+        if not figures.smooth(loss):
+            self._tell()
+            return
+        if not self.figures.work.paused:  # else these steps began before the pause
+            figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
+        self.figures.take_loss(name)
+        self.figures.work.begin(at_s)
+        self.figures.speed.add(at_s, self._heard)
+        if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
+            self._point_s = at_s
+            self._run_point(at_s)
+        if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
+            figures.row_s = at_s
+            row = {
+                "kind": "step",
+                "at_s": round(at_s, 3),
+                "learner": name,
+                "steps": figures.steps,
+                "tokens": figures.tokens,
+                "run_tokens": self.tokens,
+                "loss": loss,
+                "loss_smoothed": figures.loss,
+                "step_time_s": figures.step_time_s,
+                "gap_s": gap_s,
+                "data_wait_s": data_wait_s,
+            }
+            self._row(row)
+            curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
+            curves |= {} if loss is None else {"loss": loss}
+            self._board.learner(name, self.tokens, curves)
+        self._tell()
+
+    def _run_point(self, at_s: float) -> None:
+        """Add points of the run's loss and speed; not at each report, as it visits all learners."""
+        mean = self.figures.loss
+        if mean is None:
+            return
+        self.figures.losses.add(self.tokens, mean)
+        speed = self.figures.speed.per_s(at_s)
+        self._board.run(self.tokens, {"loss": mean, "tokens_per_s": speed})
+
+    def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
+        """Add the traffic of a learner's process that has ended."""
+        figures = self._learner(name)
+        figures.bytes_up += bytes_up
+        figures.bytes_down += bytes_down
+
+    def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
+        """Record an evaluation of published values, which has ended now."""
+        row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
+        self.figures.evaluations.append(row)
+        self._row({"kind": "evaluation", **row})
+        curves = {f"evaluation/{name}": value for name, value in found.items()}
+        self._board.run(judged.tokens, curves)
+
+    def settle(self, share: SyncerShare) -> None:
+        """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
+        figures, rows = self.figures, share["ledger"]["fragments"]
+        if "learners" in share:
+            figures.settle(share["tokens"], share["learners"])
+            figures.merges, figures.settled_yield = share["merges"], share["yield"]
+            figures.merged_tokens = min(TOTAL_MAX, sum(row["applied"] for row in rows))
+            self._heard = figures.heard
+
+    def last_evaluation(
+        self, at_s: float, actor: str, found: dict[str, float] | IslandsError
+    ) -> dict[str, float]:
+        """Record the evaluation of the final values, or why there is none; return its figures."""
+        if isinstance(found, IslandsError):
+            self.write(at_s, actor, processes.EvaluationFailed(str(found), found.detail))
+            return {}
+        if found:
+            self.evaluation(at_s, Judged(0.0, self.figures.tokens), found)
+        return found
+
+    def _row(self, row: Mapping[str, object]) -> None:
+        self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null
+
+    @property
+    def lost(self) -> int:
+        """Number of entries, over all files, that could not be written."""
+        return self._spool.dropped
+
+    def close(self) -> None:
+        """Flush what is buffered; give up on a disk that does not answer."""
+        self._spool.close()
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

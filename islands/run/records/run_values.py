@@ -1,0 +1,178 @@
+"""Read the newest published values of a run, from its folder alone and without writing to it.
+
+The run may have ended, may have been killed, or may go on meanwhile: the journal is read without
+its lock, and each fragment is read again if its record is overwritten just then. Every fragment is
+taken at its newest durable version, so fragments may be of different moments, as they are at a
+learner. A folder without a journal, such as a copy, has the exported file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.files.disk import RealDisk
+from islands.files.slots import MAGIC, Record, Slots
+from islands.protocol.errors import DamagedError, UserError
+from islands.protocol.identities import FinalVersions, Version
+from islands.protocol.settings.run import RunSettings
+from islands.run.records.export import (
+    FINAL_FILE,
+    described,
+    load_model,
+    metadata_of,
+    write_arrays,
+)
+from islands.run.run_claim import JOURNAL
+from islands.settings.run_spec import RunPlan, RunSpec, read
+from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
+
+READS_MOST = 32
+"""How often a record is read that is overwritten each time before it has been read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """Published values of a run, and what they are.
+
+    Args:
+        spec: the run's settings and task.
+        cut: tokens processed by then, the version of each fragment, and why the run ended; the
+            reason is empty if it has not.
+        arrays: the values in float32 by path, the state's leaves included.
+        source: the folder of the journal, or the exported file.
+        fingerprint: that of the run's layout.
+        plan: the run's plan; None in the folder of a run of `LocalSystem`, which has none.
+    """
+
+    spec: RunSpec
+    cut: FinalVersions
+    arrays: dict[str, NDArray[np.float32]]
+    source: Path
+    fingerprint: str
+    plan: RunPlan | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, which holds the journal and the exported file."""
+        return self.source.parent
+
+
+def newest_values(folder: Path) -> RunValues:
+    """Read the newest values that a run's folder holds.
+
+    Raises:
+        UserError: there is no such folder, or no run in it, or no version of a fragment yet.
+        JournalError: the journal is damaged, or another version of islands wrote it.
+        RefusedError: another version of islands wrote the run's spec or plan.
+    """
+    require_folder(folder)
+    held = read(folder)
+    if held is not None and (folder / JOURNAL).is_dir():
+        found = _journalled(folder / JOURNAL, *held)
+        if found is not None:
+            return found
+    if (folder / FINAL_FILE).exists():
+        return _exported(folder / FINAL_FILE, None if held is None else held[1])
+    if held is None:
+        raise UserError(f"{folder} is not the folder of a run: it has no run.json")
+    raise UserError(
+        f"the run in {folder} has published no values yet; it does so once its first learner has "
+        "sent version 0"
+    )
+
+
+def mend_final(folder: Path) -> bool:
+    """Write a run's exported file again from its journal, if it is missing or cannot be read.
+
+    Returns:
+        Whether it was written again.
+
+    Raises:
+        IslandsError: it cannot be read, and the journal neither, or it cannot be written.
+    """
+    file = folder / FINAL_FILE
+    if not (folder / JOURNAL).is_dir():
+        return False  # the syncer has a folder of its own
+    try:
+        load_model(file)
+    except UserError:
+        found = newest_values(folder)
+        cut, layout = found.cut, found.fingerprint
+        write_arrays(file, found.arrays, metadata_of(found.spec, layout, cut))
+        return True
+    return False
+
+
+def require_folder(folder: Path) -> None:
+    """Check that a run's folder exists.
+
+    Raises:
+        UserError: it does not, or is a file.
+    """
+    if not folder.exists():
+        raise UserError(f"there is no folder {folder}; name the folder of a run")
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; name the folder of a run")
+
+
+def _journalled(folder: Path, spec: RunSpec, plan: RunPlan) -> RunValues | None:
+    """Read the journal; return None if it lacks a version of a fragment."""
+    slots, names = Slots(RealDisk(folder)), fragment_names(len(plan.layout.fragments))
+    other = slots.other_format([METADATA, *names])
+    if other is not None:
+        raise written_by_another(f"its records are {other}, not {MAGIC.decode()}")
+    records = [_newest_record(slots, name, folder) for name in names]
+    whole = [record for record in records if record is not None and record.version is not None]
+    if len(whole) < len(names):
+        return None
+    alone = _newest_record(slots, METADATA, folder)
+    newest = max([*whole, *([alone] if alone else [])], key=lambda record: record.sequence)
+    durable = decode(newest.metadata)
+    versions = tuple(record.version for record in whole if record.version is not None)
+    values = [np.asarray(record.arrays["value"], np.float32) for record in whole]
+    return RunValues(
+        spec=spec,
+        cut=FinalVersions(durable.finished or "", durable.ledger.processed, versions),
+        arrays=plan.layout.assemble(values),
+        source=folder,
+        fingerprint=plan.layout.fingerprint,
+        plan=plan,
+    )
+
+
+def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
+    """Return the newest whole record of a name, or None if it has none yet.
+
+    Raises:
+        DamagedError: neither of its files holds a record that is whole.
+    """
+    for _ in range(READS_MOST):
+        pair = slots.look(name)
+        if not pair.heads and not pair.damaged:
+            return None
+        for head in sorted(pair.heads, key=lambda head: head.sequence, reverse=True):
+            record = slots.load(head)
+            if record is not None:
+                return record
+    raise DamagedError(f"{folder}: neither file of {name} holds a record that is whole")
+
+
+def _exported(file: Path, plan: RunPlan | None) -> RunValues:
+    """Read the file that a run exported when it ended, or was stopped."""
+    told = described(file)
+    try:
+        settings = msgspec.convert(told["settings"], RunSettings)
+        task, arguments = str(told["task"]), msgspec.convert(told["task_settings"], dict)
+        texts = msgspec.convert(told["versions"], tuple[str, ...])
+        versions = tuple(Version(*map(int, text.split("."))) for text in texts)
+        cut = FinalVersions(str(told["reason"]), msgspec.convert(told["tokens"], int), versions)
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise UserError(
+            f"{file} does not say of which run it is ({type(error).__name__}: {error}); "
+            "it must be a file that islands has written"
+        ) from error
+    spec = RunSpec(settings, task, arguments)
+    return RunValues(spec, cut, load_model(file), file, str(told.get("fingerprint", "")), plan)

@@ -1,0 +1,104 @@
+"""Tape entries as sentences for people; only entries that a person may act on have one.
+
+The log has all entries, with all fields. No sentence is made of what every process does once (a
+first start with fresh moments, an end as it should be), of what another entry says as well, or of
+warnings, which are shown as long as they are true.
+"""
+
+from collections.abc import Mapping
+
+from islands.protocol.identities import Role, Status
+from islands.protocol.tape import learner_entries as learners
+from islands.protocol.tape import member_entries as members
+from islands.protocol.tape import process_entries as processes
+from islands.protocol.tape import round_entries as rounds
+from islands.protocol.tape.entry import Entry
+from messaging.plain_text import plain
+
+ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
+"""The sentences for the reasons for which a run ends."""
+
+USUAL = frozenset({learners.NO_DONOR, learners.KEEPS_NONE, learners.STEPS_NO_MORE})
+"""Reasons for fresh moments of which people are told nothing."""
+
+STATUS = {
+    Status.LIVE: "is heard again",
+    Status.SUSPECT: "is not heard",
+    Status.STALLED: "takes no step",
+}
+
+
+WORDS: Mapping[type[Entry], str] = {
+    members.Evicted: "{0.name} was evicted: {0.reason}",
+    members.Left: "{0.name} left: {0.reason}",
+    members.Quarantined: "{0.name} is quarantined: {0.reason}",
+    members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
+    members.Diverged: "{0.name} begins again, with fresh moments: its loss is not a finite number",
+    members.StoodStill: "{actor} stood still for {0.gap_s:.1f} s",
+    members.Paused: "the run is paused",
+    members.Resumed: "the run goes on",
+    members.Killed: "{0.name} was killed: {0.reason}",
+    members.GaveUp: "{0.name} is not started again: {0.reason}",
+    learners.MomentsTaken: "{actor} took its moments from {0.donor}",
+    rounds.Seeded: "{0.name} gave the initial parameters",
+    rounds.TakenBack: (
+        "the journal is lost: the run goes on from the newest values that {0.name} has, of "
+        "{0.members} with such values; the ledger, outer momentum, data positions and the clock of "
+        "the learning rate begin anew"
+    ),
+    rounds.SeedLate: "{0.name} did not send the initial parameters in time",
+    rounds.Extended: "the run goes on with a larger budget",
+    rounds.Abandoned: "a round on fragment {0.fragment} was given up: {0.reason}",
+    processes.Refused: "{0.name} was refused: {0.reason}",
+    processes.Failed: "{actor} failed: {0.error}",
+    processes.EvaluationFailed: "an evaluation failed: {0.error}",
+    processes.Unsendable: "{actor} has something that cannot be sent: {0.error}",
+    processes.Disk: "{actor} waits for its disk: {0.error}",
+}
+"""The sentence of each kind of entry whose sentence has only one form."""
+
+
+def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
+    """Return the sentence of a tape entry, or "" if people are told nothing of it.
+
+    Args:
+        actor: name of the actor that wrote the entry.
+        entry: the tape's entry.
+        known: whether the learner that an admission names was a member before.
+    """
+    match entry:
+        case members.Admitted(name, Role.LEARNER):
+            told = f"{name} is back" if known else f"{name} joined"
+        case members.StatusChanged(name, status):
+            told = f"{name} {STATUS[status]}" if status in STATUS else ""
+        case members.Commanded(_, answer, verb, target):
+            told = f"operator: {verb} {target}".rstrip() + f": {answer}"
+        case members.ProcessEnded(name, str(reason)) if reason:
+            told = f"the process of {name} ended: {reason}"
+        case learners.Adapted():
+            told = f"{actor} sends {sends(entry)}: {entry.reason}"
+        case learners.MomentsFresh(reason) if reason not in USUAL:
+            told = f"{actor} begins with fresh moments: {reason}"
+        case rounds.WaitsFor(count, because):
+            named = "; ".join(f"{name} {why}" for name, why in because.items())
+            more = count - len(because)
+            told = f"the run waits for {named}" + (f"; and for {more} more" if more > 0 else "")
+        case rounds.NothingMerged(for_s=for_s, because=because):
+            named = "; ".join(f"{name}: {why}" for name, why in because.items())
+            told = f"nothing was merged for {for_s:.0f} s: {named}"
+        case rounds.Closing(reason):
+            told = f"the run is ending: {why_ended(reason)}"
+        case _:
+            told = WORDS.get(type(entry), "").format(entry, actor=actor)
+    return plain(told.rstrip(": "))
+
+
+def sends(entry: learners.Adapted) -> str:
+    """Return in which precision a learner sends, and how seldom, if it leaves out pulls."""
+    seldom = f", for one of {entry.every} pulls" if entry.every > 1 else ""
+    return f"{entry.precision}{seldom}"
+
+
+def why_ended(reason: str) -> str:
+    """Return the reason for which a run has ended, in words for people."""
+    return ENDS.get(reason, reason)

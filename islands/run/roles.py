@@ -1,0 +1,265 @@
+"""Factories of the roles' actors: each role is put together in one place.
+
+A factory is given what the role uses on its machine: a disk, threads for heavy work, devices, a
+random generator. By default it uses threads of this process, and a generator without a fixed seed.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.epochs import epoch_disk
+from islands.actors.ports import ThreadWorker, Worker
+from islands.actors.role_actor import Context
+from islands.files.disk import Disk, RealDisk
+from islands.files.folder_lock import lock_folder
+from islands.layout.leaves import Layout
+from islands.learner.actor import LearnerActor
+from islands.learner.compute import Compute, StepReport
+from islands.learner.moments_checkpoint import CheckpointFile
+from islands.learner.sharing import Sharing
+from islands.model.evaluation import EvaluateValues, Judged
+from islands.numerics.increment import warm_up as load_increments
+from islands.numerics.merge import warm_up
+from islands.numerics.outer import OuterOptimizer
+from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.quantize import warm_up as load_loops
+from islands.observer.actor import ObserverActor
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import DiskError, IslandsError
+from islands.protocol.identities import SYNCER, FinalVersions
+from islands.protocol.syncer.taking_back import waits_s
+from islands.protocol.tape import process_entries
+from islands.run.records.export import FINAL_FILE, metadata_of, write_model
+from islands.run.records.merge_record import ContributionRecorder
+from islands.run.records.summary import share_of
+from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
+from islands.run.warm_start import read_values
+from islands.settings.run_spec import RunSpec
+from islands.syncer.actor import SyncerActor
+from islands.syncer.hooks import Hooks, Recorder
+from islands.syncer.workers import SyncerWorkers, worker_threads
+
+Floats = NDArray[np.float32]
+
+
+def chance() -> random.Random:
+    """Return a random generator that is seeded by the operating system."""
+    return random.Random(os.urandom(8))
+
+
+def make_learner(
+    name: str,
+    context: Context,
+    compute: Compute,
+    *,
+    worker: Worker | None = None,
+    rng: random.Random | None = None,
+    observe: Callable[[StepReport], None] | None = None,
+    tell: Callable[[str], object] | None = None,
+    kept: CheckpointFile | None = None,
+    sharing: Sharing | None = None,
+) -> LearnerActor:
+    """Make the actor of a learner.
+
+    Args:
+        name: its name in the run.
+        context: the settings, layout, network and tape that it runs with.
+        compute: runs its training steps.
+        worker: computes digests off the event loop.
+        rng: draws the jitter of its dialling.
+        observe: receives every finished step, for the metrics.
+        tell: is told what happens to it, for the person at its terminal.
+        kept: file in which an earlier process of this name left its moments.
+        sharing: the other hosts of its island, if there are any.
+    """
+    worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
+    precision, updates = context.settings.precision, context.settings.update_precision
+    if precision.on_host:
+        worker.submit(lambda: load_loops(precision), lambda _: None)
+    if updates.of_increments:
+        worker.submit(lambda: load_increments(updates), lambda _: None)
+    rng = rng or chance()
+    more = observe, tell, kept, sharing
+    learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, *more)
+    return learner
+
+
+def make_observer(
+    name: str,
+    context: Context,
+    *,
+    evaluate: EvaluateValues,
+    report: Callable[[Judged, dict[str, float]], object],
+    failed: Callable[[IslandsError], object],
+    interval_s: float,
+    rng: random.Random | None = None,
+) -> ObserverActor:
+    """Make the actor of an observer.
+
+    Args:
+        name: its name in the run.
+        context: the settings, layout, network and tape that it runs with.
+        evaluate: computes the figures of a model, given one flat value per fragment.
+        report: called with every evaluation: which values were judged, and their figures.
+        failed: called with the error that the user has to correct, when an evaluation fails.
+        interval_s: least time between two evaluations.
+        rng: draws the jitter of its dialling.
+    """
+
+    def worker(kind: str) -> ThreadWorker:
+        return ThreadWorker(f"{name}-{kind}", lambda e: observer.fail(kind, e), finish=False)
+
+    observer: ObserverActor = ObserverActor(
+        name,
+        context,
+        worker=worker("digests"),
+        evaluator=worker("evaluation"),
+        evaluate=evaluate,
+        report=report,
+        failed=failed,
+        interval_s=interval_s,
+        rng=rng or chance(),
+    )
+    return observer
+
+
+def make_syncer(
+    name: str,
+    context: Context,
+    *,
+    disk: Disk,
+    credentials: Credentials,
+    shards: int,
+    workers: SyncerWorkers | None = None,
+    optimizer: OuterOptimizer | None = None,
+    rng: random.Random | None = None,
+    initial: Callable[[], Sequence[Floats]] | None = None,
+    may_return: bool = False,
+    hooks: Hooks | None = None,
+) -> SyncerActor:
+    """Make the actor of a syncer.
+
+    Args:
+        name: its name in the run.
+        context: the settings, layout, network and tape that it runs with.
+        disk: holds the journal, such as `journal_disk`; whoever opened it closes it.
+        credentials: check admissions.
+        shards: number of virtual shards in one pass over the data.
+        workers: do heavy work off the event loop; by default on threads of this process.
+        optimizer: the outer optimizer; by default that of the settings.
+        rng: decides which learner is asked for what.
+        initial: reads version 0 of a run that has no journal; None if a learner is to send it.
+        may_return: whether members may have outlived the journal of a run that has none.
+        hooks: calls into its host.
+    """
+    if workers is None:
+        workers = worker_threads(name, lambda error: syncer.fail("worker", error))
+        workers.merging.submit(warm_up, lambda _: None)
+        workers.merging.submit(
+            lambda: load_increments(context.settings.update_precision), lambda _: None
+        )
+        workers.inspecting.submit(lambda: load_loops(context.settings.precision), lambda _: None)
+    syncer: SyncerActor = SyncerActor(
+        name,
+        context,
+        disk=disk,
+        workers=workers,
+        optimizer=optimizer or outer_optimizer(context.settings.outer),
+        credentials=credentials,
+        shards=shards,
+        rng=rng or chance(),
+        initial=initial,
+        returns_s=waits_s(context.settings.timing) if may_return else None,
+        hooks=hooks,
+    )
+    return syncer
+
+
+# --- a syncer and the run's folder ------------------------------------------------------------
+
+
+def journal_disk(folder: Path) -> RealDisk:
+    """Lock the journal in a run's folder for this process alone, and return its disk.
+
+    On a file system without locks no other process is kept out; there the newest start owns the
+    journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
+
+    Args:
+        folder: the run's folder, in which the journal is one folder of its own.
+
+    Raises:
+        UserError: another syncer uses the journal, or it cannot be used.
+    """
+    place = folder / JOURNAL
+    lock = lock_folder(place, JOURNAL_LOCK, "syncer")
+    return epoch_disk(folder, JOURNAL, lock)
+
+
+def read_initial(path: Path | None, layout: Layout) -> Callable[[], Sequence[Floats]] | None:
+    """Return a function that reads version 0 from the file, or None if no file is given."""
+    return None if path is None else partial(read_values, path, layout)
+
+
+def hooks_of(
+    folder: Path, spec: RunSpec, context: Context, ready: Callable[[], object] | None = None
+) -> Hooks:
+    """Return the hooks by which a syncer exports the final values to its run's folder.
+
+    Args:
+        folder: the run's folder.
+        spec: the run's settings and task, for the metadata of the exported file.
+        context: the syncer's context; its tape is told if an export fails.
+        ready: called when the syncer has read its journal and listens.
+    """
+
+    def export(values: list[Floats], cut: FinalVersions) -> None:
+        metadata = metadata_of(spec, context.layout.fingerprint, cut)
+        write_model(folder / FINAL_FILE, context.layout, values, metadata)
+
+    def leave_behind(values: list[Floats], cut: FinalVersions) -> None:
+        try:
+            export(values, cut)
+        except DiskError as error:  # the journal has the values: only this copy is lost
+            context.tape.write(0.0, SYNCER, process_entries.Disk(str(error)))
+
+    return Hooks(
+        ready=ready,
+        export=export,
+        stopped=leave_behind,
+        report=lambda state: msgspec.json.encode(share_of(state)),
+        recorder=recorder_in(folder, context),
+    )
+
+
+def recorder_in(
+    folder: Path, context: Context, optimizer: OuterOptimizer | None = None
+) -> Recorder | None:
+    """Return what records a syncer's merges in its run's folder, or None if the run wants none.
+
+    Args:
+        folder: the run's folder.
+        context: the syncer's context; its tape is told if the disk fails, on the running loop.
+        optimizer: the outer optimizer, of which the record names the class; by default, that of
+            the settings.
+    """
+    if not context.settings.record_contributions:
+        return None
+
+    loop = asyncio.get_running_loop()
+
+    def told(sentence: str) -> None:
+        entry = process_entries.Disk(sentence)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the tape is as well
+            loop.call_soon_threadsafe(context.tape.write, 0.0, SYNCER, entry)
+
+    kind = type(optimizer or outer_optimizer(context.settings.outer)).__name__
+    return ContributionRecorder(folder, context.settings, context.layout, kind, told)

@@ -1,0 +1,192 @@
+"""The rules by which a run ends: which processes are restarted, and when the run has failed.
+
+The syncer decides the run's last rounds and what they merge (`protocol/syncer/closing.py`).
+
+One set of rules serves every composition: all roles in this process, a hub with processes of its
+own, and a simulated world.
+
+=====================================  =========================================================
+a process                              what follows
+=====================================  =========================================================
+ended as it should, was killed, or     the supervisor is told, and restarts it after a backoff,
+failed in a way that may pass          or gives it up because it ended too often
+ended with an error that its user      it is lost: a restart would fail in the same way
+must correct
+was replaced by a newer one            it steps aside while the newer one lives; then the
+                                       supervisor is told
+was given up by the supervisor         it is lost
+=====================================  =========================================================
+
+A run fails when its syncer is lost, or when no learner runs, will be started, or may return from
+another host. Its error is then that of the process that was lost last. The end of any other part
+that the run cannot do without (`on_failed`) fails it at once. The first conclusion stands: how
+processes end afterwards changes nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from islands.actors.ports import ProcessEnd
+from islands.protocol.errors import OF_NO_USE, REPLACED, IslandsError, UserError, exit_code_of
+from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Phase, Role, Status
+from islands.protocol.supervisor.core import Core
+from islands.protocol.syncer.divergence import DIVERGED
+from islands.run.records.tape_sentences import why_ended
+
+GOODBYE_S = 10.0
+"""Once the run has ended, processes have this long to end by themselves."""
+
+
+class ExitResponse(Enum):
+    """What the cluster does about the end of a process."""
+
+    RESTART = auto()
+    STEP_ASIDE = auto()
+    NOTHING = auto()
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """The state that decides whether and how a run has ended.
+
+    Args:
+        reason: why the run has ended, as its syncer reported; None while it is in progress.
+        failure: why the run cannot go on; None if it can, or has ended as it should.
+        leaving: whether whoever started the processes is shutting them down; none is restarted.
+        lost: names of the processes that will not be restarted, as keys.
+    """
+
+    reason: str | None = None
+    failure: IslandsError | None = None
+    leaving: bool = False
+    lost: dict[str, None] = field(default_factory=dict)
+    _errors: dict[str, BaseException] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is concluded."""
+        return self.reason is not None or self.failure is not None
+
+    @property
+    def sentence(self) -> str:
+        """The conclusion as a sentence for people; empty while the run is in progress."""
+        if self.failure is not None:
+            return str(self.failure)
+        return "" if self.reason is None else why_ended(self.reason)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the process that hosts the run."""
+        diverged = self.reason is not None and self.reason.startswith(DIVERGED)
+        return OF_NO_USE if diverged else exit_code_of(self.failure)
+
+    def on_finished(self, reason: str) -> None:
+        """Record that the run has ended as it should: all that was published is durable."""
+        if not self.over:
+            self.reason = reason
+
+    def on_failed(self, part: str, error: BaseException) -> None:
+        """Fail the run, because a part that it cannot do without has ended."""
+        if isinstance(error, IslandsError):
+            self._fail(error)
+        else:
+            self._fail(IslandsError(f"{part}: {error}"), error)
+
+    def on_process_ended(
+        self, name: str, end: ProcessEnd, core: Core | None, awaited: Collection[str]
+    ) -> ExitResponse:
+        """Record the end of a process, and decide what the cluster does about it.
+
+        Args:
+            name: the process that ended.
+            end: its exit code and error.
+            core: the supervisor's memory; None if it has not begun.
+            awaited: processes that run here, or are about to be started.
+        """
+        if end.code == REPLACED:
+            return ExitResponse.STEP_ASIDE
+        if end.code == OF_NO_USE:
+            self._lose(name, _mendable(name, end), end.error, core, awaited)
+            return ExitResponse.NOTHING
+        if end.error is not None:
+            self._errors[name] = end.error
+        return ExitResponse.NOTHING if self.leaving else ExitResponse.RESTART
+
+    def on_gave_up(
+        self, name: str, reason: str, core: Core | None, awaited: Collection[str]
+    ) -> None:
+        """Record that the supervisor no longer restarts a process, because it ended too often.
+
+        Args:
+            name: the process that is given up.
+            reason: how often it ended, and how it ended last.
+            core: the supervisor's memory; None if it has not begun.
+            awaited: processes that run here, or are about to be started.
+        """
+        error = self._errors.get(name)
+        self._lose(name, IslandsError(f"{name} {reason}"), error, core, awaited)
+
+    def _lose(
+        self,
+        name: str,
+        failure: IslandsError,
+        cause: BaseException | None,
+        core: Core | None,
+        awaited: Collection[str],
+    ) -> None:
+        self.lost[name] = None
+        if name == SYNCER or not can_still_train(core, awaited, self.lost):
+            self._fail(failure, cause)
+
+    def _fail(self, failure: IslandsError, cause: BaseException | None = None) -> None:
+        if self.over:
+            return
+        self.failure = failure
+        if cause is not None and cause is not failure:
+            failure.__cause__ = cause
+
+
+def _mendable(name: str, end: ProcessEnd) -> IslandsError:
+    """Return the error that the user must correct: the original one if it was raised here."""
+    if isinstance(end.error, IslandsError):
+        return end.error
+    return UserError(f"{name}: {end.sentence or end.told}")
+
+
+def has_live_syncer(core: Core) -> bool:
+    """Return whether the supervisor sees a live syncer, on whatever host it runs."""
+    return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
+
+
+def still_compiles(core: Core | None, learners: Collection[str]) -> bool:
+    """Return whether one of these learners, which run, still imports or compiles.
+
+    Args:
+        core: the supervisor's memory; None if it has not begun.
+        learners: their names.
+    """
+    known = {} if core is None else core.members
+    members = [known.get(name) for name in learners]
+    return any(one is None or one.phase in (Phase.JOINING, Phase.COMPILING) for one in members)
+
+
+def can_still_train(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
+    """Return whether a learner runs or may yet be started, here or on another host.
+
+    Args:
+        core: the supervisor's memory; None if it has not begun.
+        awaited: processes that run here, or are about to be started.
+        lost: processes that are not restarted: they ended too often, or a restart would be in vain.
+    """
+    may_train = set(awaited) | (set() if core is None else _expected(core))
+    return bool(may_train - set(lost) - {SUPERVISOR, SYNCER, OBSERVER})
+
+
+def _expected(core: Core) -> set[str]:
+    """Return launched processes that may be restarted, and learners present from elsewhere."""
+    present = {member.name for member in core.present(Role.LEARNER)}
+    left = {name for name, member in core.members.items() if member.status is Status.LEFT}
+    returning = set(core.launched) - left - set(core.drained)
+    elsewhere = present - set(core.launched)
+    return returning | elsewhere

@@ -1,0 +1,176 @@
+"""Tokenizers: bytes as they are, or byte pairs learned from the text itself.
+
+Byte-pair encoding starts from bytes, so every text can be encoded and none needs a download. It is
+trained by the `tokenizers` package (`pip install tokenizers`) and kept as one JSON file. All
+hosts share that file: its digest is one of the facts that they compare.
+
+Each document is followed by the token `END`, which no text contains: the byte 0, or the token 0.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from islands.protocol.errors import DataError
+from islands.tasks.data.windows import Tokens
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Trained
+
+BYTES = "bytes"
+END = 0
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+END_TEXT = "<|end|>"
+TokenType = np.dtype[np.uint8] | np.dtype[np.uint16] | np.dtype[np.uint32]
+VOCABULARY_LEAST = 257
+"""Size of the smallest vocabulary of byte pairs: all bytes, and the end of a document."""
+
+_TOGETHER = 256  # documents that are encoded at once, by as many threads as there are cores
+
+
+class Tokenizer(Protocol):
+    """Turns documents into tokens."""
+
+    @property
+    def name(self) -> str:
+        """What all hosts must share: the kind, and the digest of what was learned."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different tokens."""
+
+    def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
+        """Yield the tokens of each document, with `END` behind them."""
+
+
+class ByteTokenizer:
+    """Every byte is a token."""
+
+    name = BYTES
+    vocabulary = 256
+
+    def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
+        """Yield the bytes of each document, with a NUL behind them."""
+        for document in documents:
+            yield np.frombuffer(document + bytes([END]), np.uint8)
+
+
+class PairTokenizer:
+    """Byte pairs, as learned by `train` or read by `load`."""
+
+    def __init__(self, trained: "Trained") -> None:
+        self._trained = trained
+        self.text: str = trained.to_str()
+        self.vocabulary: int = trained.get_vocab_size()
+
+    @property
+    def name(self) -> str:
+        """The kind, the size and the digest of the pairs."""
+        digest = hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+        return f"byte pairs, {self.vocabulary} tokens, {digest}"
+
+    def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
+        """Yield the tokens of each document; bytes that are no UTF-8 are replaced."""
+        for some in _grouped(documents):
+            texts = [document.decode("utf-8", "replace") for document in some]
+            for encoded in self._trained.encode_batch(texts, add_special_tokens=False):
+                yield tokens_of([*encoded.ids, END], self.vocabulary)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of some tokens."""
+        text: str = self._trained.decode(list(tokens))
+        return text
+
+    def spelled(self, pieces: Iterable[Sequence[int]]) -> Iterator[bytes]:
+        """Yield the text of tokens as they come; a character that is not whole yet is held back."""
+        tokens: list[int] = []
+        told = ""
+        for piece in pieces:
+            tokens += piece
+            whole = self.decode(tokens).rstrip(UNKNOWN)
+            yield whole[len(told) :].encode()
+            told = whole
+        yield self.decode(tokens)[len(told) :].encode()
+
+
+def train(documents: Iterable[bytes], vocabulary: int) -> PairTokenizer:
+    """Learn byte pairs from documents.
+
+    Raises:
+        DataError: The vocabulary is too small, or the `tokenizers` package is not installed.
+    """
+    if vocabulary < VOCABULARY_LEAST:
+        raise DataError(f"a vocabulary of {vocabulary} is too small; it has at least 257 tokens")
+    package = _package()
+    trained = package.Tokenizer(package.models.BPE())
+    trained.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = package.decoders.ByteLevel()
+    trainer = package.trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END_TEXT],
+        initial_alphabet=sorted(package.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    texts = (document.decode("utf-8", "replace") for document in documents)
+    trained.train_from_iterator(texts, trainer)
+    trained.encode_special_tokens = True  # the end's own name in a text is only a text
+    return PairTokenizer(trained)
+
+
+def load(path: Path) -> PairTokenizer:
+    """Read what `train` learned.
+
+    Raises:
+        DataError: The file is missing or no such file, or `tokenizers` is not installed.
+    """
+    package = _package()
+    try:
+        text = path.read_text(encoding="utf-8")
+        trained = package.Tokenizer.from_str(text)
+    except OSError as error:
+        raise DataError(f"the tokenizer {path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # `tokenizers` raises no narrower class
+        raise DataError(f"{path} is no file of a tokenizer: {error}") from error
+    trained.encode_special_tokens = True
+    return PairTokenizer(trained)
+
+
+def dtype_of(vocabulary: int) -> TokenType:
+    """Return the smallest dtype that holds every token."""
+    if vocabulary <= 1 << 8:
+        return np.dtype(np.uint8)
+    return np.dtype(np.uint16) if vocabulary <= 1 << 16 else np.dtype(np.uint32)
+
+
+def tokens_of(numbers: Sequence[int], vocabulary: int) -> Tokens:
+    """Return numbers as an array of the smallest dtype."""
+    dtype = dtype_of(vocabulary)
+    wide = np.array(numbers, np.uint32)
+    if dtype == np.uint32:
+        return wide
+    return wide.astype(np.uint16) if dtype == np.uint16 else wide.astype(np.uint8)
+
+
+def _grouped(documents: Iterable[bytes]) -> Iterator[list[bytes]]:
+    some: list[bytes] = []
+    for document in documents:
+        some.append(document)
+        if len(some) == _TOGETHER:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _package() -> ModuleType:
+    try:
+        import tokenizers
+    except ImportError as error:
+        message = "byte pairs need the package tokenizers; install it with: pip install tokenizers"
+        raise DataError(message) from error
+    found: ModuleType = tokenizers
+    return found

@@ -1,0 +1,87 @@
+"""Tokens cut into windows, and windows gathered into batches of one shape.
+
+Record i of a sequence of tokens is the window of `length + 1` tokens that starts at token
+`i · length`: inputs are all but its last token, targets all but its first. The incomplete window at
+the end is left out. The last batch of a shard is padded with rows of weight 0, so that every batch
+has the same shape (and no step compiles anew) while no record is left out or counted twice.
+
+The tokens may be a memory map: only the windows of a batch are read, so a corpus may be larger than
+the memory.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.tasks.data.shards import ShardKey, ShardPlan
+
+Tokens = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+"""Tokens, in the smallest of these dtypes that holds the vocabulary."""
+
+
+class TokenBatch(NamedTuple):
+    """Rows of tokens.
+
+    Attributes:
+        tokens: unsigned[rows, length + 1], of the dtype of the corpus; bytes are uint8.
+        weight: float32[rows], 1 for a record, 0 for a padding row.
+    """
+
+    tokens: Tokens
+    weight: NDArray[np.float32]
+
+    @property
+    def predicted(self) -> int:
+        """Number of tokens predicted in rows that count."""
+        length: int = self.tokens.shape[1] - 1
+        return int(self.weight.sum()) * length
+
+
+class TokenWindows:
+    """Batches of a sequence of tokens, shard by shard.
+
+    Args:
+        data: The tokens, in memory or in a memory map; fewer than one window are no record.
+        length: Tokens predicted per window.
+        rows: Windows per batch.
+        shards: Virtual shards per pass.
+        seed: Seed of the shuffle.
+        unlike: Whether a shard is one stretch of the tokens, rather than a sample of all of them.
+    """
+
+    def __init__(
+        self,
+        data: Tokens,
+        *,
+        length: int,
+        rows: int,
+        shards: int = 1,
+        seed: int = 0,
+        unlike: bool = False,
+    ) -> None:
+        self._rows = rows
+        whole = data if len(data) > length else np.zeros(length + 1, data.dtype)
+        windows = np.lib.stride_tricks.sliding_window_view(whole, length + 1)[::length]
+        self._windows = windows if len(data) > length else windows[:0]
+        self.plan = ShardPlan(len(self._windows), shards, seed, unlike)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
+        """Yield the batches of a shard from a position on, each with the position after it."""
+        for members, after in self.plan.groups(shard, position, self._rows):
+            yield self._gather(members), after
+
+    def spread(self, limit: int) -> Iterator[TokenBatch]:
+        """Yield up to `limit` evenly spaced windows in batches, unshuffled, for evaluation."""
+        number = min(limit, len(self._windows))
+        members = np.arange(number) * len(self._windows) // max(1, number)
+        for start in range(0, number, self._rows):
+            yield self._gather(members[start : start + self._rows])
+
+    def _gather(self, members: NDArray[np.int64]) -> TokenBatch:
+        tokens = np.zeros((self._rows, self._windows.shape[1]), self._windows.dtype)
+        weight = np.zeros(self._rows, np.float32)
+        tokens[: len(members)] = self._windows[members]
+        weight[: len(members)] = 1
+        return TokenBatch(tokens, weight)

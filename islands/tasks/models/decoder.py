@@ -1,0 +1,204 @@
+"""A small Gemma-style decoder over bytes, in Flax NNX.
+
+    x ← √d · E[token]
+    x ← x + Attention(norm(x));  x ← x + GeGLU(norm(x))        for each layer
+    logits = cap · tanh(E norm(x) / cap)
+
+with RMS normalisation (scale 1 + w), rotary positions, grouped or multi-query attention whose
+queries and keys are normalised, optional sliding windows, and an embedding tied to the output.
+
+The layers are separate modules, or with `scan` one module whose tensors are stacked along axis 0,
+so that one layer is compiled for all; from equal weights both compute the same.
+
+Reference: Gemma 2 (2408.00118) §2 and Gemma 3 (2503.19786) §2, for all of the above.
+Deviation: the projections that write to the residual stream start at zero, which at this size
+learns faster; the tied embedding starts at d^-1/2, so that √d · E has unit variance.
+"""
+
+from collections.abc import Callable, Iterable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Integer, PyTree
+
+from islands.tasks.models.decoder_config import DecoderConfig, Precision
+from islands.tasks.models.experts import MixtureOfExperts
+from islands.tasks.models.parameters import normal, product
+
+__all__ = ["Decoder", "DecoderConfig"]
+
+Window = int | Integer[Array, ""] | None
+Added = tuple[Float[Array, "b t d"], Float[Array, ""]]  # the stream, and a layer's balance loss
+LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Added]
+
+
+class RmsNorm(nnx.Module):
+    """x / rms(x) · (1 + w), computed in float32."""
+
+    def __init__(self, width: int, dtype: Precision = "float32") -> None:
+        self.scale = nnx.Param(jnp.zeros(width, dtype))
+
+    def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Normalise the last axis."""
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+        scale = 1 + self.scale[...].astype(jnp.float32)
+        return (wide * jax.lax.rsqrt(mean_square + 1e-6) * scale).astype(x.dtype)
+
+
+class Attention(nnx.Module):
+    """Causal grouped-query attention with rotary positions."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        width, head, dtype = config.width, config.head_width, config.param_dtype
+        self.query = nnx.Param(normal(rngs, (width, config.heads * head), dtype))
+        self.key = nnx.Param(normal(rngs, (width, config.kv_heads * head), dtype))
+        self.value = nnx.Param(normal(rngs, (width, config.kv_heads * head), dtype))
+        self.out = nnx.Param(jnp.zeros((config.heads * head, width), dtype))
+        self.query_norm = RmsNorm(head, dtype)
+        self.key_norm = RmsNorm(head, dtype)
+
+    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Float[Array, "b t d"]:
+        """Attend from each position to those up to it, within the window."""
+        c = self.config
+        batch, time, _ = x.shape
+        group = c.heads // c.kv_heads
+        q = product(x, self.query).reshape(batch, time, c.kv_heads, group, c.head_width)
+        k = product(x, self.key).reshape(batch, time, c.kv_heads, c.head_width)
+        v = product(x, self.value).reshape(batch, time, c.kv_heads, c.head_width)
+        q = _rotate(self.query_norm(q), c.rotary_base)
+        k = _rotate(self.key_norm(k), c.rotary_base)
+        scores = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=jnp.float32)
+        scores = scores / jnp.sqrt(c.head_width)
+        distance = jnp.arange(time)[:, None] - jnp.arange(time)[None, :]
+        seen = (distance >= 0) & (distance < (time if window is None else window))
+        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1).astype(x.dtype)
+        mixed = jnp.einsum("bkgts,bskh->btkgh", weights, v)
+        return product(mixed.reshape(batch, time, c.heads * c.head_width), self.out)
+
+
+class GatedFeedForward(nnx.Module):
+    """(gelu(x G) ⊙ x U) D."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
+        width, hidden, dtype = config.width, config.hidden, config.param_dtype
+        self.gate = nnx.Param(normal(rngs, (width, hidden), dtype))
+        self.up = nnx.Param(normal(rngs, (width, hidden), dtype))
+        self.down = nnx.Param(jnp.zeros((hidden, width), dtype))
+
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """Transform each position on its own."""
+        return product(jax.nn.gelu(product(x, self.gate)) * product(x, self.up), self.down)
+
+
+class Layer(nnx.Module):
+    """Attention and feed-forward: each reads the normalised stream, and its output is added."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
+        self.attention_norm = RmsNorm(config.width, config.param_dtype)
+        self.attention = Attention(config, rngs=rngs)
+        self.feed_forward_norm = RmsNorm(config.width, config.param_dtype)
+        self.feed_forward: GatedFeedForward | MixtureOfExperts
+        if config.experts:
+            self.feed_forward = MixtureOfExperts(config, rngs=rngs)
+        else:
+            self.feed_forward = GatedFeedForward(config, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Added:
+        """Apply attention, then the feed-forward; also return the experts' balance loss, or 0."""
+        x = x + self.attention(self.attention_norm(x), window)
+        normalised = self.feed_forward_norm(x)
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            added, balance = self.feed_forward(normalised)
+            return x + added, balance
+        return x + self.feed_forward(normalised), jnp.zeros(())
+
+
+class Decoder(nnx.Module):
+    """A decoder that computes next-token logits.
+
+    Args:
+        config: Shape of the model.
+        rngs: Random keys for the initial parameters.
+    """
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        shape, dtype = (config.vocabulary, config.width), config.param_dtype
+        self.embedding = nnx.Param(normal(rngs, shape, dtype, fan_in=config.width))
+        layers = [Layer(config, rngs=rngs) for _ in range(config.layers)]
+        self.layers: Layer | nnx.List[Layer]
+        self.layers = _stacked(layers) if config.scan else nnx.List(layers)
+        self.final_norm = RmsNorm(config.width, dtype)
+
+    def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
+        """Compute the logits of the token after each position."""
+        return self.balanced(tokens)[0]
+
+    def balanced(
+        self, tokens: Integer[Array, "b t"]
+    ) -> tuple[Float[Array, "b t v"], Float[Array, ""]]:
+        """Compute the logits, and the balance loss of the experts, averaged over the layers."""
+        table = self.embedding[...].astype(self.config.dtype)
+        x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
+        layers = self.layers
+        x, balance = (
+            self._scanned(layers, x) if isinstance(layers, Layer) else self._each(layers, x)
+        )
+        cap = self.config.soft_cap
+        scores = jnp.matmul(self.final_norm(x), table.T, preferred_element_type=jnp.float32)
+        return cap * jnp.tanh(scores / cap), balance / self.config.layers
+
+    def _each(self, layers: Iterable[Layer], x: Float[Array, "b t d"]) -> Added:
+        total = jnp.zeros(())
+        for layer, window in zip(layers, self.config.window_of_layers, strict=True):
+            structure, values = nnx.split(layer)
+            x, balance = self._function(structure)(values, x, window)
+            total = total + balance
+        return x, total
+
+    def _scanned(self, layers: Layer, x: Float[Array, "b t d"]) -> Added:
+        structure, values = nnx.split(layers)
+        apply = self._function(structure)
+        whole = x.shape[1]
+        windows = jnp.array([whole if w is None else w for w in self.config.window_of_layers])
+
+        def step(x: Float[Array, "b t d"], each: tuple[PyTree, Integer[Array, ""]]) -> Added:
+            return apply(each[0], x, each[1])
+
+        x, balances = jax.lax.scan(step, x, (values, windows))
+        return x, jnp.sum(balances)
+
+    def _function(self, structure: nnx.GraphDef[Layer]) -> LayerFunction:
+        """Make a layer a function of its values."""
+
+        def apply(values: PyTree, x: Float[Array, "b t d"], window: Window) -> Added:
+            return nnx.merge(structure, values)(x, window)
+
+        if not self.config.remat:
+            return apply
+        # Inside a scan XLA cannot undo the recomputation by merging it with the first computation.
+        static = () if self.config.scan else (2,)
+        return jax.checkpoint(apply, prevent_cse=not self.config.scan, static_argnums=static)
+
+
+def _stacked(layers: list[Layer]) -> Layer:
+    """Make one module of several, each of its tensors stacked along axis 0."""
+    structure, first = nnx.split(layers[0])
+    rest = [nnx.split(layer)[1] for layer in layers[1:]]
+    merged: Layer = nnx.merge(structure, jax.tree.map(lambda *x: jnp.stack(x), first, *rest))
+    return merged
+
+
+def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *heads h"]:
+    """Rotate pairs (i, i + h/2) of each head by position · base^(−2i/h), in float32."""
+    half = x.shape[-1] // 2
+    wavelength = base ** (jnp.arange(half, dtype=jnp.float32) / half)
+    angle = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] / wavelength
+    angle = angle.reshape(x.shape[1], *(1 for _ in x.shape[2:-1]), half)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x.dtype)

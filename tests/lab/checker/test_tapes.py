@@ -1,0 +1,121 @@
+"""Each rule of the history checker says of a tape written by hand what it should, and no more.
+
+One lie that is weakened, left out or taken for the truth shows in one of these tapes, as each rule
+is asked for all of its sentences. A sentence that no tape brings about fails a test.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from islands.lab.checker import RULES, Limits, accounts, bounds, evidence, judge, moments, order
+from islands.lab.checker.tickets import TicketFacts, pair, ticket
+from islands.layout.fragments import plan
+from islands.layout.leaves import Leaf
+from islands.protocol.identities import Fate
+from islands.protocol.settings.run import Anchor, RunSettings, SendTo, Timing, Trigger
+from tests.history import account_tapes, bound_tapes, lease_tapes, order_tapes
+from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
+
+TAPES = [*order_tapes.TAPES, *account_tapes.TAPES, *lease_tapes.TAPES, *bound_tapes.TAPES]
+
+
+@pytest.mark.parametrize("tape", TAPES, ids=lambda tape: f"{tape.rule.__name__}: {tape.name}")
+def test_a_rule_says_of_a_tape_what_it_should(tape: Tape) -> None:
+    """Each lie in its own sentence, and nothing of what is true."""
+    assert tape.judged() == list(tape.sentences)
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Every sentence that the rules can say: where it stands, and a pattern of it."""
+    for module in (accounts, bounds, evidence, moments, order):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            match node:
+                case ast.Yield(value=(ast.JoinedStr() | ast.Constant()) as said):
+                    pass
+                case ast.Call(func=ast.Attribute(attr="append"), args=[(ast.JoinedStr()) as said]):
+                    pass
+                case _:
+                    continue
+            parts = said.values if isinstance(said, ast.JoinedStr) else [said]
+            pattern = "".join(
+                re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".*"
+                for part in parts
+            )
+            yield f"{module.__name__}:{node.lineno}", pattern
+
+
+def test_every_sentence_is_said_of_some_tape() -> None:
+    """A rule that gets a further sentence needs a tape with that lie in it."""
+    said = [sentence for tape in TAPES for sentence in tape.sentences]
+    known = list(sentences())
+    assert len(known) >= 40
+    missing = [
+        where for where, pattern in known if not any(re.fullmatch(pattern, one) for one in said)
+    ]
+    assert missing == []
+
+
+def test_every_rule_has_a_lie_and_a_truth() -> None:
+    """A rule that refuses all, or nothing, is none."""
+    lies = {tape.rule for tape in TAPES if tape.sentences}
+    truths = {tape.rule for tape in TAPES if not tape.sentences}
+    assert [rule.__name__ for _, rule in RULES if rule not in lies & truths] == []
+
+
+def test_a_tape_is_judged_by_all_rules_under_their_promises() -> None:
+    """A violation has the name of the promise that was broken, as the list of rules has them."""
+    names = [(name, rule.__name__) for name, rule in RULES]
+    assert len(set(names)) == len(names) == 23
+    lines = encoded([began(), reported(10), fate("ana/1.1@1:1", Fate.LATE)])
+    assert [str(violation) for violation in judge(lines, LIMITS)] == [
+        "I2: ana/1.1@1:1 was late with 10 tokens and never sent like that",
+        "I2: ('ana', (1, 1)) processed 10 tokens, granted were 0",
+    ]
+
+
+def test_limits_are_those_of_the_settings() -> None:
+    """Each is the one that the run promised; a timer may be late."""
+    layout = plan([Leaf("w", (6, 2)), Leaf("b", (4,))], count=2, min_piece_bytes=4)
+    timing = Timing(patience=2.0, resend_s=3.0)
+    settings = RunSettings(
+        fragments=2,
+        quorum=3,
+        staleness_max=4,
+        budget_tokens=70,
+        timing=timing,
+    )
+    rest = {"batch_tokens": {ANA: 10}, "records_per_shard": 8, "mailbox_most": 3}
+    limits = Limits.of(settings, layout, **rest, late_s=0.5)  # type: ignore[arg-type]
+    assert limits == Limits(
+        fragment_elements=tuple(fragment.size for fragment in layout.fragments),
+        open_rounds_max=settings.open_rounds_max(2),
+        staleness_max=4,
+        quorum=3,
+        budget_tokens=70,
+        batch_tokens={ANA: 10},
+        records_per_shard=8,
+        mailbox_most=3,
+        moments_wait_s=6.5,
+        to_contributors=False,
+        must_finish=True,
+    )
+    to_some = replace(
+        settings,
+        quorum=1,
+        anchor=Anchor.BASE,
+        trigger=Trigger.LEARNER,
+        send_to=SendTo.CONTRIBUTORS,
+    )
+    assert Limits.of(to_some, layout, **rest).to_contributors  # type: ignore[arg-type]
+    assert Limits.of(to_some, layout, **rest).moments_wait_s == 6.0  # type: ignore[arg-type]
+
+
+def test_names_may_look_like_tickets() -> None:
+    """Versions, incarnations and tickets are taken apart from their ends."""
+    assert pair("12.34") == (12, 34)
+    assert ticket("a/b@c/3.4@5:6") == TicketFacts("a/b@c", (3, 4), 5, 6)

@@ -1,0 +1,115 @@
+"""Whose connection passes a proxy is known by its port, and faults strike that one alone."""
+
+import asyncio
+import os
+
+import pytest
+
+from islands.lab.faults.connection import Way
+from islands.lab.faults.paths import HOST, Paths, stream_faults_of, ways_of
+from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.stream_faults import Cut, Faults
+from islands.lab.settings.chaos import Direction, FaultKind, Peer, PlannedFault
+from islands.run.hosting.process_identity import Identity, facts
+
+
+def this_process(name: str) -> Identity | None:
+    """The identity of this process, under one name."""
+    found = facts(os.getpid())
+    assert found is not None
+    return Identity(os.getpid(), found.started_ticks) if name == "learner-1" else None
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send back what comes."""
+    while data := await reader.read(100):
+        writer.write(data)
+    writer.close()
+
+
+async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
+    """A fault of its name strikes it, healing ends that, and others are not touched."""
+    async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
+        server = await asyncio.start_server(echo, HOST, paths.ports.hub)
+        reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
+        for name, passes in (("learner-0", True), ("learner-1", False)):
+            cut = PlannedFault(FaultKind.CUT, link=Peer.SUPERVISOR, for_s=60.0)
+            task = asyncio.create_task(paths.break_for(cut, [name]))
+            await asyncio.sleep(0)
+            writer.write(b"hello")
+            if passes:
+                assert await reader.readexactly(5) == b"hello"
+            else:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await reader.readexactly(5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+        server.close()
+
+
+async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place() -> None:
+    """Nothing was shown by it; with a connection, also one that came meanwhile, it did."""
+    latency = PlannedFault(FaultKind.LATENCY, link=Peer.SUPERVISOR, for_s=0.01)
+    async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
+        told = await paths.break_for(latency, ["learner-1"])
+        assert told == ("no connection of learner-1 passed the proxy", None)
+        server = await asyncio.start_server(echo, HOST, paths.ports.hub)
+        reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert await paths.break_for(latency, ["learner-1"]) == ("", None)
+        told = await paths.break_for(latency, ["learner-0", "learner-1"])
+        assert told == ("no connection of learner-0 passed the proxy", None)
+        writer.close()
+        server.close()
+
+
+async def test_resets_are_counted_and_one_that_never_came_did_not_take_place() -> None:
+    """A link that carries nothing is not reset; what it carries then is cut off."""
+    idle = PlannedFault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.01)
+    busy = PlannedFault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.5, mean_bytes=1.0)
+    async with Paths(0, this_process, ["learner-1"]) as paths:
+        server = await asyncio.start_server(echo, HOST, paths.ports.hub)
+        reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert await paths.break_for(idle, ["learner-1"]) == ("it struck nothing in 0.01 s", 0)
+        breaking = asyncio.create_task(paths.break_for(busy, ["learner-1"]))
+        await asyncio.sleep(0)
+        writer.write(bytes(1000))
+        with pytest.raises(ConnectionError):
+            await reader.readexactly(1000)
+        assert await breaking == ("", 1)
+        server.close()
+
+
+async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
+    """And ends with its healing, or with everybody's."""
+    server = await asyncio.start_server(echo, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    async with FaultProxy(HOST, port, client_of=lambda _: "a") as proxy:
+        proxy.inject_client("a", Faults(cut=Cut.HOLD), Way.UP)
+        _, writer = await asyncio.open_connection(HOST, proxy.port)
+        await proxy.wait(lambda: len(proxy.connections) == 1)
+        connection = proxy.connections[0]
+        assert (connection.up.faults.cut, connection.down.faults.cut) == (Cut.HOLD, Cut.NONE)
+        proxy.heal_client("a")
+        assert connection.up.faults.cut is Cut.NONE
+        proxy.inject_client("a", Faults(cut=Cut.HOLD))
+        proxy.heal()
+        assert connection.up.faults.cut is Cut.NONE
+        writer.close()
+    server.close()
+
+
+def test_each_kind_spoils_bytes_in_its_own_way() -> None:
+    """A flap and a reset are made of several."""
+    kinds = [kind for kind in FaultKind if kind.of_links]
+    plain = [kind for kind in kinds if stream_faults_of(PlannedFault(kind)) == Faults()]
+    assert plain == [FaultKind.FLAP, FaultKind.RESET]
+    assert ways_of(Direction.BOTH) == tuple(Way)
+    assert ways_of(Direction.UP) == (Way.UP,)

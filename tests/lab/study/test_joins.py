@@ -1,0 +1,91 @@
+"""Learners that join in the course of a trial."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.lab.settings.study import StudyOptions
+from islands.lab.study.cells import trials_of
+from islands.lab.study.joins import Join, stages_of
+from islands.lab.study.trial import SPENT, decaying, hosts_of, play
+from islands.lab.world.world import LearnerHost
+from islands.model.jax_workload import JaxWorkload
+from islands.protocol.errors import SettingsError
+from tests.lab.study.regression import TASK, Regression
+from tests.lab.study.test_trial import RUN, trial
+
+SHORT = 1600
+"""Tokens."""
+HOSTS = {f"learner-{index}": LearnerHost(0.1) for index in range(7)}
+
+
+def test_stages_lie_between_joins() -> None:
+    """In the order of their moments, whatever the order in which they are told."""
+    stages = stages_of(HOSTS, [Join(4, 0.75), Join(1, 0.5)])
+    assert [(stage.begins, stage.share, len(stage.hosts)) for stage in stages] == [
+        (0.0, 0.5, 2),
+        (0.5, 0.25, 3),
+        (0.75, 0.25, 7),
+    ]
+    assert [stage.tokens_per_s for stage in stages] == pytest.approx([160, 240, 560])
+
+
+def test_without_joins_there_is_one_stage() -> None:
+    """All learners train from the start to the end."""
+    (stage,) = stages_of(HOSTS, ())
+    assert (stage.begins, stage.share, stage.hosts) == (0.0, 1.0, HOSTS)
+
+
+@pytest.mark.parametrize(("extra", "relative"), [(1, 0.75), (3, 0.625)])
+def test_whoever_joins_shortens_the_time_to_a_budget(extra: int, relative: float) -> None:
+    """One learner for half of the tokens, then one or three more: 1/2 + 1/2 / (1 + x).
+
+    Steps are long, for quotas of tokens are given out for a minute at least.
+    """
+    cell: dict[str, object] = {"learners": 1, "noise": 0.0, "step_s": 2.0}
+    alone = play(trial(cell, tokens=SHORT))
+    joined = play(trial({**cell, "joins": [{"learners": extra, "at_share": 0.5}]}, tokens=SHORT))
+    assert (joined.tokens, joined.reason) == (SHORT, SPENT)
+    assert joined.virtual_s / alone.virtual_s == pytest.approx(relative, abs=0.03)
+    assert joined.figures["loss"] < 0.2 * joined.curve[0][2]["loss"]
+
+
+def test_the_rate_decays_over_the_steps_that_are_left() -> None:
+    """Half of the tokens in 400 steps of one learner, the other half in 100 of four."""
+    told = trial({"learners": 1, "joins": [{"learners": 3, "at_share": 0.5}]})
+    hosts = {f"learner-{index}": LearnerHost(0.1, batch_tokens=4) for index in range(4)}
+    assert decaying(told, hosts).total_steps == 500
+
+
+def test_machines_are_those_of_all_that_ever_train() -> None:
+    """Whoever joins comes last, and has the pace that is told at its place, or the usual one."""
+    cell = {"learners": 2, "speeds": [1, 3], "joins": [{"learners": 2, "at_share": 0.5}]}
+    told = trial(cell)
+    hosts = hosts_of(told, JaxWorkload(Regression(), TASK))
+    assert list(hosts) == [f"learner-{index}" for index in range(4)]
+    assert [host.step_s for host in hosts.values()] == pytest.approx([0.1, 0.3, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ({"joins": [{"learners": 0}]}, "cells.a.joins has 0 learners; it must be at least 1"),
+        ({"joins": [{"at_share": 0.0}]}, "cells.a.joins has at_share 0.0; it must be above 0"),
+        ({"joins": [{"at_share": 1.0}]}, "cells.a.joins has at_share 1.0"),
+        ({"joins": [{}], "data_parallel": True}, "one learner, which nobody joins"),
+        ({"joins": [{"learner": 1}]}, "unknown key cells.a.joins.learner; did you mean learners?"),
+    ],
+)
+def test_joins_that_cannot_be_are_told_with_their_key(cell: dict[str, object], told: str) -> None:
+    """Before anything is computed."""
+    with pytest.raises(SettingsError) as found:
+        trials_of(StudyOptions(task=TASK, run=RUN, seeds=(0,), cells={"a": cell}))
+    assert told in str(found.value)
+
+
+def test_another_moment_is_another_trial() -> None:
+    """Results of one are not taken for those of the other."""
+    one = trial({"learners": 1, "joins": [{"at_share": 0.5}]})
+    other = trial({"learners": 1, "joins": [{"at_share": 0.25}]})
+    assert one.fingerprint != other.fingerprint
+    assert replace(one, name="renamed").fingerprint == one.fingerprint

@@ -1,0 +1,74 @@
+"""The real actors under faults drawn from a seed: no promise is broken, and then the run ends.
+
+`--seeds N` plays the scenarios of the seeds 0 to N−1, `make simulate` 2000 of them. A failing seed
+prints the line that plays it again; ``python -m islands.lab.world SEED`` does so without pytest.
+"""
+
+from collections import Counter
+
+import pytest
+
+from islands.lab.world.__main__ import faults_done, verdict
+from islands.lab.world.faults import KINDS, Kill, Scenario, draw
+from islands.lab.world.host_faults import DISK_KINDS, BadDisk, Freeze
+from islands.lab.world.trial import play
+
+pytestmark = pytest.mark.simulation
+
+
+def test_seed_keeps_every_promise(seed: int) -> None:
+    """Whatever the faults of this seed are, I1 to I7 hold, and healed the run comes to its end."""
+    outcome = play(draw(seed))
+    assert outcome.violations == (), verdict(outcome)
+
+
+def test_schedules_hold_every_kind_of_fault() -> None:
+    """A hundred seeds draw each kind of fault, and deaths of every role, alone and together."""
+    scenarios = [draw(number) for number in range(100)]
+    drawn = Counter(type(fault).__name__.lower() for s in scenarios for fault in s.faults)
+    ours = {"freeze", "baddisk", "flip", "reset", "flap", "badpath", "secondsyncer", "inflate"}
+    assert sorted(drawn) == sorted({*KINDS, "pause", "drain", *ours})
+    kills = [fault for s in scenarios for fault in s.faults if isinstance(fault, Kill)]
+    frozen = [fault for s in scenarios for fault in s.faults if isinstance(fault, Freeze)]
+    for role in ("supervisor", "syncer", "learner-0"):
+        assert any(kill.names == (role,) for kill in kills)
+    assert any(len(kill.names) > 3 for kill in kills)
+    assert any(set(kill.names) == {"supervisor", "syncer"} for kill in kills)
+    assert any(fault.names == ("syncer",) for fault in frozen)
+    assert {fault.kind for s in scenarios for fault in s.faults if isinstance(fault, BadDisk)} == {
+        *DISK_KINDS
+    }
+    assert any(kill.silent for kill in kills)
+    assert any(kill.in_write for kill in kills)
+
+
+def test_settings_are_varied() -> None:
+    """A hundred seeds draw different intervals, fragments, quorums, overlaps and precisions."""
+
+    def drawn(scenario: Scenario) -> dict[str, object]:
+        settings = scenario.settings
+        return {
+            "interval_steps": settings.interval_steps,
+            "fragments": settings.fragments,
+            "quorum": settings.quorum,
+            "overlap_steps": settings.overlap_steps,
+            "precision": settings.precision,
+            "update precision": settings.update_precision,
+            "anchor": settings.anchor,
+            "merge": settings.merge,
+            "outer step": (settings.outer.optimizer, settings.outer.restart_every),
+            "turns": (settings.trigger, settings.send_to),
+            "learners": len(scenario.hosts),
+        }
+
+    rows = [drawn(draw(number)) for number in range(100)]
+    assert all(len({str(row[key]) for row in rows}) > 1 for key in rows[0])
+
+
+def test_verdict_names_seed_faults_and_result() -> None:
+    """What is printed for people says which seed it was, what was done, and what came of it."""
+    outcome = play(draw(0))
+    told = verdict(outcome)
+    assert told.startswith("seed 0: ")
+    assert told.endswith("every promise kept")
+    assert all(f"  {kind}: {count}" in told for kind, count in faults_done(outcome).items())

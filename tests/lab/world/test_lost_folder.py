@@ -1,0 +1,183 @@
+"""The folder of a hub is lost, with its key or without, while the learners live on."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.protocol.errors import FAILED, OutdatedError, exit_code_of
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.taking_back import waits_s
+from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.run_end import finished
+
+pytestmark = pytest.mark.simulation
+HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
+SETTINGS = RunSettings(interval_steps=8, fragments=4, budget_tokens=6000, seed=1)
+KEYS = {"with its key": b"another key of the run", "the key is kept": b"a key of the simulated run"}
+
+
+def entries(world: World, kind: str) -> list[dict[str, object]]:
+    """All entries of a kind on the tape."""
+    assert isinstance(world.tape, MemoryTape)
+    told = [json.loads(line) for line in world.tape.lines]
+    return [one for one in told if one["kind"] == kind]
+
+
+def played(
+    live: Callable[[World], Awaitable[None]],
+    initial: Callable[[], list[NDArray[np.float32]]] | None = None,
+) -> World:
+    """Begin a run, do something to it after 6 seconds, and follow it to its end."""
+    world = World(SETTINGS, HOSTS, seed=5, tape=MemoryTape(), initial=initial)
+
+    async def whole() -> None:
+        world.start_all()
+        await asyncio.sleep(6.0)
+        await live(world)
+        await finished(world)
+
+    run_virtual(whole(), limit_s=400.0)
+    return world
+
+
+async def lose(world: World, key: bytes) -> dict[str, list[tuple[str, str]]]:
+    """Kill the hub, take its folder away, and start it in an empty one; what learners hold then."""
+    await world.kill(SUPERVISOR)
+    await world.kill(SYNCER)
+    await asyncio.sleep(0.5)  # what was on its way is adopted
+    held = holds(world)
+    world.lose_hub(key)
+    world.start(SUPERVISOR)
+    world.start(SYNCER)
+    return held
+
+
+async def seeded(world: World) -> list[str]:
+    """The digests of version 0, once there is one."""
+    for _ in range(300):
+        await asyncio.sleep(0.01)
+        state = world.syncer_state
+        if state is not None and state.core.seeded:
+            return [one.digest for one in state.core.published if one is not None]
+    return []
+
+
+def holds(world: World) -> dict[str, list[tuple[str, str]]]:
+    """Version and digest of each fragment that each learner has adopted."""
+    found = {}
+    for name in HOSTS:
+        learner = world.learner(name)
+        assert learner is not None
+        accounts = learner.state.core.accounts
+        found[name] = [(str(account.version), account.digest) for account in accounts]
+    return found
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS.keys())
+@pytest.mark.parametrize("from_file", [False, True], ids=["from init", "from a file"])
+def test_learners_bring_back_the_newest_values(key: bytes, *, from_file: bool) -> None:
+    """Each joins anew and goes on in its process; the run begins from what one holds, to the bit.
+
+    So it does where version 0 of the first run was a file, which the hub has, too.
+    """
+    before: dict[str, list[tuple[str, str]]] = {}
+    begun: list[str] = []
+
+    async def live(world: World) -> None:
+        before.update(await lose(world, key))
+        await asyncio.sleep(waits_s(SETTINGS.timing) - 1.0)
+        assert entries(world, "seeded")[1:] == [], "it waits for those who have not come yet"
+        begun.extend(await seeded(world))
+
+    file = NumpyTrainers(SETTINGS)("", LearnerHost())
+    initial = [file.value(index) for index in range(SETTINGS.fragments)] if from_file else None
+    world = played(live, None if initial is None else (lambda: initial))
+    (taken,) = entries(world, "taken_back")
+    assert taken["members"] == len(HOSTS)
+    told = before[str(taken["name"])]
+    assert begun == [digest for _, digest in told]
+    assert all(version > "1.0" for version, _ in told)
+    assert max(before.values()) == told
+    started = [str(one["name"]) for one in entries(world, "process_started")]
+    assert sorted(started) == sorted([*HOSTS, SUPERVISOR, SUPERVISOR, SYNCER, SYNCER])
+    merged = [one for one in entries(world, "merged") if one["participants"] == [*HOSTS]]
+    assert len(merged) > 10
+
+
+def test_a_hub_that_no_earlier_member_can_find_waits_for_none() -> None:
+    """As with --restart, or where any port is taken: nothing is waited for, or said to be lost."""
+    begun: list[str] = []
+
+    async def live(world: World) -> None:
+        await lose(world, b"another key of the run")
+        await world.kill(SYNCER)
+        world.may_return = False
+        world.start(SYNCER)
+        await asyncio.sleep(3.0)
+        begun.extend(await seeded(world))
+
+    world = played(live)
+    assert entries(world, "taken_back") == []
+    assert len(begun) == SETTINGS.fragments
+
+
+def test_a_supervisor_without_its_folder_ends_once_and_then_goes_on() -> None:
+    """Members prove the epoch that it does not know, so that its next start is above that one.
+
+    None of them is admitted anew.
+    """
+    ended: list[BaseException] = []
+
+    async def live(world: World) -> None:
+        for _ in range(3):
+            await world.kill(SUPERVISOR)
+            world.start(SUPERVISOR)
+            await asyncio.sleep(3.0)
+        await world.kill(SUPERVISOR)
+        world.disks[SUPERVISOR].restore({})
+        world.start(SUPERVISOR)
+        await asyncio.sleep(3.0)
+        ended.extend(error for _, error in world.failures)
+        world.failures.clear()
+        world.start(SUPERVISOR)
+
+    world = played(live)
+    assert list(map(type, ended)) == [OutdatedError]
+    assert exit_code_of(ended[0]) == FAILED
+    of_it = [one["epoch"] for one in entries(world, "started") if one["actor"] == SUPERVISOR]
+    assert of_it == [1, 2, 3, 4, 1, 5]
+    assert len(entries(world, "admitted")) == len(HOSTS) + 1
+
+
+def test_a_syncer_keeps_its_journal_where_the_supervisor_begins_anew() -> None:
+    """It has a folder of its own: it ends once, and goes on with all that it had published."""
+    ended: list[BaseException] = []
+
+    async def live(world: World) -> None:
+        kept = world.disks[SYNCER].copied()
+        await world.kill(SUPERVISOR)
+        world.lose_hub()
+        world.disks[SYNCER].restore(kept)
+        world.start(SUPERVISOR)
+        await asyncio.sleep(3.0)
+        ended.extend(error for _, error in world.failures)
+        world.failures.clear()
+        world.start(SYNCER)
+
+    world = played(live)
+    assert list(map(type, ended)) == [OutdatedError]
+    assert len(entries(world, "seeded")) == 1
+    (last,) = entries(world, "finished")[:1]
+    ledger = last["ledger"]
+    assert isinstance(ledger, list)
+    for row in ledger:
+        fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
+        assert row["processed"] == sum(row[fate] for fate in fates)
+        assert SETTINGS.budget_tokens - 8 < row["processed"] <= SETTINGS.budget_tokens  # type: ignore[operator]

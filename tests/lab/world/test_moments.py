@@ -1,0 +1,119 @@
+"""A restarted learner among the real actors: its inner moments come from a peer, by the hub."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import LearnerHost, World
+from islands.protocol.identities import LearnerName
+from islands.protocol.messages.peers import StateRequest
+from islands.protocol.settings.run import RunSettings, Timing
+from messaging.envelope import Envelope
+from messaging.simulation.virtual_time import run_virtual
+
+pytestmark = pytest.mark.simulation
+
+WARM_S = 4.0
+BEFORE_PIECES_S = 0.05
+AGAIN_S = 4.0
+
+Line = dict[str, object]
+
+
+def played(
+    deed: Callable[[World], Awaitable[None]], hosts: dict[str, LearnerHost] | None = None
+) -> list[Line]:
+    """The tape of three learners, to the second of whom something is done after a while."""
+    tape = MemoryTape()
+    settings = RunSettings(interval_steps=4, fragments=2, timing=Timing(patience=0.5))
+
+    async def live() -> None:
+        names = ("ana", "ben", "eve")
+        world = World(settings, hosts or {name: LearnerHost() for name in names}, seed=1, tape=tape)
+        world.start_all()
+        await asyncio.sleep(WARM_S)
+        await deed(world)
+        await asyncio.sleep(AGAIN_S)
+        await world.kill_all()
+        assert world.failures == []
+
+    run_virtual(live(), limit_s=60.0)
+    return [json.loads(line) for line in tape.lines]
+
+
+def said(lines: list[Line], actor: str, kind: str) -> list[Line]:
+    """Entries of one actor, of one kind, after the deed."""
+    return [e for e in lines if (e["actor"], e["kind"]) == (actor, kind) and after(e)]
+
+
+def after(entry: Line) -> bool:
+    """Whether it was written after the deed."""
+    return float(str(entry["at_s"])) >= WARM_S
+
+
+async def restart(world: World) -> None:
+    """Ben's process dies and comes back at once."""
+    await world.kill("ben")
+    world.start("ben")
+
+
+def test_a_restarted_learner_takes_the_moments_of_a_peer() -> None:
+    """All pieces, from one that was stepping; then it steps."""
+    lines = played(restart)
+    (taken,) = said(lines, "ben", "moments_taken")
+    given = said(lines, str(taken["from"]), "moments_given")
+    assert {entry["piece"] for entry in given} == set(range(int(str(taken["pieces"]))))
+    assert taken["pieces"] == 2
+    assert said(lines, "ben", "contribute")
+
+
+def test_a_donor_that_dies_is_not_waited_for() -> None:
+    """Within the limit the restarted one steps with fresh moments."""
+
+    async def restart_and_kill_donors(world: World) -> None:
+        await restart(world)
+        await asyncio.sleep(BEFORE_PIECES_S)
+        await world.kill("ana", silent=True)
+        await world.kill("eve", silent=True)
+
+    lines = played(restart_and_kill_donors)
+    (fresh,) = said(lines, "ben", "moments_fresh")
+    assert "did not come in time" in str(fresh["reason"])
+    assert float(str(fresh["waited_s"])) <= 1.0 + 1e-6
+    told = said(lines, "ben", "progress")
+    assert any(entry["tokens"] for entry in told if entry["at_s"] > fresh["at_s"])  # type: ignore[operator]
+
+
+def test_an_unlike_donor_is_given_up_at_once() -> None:
+    """Peers without momentum have nothing for one that has."""
+    hosts = {"ana": LearnerHost(momentum=0.0), "ben": LearnerHost()}
+    lines = played(restart, hosts)
+    (fresh,) = said(lines, "ben", "moments_fresh")
+    assert fresh["reason"] == "ana has none to give"
+
+
+def test_the_hub_says_who_speaks() -> None:
+    """A sender's own word about its name is not believed: the answer goes to who really asked."""
+
+    async def pretend(world: World) -> None:
+        ana, eve = world.learner("ana"), world.learner("eve")
+        assert ana is not None
+        assert eve is not None
+        link = ana._syncer.link  # type: ignore[union-attr]  # noqa: SLF001
+        schema = ana.state.core.moments.schema or ""
+        state, own = world.syncer_state, ana.state.core.incarnation
+        assert link is not None
+        assert state is not None
+        assert own is not None
+        state.core.learners[LearnerName("ana")].donor = LearnerName("eve")
+        request = StateRequest(own, 0, schema)
+        for recipient in ("eve", "nobody", "nobody"):
+            link.send(Envelope("ben", recipient, 10**6, request))
+
+    lines = played(pretend)
+    assert [entry["to"] for entry in said(lines, "eve", "moments_given")] == ["ana"]
+    (undelivered,) = said(lines, "syncer", "undelivered")
+    assert (undelivered["sender"], undelivered["recipient"]) == ("ana", "nobody")

@@ -1,0 +1,79 @@
+"""The syncer's workers beside the real actors: what is heavy waits for nothing of another kind."""
+
+import asyncio
+import json
+from statistics import fmean
+
+import pytest
+
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
+from islands.protocol.settings.run import RunSettings
+from messaging.simulation.virtual_time import run_virtual
+
+pytestmark = pytest.mark.simulation
+
+LEARNERS = 8
+STEP_S = 0.1
+WARM_S = 4.0
+LIVE_S = 8.0
+
+Line = dict[str, object]
+
+
+def played(costs: Costs, *, fragments: int = 8) -> list[Line]:
+    """The syncer's tape of a run with a round at every step, after it is warm."""
+    tape = MemoryTape()
+    settings = RunSettings(interval_steps=fragments, fragments=fragments, overlap_steps=fragments)
+
+    async def live() -> None:
+        host = LearnerHost(step_s=STEP_S, noise=0.0)
+        hosts = {f"learner-{index}": host for index in range(LEARNERS)}
+        trainers = NumpyTrainers(settings, shards=64)
+        world = World(settings, hosts, seed=1, tape=tape, costs=costs, trainers=trainers)
+        world.start_all()
+        await asyncio.sleep(WARM_S + LIVE_S)
+        await world.kill_all()
+        assert world.failures == []
+
+    run_virtual(live(), limit_s=1000.0)
+    lines = [json.loads(line) for line in tape.lines]
+    return [e for e in lines if e["actor"] == "syncer" and e["at_s"] >= WARM_S]
+
+
+def of_kind(lines: list[Line], kind: str) -> list[Line]:
+    """Entries of a kind."""
+    return [line for line in lines if line["kind"] == kind]
+
+
+def contributions(lines: list[Line]) -> float:
+    """How many a merge has on average."""
+    return fmean(len(str(line["participants"]).split(",")) for line in of_kind(lines, "merged"))
+
+
+def test_work_that_is_too_much_for_one_is_not_for_several() -> None:
+    """Per step 0.16 s of inspecting, 0.02 s of merging, 0.02 s of writing, and 0.1 s of time."""
+    lines = played(Costs(work_s=(0.02, 0.02)))
+    assert len(of_kind(lines, "merged")) > 0.9 * LIVE_S / STEP_S
+    assert contributions(lines) > 0.9 * LEARNERS
+    assert of_kind(lines, "overloaded") == []
+
+
+def test_a_slow_journal_delays_neither_inspections_nor_merges() -> None:
+    """Two records take nine tenths of a round's time; what is merged beside it is not delayed."""
+    slow = Costs(inspect_s=(0.01, 0.01), merge_s=(0.05, 0.05), write_s=(0.045, 0.045))
+    lines = played(slow)
+    assert len(of_kind(lines, "merged")) > 0.9 * LIVE_S / STEP_S
+
+
+def test_rounds_that_lack_what_waits_to_be_measured_say_so() -> None:
+    """The tape names who was left out, and the run hears which worker is full, once."""
+    lines = played(Costs(inspect_s=(0.03, 0.03)))
+    assert contributions(lines) < 0.9 * LEARNERS
+    late = [name for line in of_kind(lines, "closed") for name in str(line["uninspected"]).split()]
+    assert any("learner-" in name for name in late)
+    (told,) = of_kind(lines, "overloaded")
+    assert told["worker"] == "inspecting"
+    assert float(str(told["share"])) > 0.8
+    assert int(str(told["left_out"])) > 0
+    assert "because of it" in str(told["told"])

@@ -1,0 +1,505 @@
+"""What a user holds of a run: each step is booked once, and no end is silent."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.lab.toys.toy import NumpyTrainer
+from islands.learner.stepped_compute import Dispatched, SteppedCompute
+from islands.loops.background import Background, Membership
+from islands.loops.join import enter, membership
+from islands.loops.joined_run import JoinedRun
+from islands.protocol.errors import RefusedError, SettingsError, TaskError, TaskFailedError
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner.actions import AdoptValue, AllowSteps, ResetMoments
+from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.shards import ShardKey, ShardPlan
+from messaging.codec.tensors import as_buffer
+
+BATCH = 8
+WHO = Incarnation(1, 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is done."""
+
+    loss: float
+
+    def wait(self) -> float:
+        return self.loss
+
+
+class Model(NumpyTrainer):
+    """A model that does something whenever it adopts."""
+
+    def __init__(self) -> None:
+        super().__init__(2, batch_tokens=BATCH)
+        self.setup()
+        self.diverged = False
+        self.adopting: Callable[[], object] = lambda: None
+
+    def adopt(self, fragment: int, value: np.ndarray) -> None:
+        super().adopt(fragment, value)
+        self.adopting()
+
+    def reset_moments(self) -> None:
+        self.diverged = True
+
+
+class Parameters:
+    """The model, which is changed in place; what was given out is numbered."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.given = 0
+        self.booked = 0
+        self.stepped = False
+        self.opt_state: object = None
+
+    @property
+    def diverged(self) -> bool:
+        found, self.model.diverged = self.model.diverged, False
+        return found
+
+    def take(self, params: int, opt_state: object = None) -> bool:
+        """Hold the optimizer's state alone: the model is changed in place."""
+        self.opt_state = opt_state
+        found, self.stepped = self.stepped, False
+        return found
+
+    def give(self) -> int:
+        self.given += 1
+        return self.given
+
+    def dispatched(self, loss: object) -> Dispatched:
+        self.booked += 1
+        return Step(1.0 if loss is None else float(str(loss)))
+
+
+class Alone(Background):
+    """A background without a hub: its learner does what a test says when it is asked to leave."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        super().__init__(Membership((), "ana", None, None, self.told.append))  # type: ignore[arg-type]
+        self.reasons: list[str] = []
+        self.leaving: Callable[[], object] = lambda: None
+        self.joining: Callable[[], object] = lambda: None
+
+    def leave(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.leaving()
+
+    def join(self, timeout_s: float) -> bool:
+        self.joining()
+        return True
+
+
+class Loop:
+    """A run that a test takes part in, with values of 1 and room for so many steps."""
+
+    def __init__(self, steps: int = 10) -> None:
+        self.model, self.background = Model(), Alone()
+        self.parameters = Parameters(self.model)
+        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", BATCH)
+        self.adopt(1)
+        self.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),), 1))
+        self.background.leaving = self.compute.stop
+        self.run = JoinedRun("ana", self.parameters, self.compute, self.background)
+
+    def adopt(self, number: int) -> None:
+        """Have every fragment adopt a number at the next boundary."""
+        for index, fragment in enumerate(self.model.layout.fragments):
+            value = as_buffer(np.full(fragment.size, number, np.float32))
+            version = Version(1, number)
+            self.compute.command(AdoptValue(FragmentIndex(index), version, 0.0, 1, WHO, value))
+
+    def step(self) -> None:
+        """Take the user's own step."""
+        batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
+        self.model.step(batch, 0.1)
+        self.parameters.stepped = True
+
+    @property
+    def booked(self) -> int:
+        """How many steps were counted."""
+        return self.parameters.booked
+
+
+def test_a_step_is_booked_by_the_boundary_after_it() -> None:
+    """One that was announced and not taken is given back at the end."""
+    loop = Loop()
+    params = loop.run.params
+    with loop.run as run:
+        for _ in range(3):
+            params = run.boundary(params)
+            loop.step()
+    assert loop.booked == 2
+    assert loop.background.reasons == ["its loop has ended"]
+
+
+def leaves(loop: Loop) -> None:
+    """It leaves, as a handler of signals may."""
+    loop.run.leave()
+
+
+def fails(loop: Loop) -> None:
+    """It ends by an error."""
+    with pytest.raises(KeyError), loop.run:
+        raise KeyError
+
+
+def ends(loop: Loop) -> None:
+    """It ends, and does not say that it is done."""
+    with loop.run:
+        pass
+
+
+def is_over(loop: Loop) -> None:
+    """The run is over before the loop is."""
+    loop.compute.stop()
+
+
+@pytest.mark.parametrize("end", [leaves, fails, ends, is_over])
+def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop], None]) -> None:
+    """Whatever ends the loop after a boundary, and whatever it calls then."""
+    loop = Loop()
+    loop.run.boundary(loop.run.params)
+    loop.step()
+    params = loop.run.boundary(loop.run.params)
+    end(loop)
+    assert loop.run.over
+    loop.run.boundary(params)
+    loop.run.done(params)
+    loop.run.leave()
+    assert loop.booked == 1
+
+
+def test_the_last_step_is_booked_by_done() -> None:
+    """What it returns is what the learner ended with, as values may arrive while it leaves."""
+    loop = Loop()
+    with loop.run as run:
+        params = run.boundary(run.params)
+        loop.step()
+        loop.background.leaving = lambda: loop.adopt(7)
+        loop.model.adopting = loop.compute.stop
+        ended_with = run.done(params)
+    assert loop.booked == 1
+    assert ended_with == run.params == loop.parameters.given
+    assert len(loop.background.reasons) == 1
+
+
+def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
+    """It may have consumed them, so nothing that came meanwhile is adopted into them."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def come() -> None:
+        loop.adopt(7)
+        loop.model.adopting = note
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    loop.background.leaving = come
+    params = loop.run.boundary(loop.run.params)
+    loop.run.leave("enough")
+    assert adopted == []
+    assert loop.run.params == params
+
+
+def test_boundaries_without_a_step_book_none() -> None:
+    """Not the end of a loop either; what was granted is left for steps, and it is told once."""
+    loop = Loop(steps=1)
+    with loop.run as run:
+        params = run.params
+        for _ in range(50):
+            params = run.boundary(params)
+        loop.step()
+        params = run.boundary(params) if loop.booked else run.done(params)
+    assert loop.booked == loop.compute.steps == 1
+    loop = Loop()
+    with loop.run as run:
+        run.done(run.boundary(run.params))
+    assert loop.booked == 0
+    assert len(loop.background.told) == 1
+
+
+def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
+    """The learner stops its compute first, and its thread tells why when it has ended."""
+    loop = Loop()
+    error = RefusedError("another layout")
+    loop.background.joining = lambda: setattr(loop.background, "error", error)
+    params = loop.run.boundary(loop.run.params)
+    loop.compute.stop()
+    with pytest.raises(RefusedError, match="another layout"):
+        loop.run.boundary(params)
+
+
+def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
+    """And one that ends by an error of its own has that one."""
+    loop = Loop()
+    loop.background.error = RefusedError("another layout")
+    with pytest.raises(RefusedError, match="another layout"), loop.run:
+        pass
+    loop = Loop()
+    loop.background.error = RefusedError("another layout")
+    with pytest.raises(KeyError, match="mine"), loop.run:
+        raise KeyError("mine")
+
+
+def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
+    """As a handler of signals does: the boundary is not entered a second time."""
+    loop = Loop()
+    loop.background.leaving = lambda: None
+    told: list[bool] = []
+
+    def interrupted() -> None:
+        loop.run.leave("SIGTERM")
+        told.append(loop.run.over)
+        loop.compute.stop()
+
+    loop.model.adopting = interrupted
+    loop.adopt(2)
+    loop.run.boundary(loop.run.params)
+    assert told[0] is False, "it returned at once"
+    assert loop.background.reasons == ["SIGTERM"]
+    assert loop.run.over
+
+
+def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
+    """What comes while it leaves is adopted, as no step has the arrays."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    def interrupted() -> None:
+        loop.model.adopting = note
+        loop.run.leave("SIGTERM")
+
+    loop.background.leaving = lambda: loop.adopt(7)
+    loop.model.adopting = lambda: setattr(loop.model, "adopting", interrupted)
+    loop.adopt(2)
+    loop.run.boundary(loop.run.params)
+    assert adopted == [True, True]
+    assert loop.run.params == loop.parameters.given, "the user has what it ended with"
+    assert loop.booked == 0
+
+
+def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
+    """The arrays are in no known state then, so nothing more is carried out on them."""
+    loop = Loop()
+    loop.run.boundary(loop.run.params)
+
+    def deleted() -> None:
+        raise TaskFailedError("a was deleted")
+
+    loop.adopt(2)
+    loop.model.adopting = deleted
+    with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
+        run.boundary(run.params)
+    assert loop.run.over
+    assert loop.background.reasons == ["its loop ended by TaskFailedError"]
+
+
+def test_after_an_error_in_a_boundary_nothing_is_adopted() -> None:
+    """What comes while the loop ends would be adopted into arrays in no known state."""
+    loop = Loop()
+    adopted: list[bool] = []
+
+    def note() -> None:
+        adopted.append(True)
+        loop.compute.stop()
+
+    def deleted() -> None:
+        loop.model.adopting = note
+        raise TaskFailedError("a was deleted")
+
+    loop.background.leaving = lambda: loop.adopt(7)
+    loop.adopt(2)
+    loop.model.adopting = deleted
+    with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
+        run.boundary(run.params)
+    assert adopted == []
+
+
+def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
+    """Not as a divergence, from which a loop goes on."""
+    loop = Loop()
+
+    def full() -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+
+    loop.adopt(2)
+    loop.model.adopting = full
+    with pytest.raises(TaskError, match=r"no memory for .* parameters .* more devices"), loop.run:
+        loop.run.boundary(loop.run.params)
+
+
+def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
+    """The handler resets the optimizer and goes on, with the loss as it was."""
+    loop = Loop()
+    params, loss = loop.run.boundary(loop.run.params), nan
+    loop.step()
+    loop.compute.command(ResetMoments())
+    with pytest.raises(TaskFailedError, match="reset the optimizer's state"):
+        loop.run.boundary(params, loss)
+    assert loop.booked == 1
+    loop.parameters.stepped = True  # they were copied meanwhile, so they are other arrays
+    params = loop.run.boundary(loop.run.params, loss)
+    assert loop.booked == 1
+    loop.step()
+    loop.run.boundary(params, 0.5)
+    assert loop.booked == 2
+
+
+def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
+    """That of a peer, where the learner has been given one; a wrapped step puts it back."""
+    loop = Loop()
+    loop.model.adopting = lambda: setattr(loop.parameters, "opt_state", "a peer's")
+
+    def step(state: tuple[int, str]) -> tuple[int, str]:
+        loop.step()
+        return state
+
+    wrapped = loop.run.around(
+        step,
+        get=lambda state: state[0],
+        put=lambda state, params: (params, state[1]),
+        get_opt_state=lambda state: state[1],
+        put_opt_state=lambda state, found: (state[0], found),
+    )
+    assert wrapped((1, "own"))[1] == "own"
+    loop.adopt(2)
+    assert wrapped((1, "own"))[1] == "a peer's" == loop.run.opt_state
+
+
+def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
+    """What the last boundary held was donated to that step."""
+    loop = Loop()
+    loop.compute.stop()
+    params = loop.run.boundary(7, opt_state="own")
+    assert (params, loop.run.opt_state) == (7, "own")
+    assert loop.run.done(8, opt_state="last") == 8 == loop.run.params
+    assert loop.run.opt_state == "last"
+    assert loop.booked == 0
+
+
+@pytest.mark.parametrize("tokens", [16.0, "16", 0])
+def test_tokens_are_a_whole_number(tokens: object) -> None:
+    """A sentence before anything is dialled."""
+    who = membership("127.0.0.1:1", None, None, None, None, print)
+    with pytest.raises(SettingsError, match="tokens_per_step is"):
+        enter(who, tokens, lambda *_: Parameters(Model()))  # type: ignore[arg-type]
+
+
+def leased(loop: Loop, size: int = 4) -> Iterator[NDArray[np.int64]]:
+    """The batches of a run of 40 records in two shards."""
+    compute, background = loop.compute, loop.background
+    loop.run = JoinedRun(
+        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
+    )
+    return loop.run.batches(lambda indices: indices, size)
+
+
+def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
+    """The last one was taken for a step that nobody booked, so somebody else reads it again."""
+    loop = Loop()
+    batches = leased(loop)
+    plan, read = ShardPlan(40, 2, seed=1), []
+    with loop.run as run:
+        params = run.params
+        for _ in range(3):
+            params = run.boundary(params)
+            read.append(next(batches))
+            loop.step()
+        assert loop.compute.leases == (Lease(0, 0, 8),)
+    members = plan.members(ShardKey(0, 0))
+    np.testing.assert_array_equal(np.concatenate(read), members[:12])
+    assert list(batches) == [], "the run is over"
+
+
+def test_batches_are_taken_after_a_boundary() -> None:
+    """Before the first one nothing is leased, and a step has one batch."""
+    loop = Loop()
+    with pytest.raises(TaskError, match="come to boundary first"):
+        next(leased(loop))
+    loop = Loop()
+    batches = leased(loop)
+    loop.run.boundary(loop.run.params)
+    next(batches)
+    with pytest.raises(TaskError, match="a second batch"):
+        next(batches)
+    with pytest.raises(TaskError, match="called once, before the first step"):
+        loop.run.batches(lambda indices: indices, 1)
+
+
+def test_batches_are_not_asked_for_after_a_step() -> None:
+    """That step had no batch of the leases, whose positions would count from another place."""
+    loop = Loop()
+    loop.run = run = JoinedRun(
+        *("ana", loop.parameters, loop.compute, loop.background), records=ShardPlan(40, 2, seed=1)
+    )
+    params = run.boundary(run.params)
+    loop.step()
+    run.boundary(params)
+    with pytest.raises(TaskError, match="called once, before the first step"):
+        run.batches(lambda indices: indices, 4)
+
+
+def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
+    """As joining with an optimizer of PyTorch comes to it; its loop then goes over the batches."""
+    loop = Loop(steps=3)
+    compute, background = loop.compute, loop.background
+    loop.run = run = JoinedRun(
+        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
+    )
+    run.boundary(run.params)
+    taken = 0
+    for batch in run.batches(lambda indices: indices, 4):
+        assert len(batch) == 4
+        taken += 1
+        loop.step()
+        if taken == 3:
+            compute.stop()
+        run.boundary(run.params)
+    assert taken == 3
+
+
+def test_batches_asked_for_after_a_boundary_wait_for_leases() -> None:
+    """A batch that is not leased yet was not taken; a run that ends meanwhile has none."""
+    plan = ShardPlan(40, 2, seed=1)
+    for ends in (False, True):
+        loop = Loop(steps=0)
+        compute = loop.compute
+        compute.command(AllowSteps(80, (Lease(0, 0, 18),), 1))
+        loop.run = run = JoinedRun(
+            *("ana", loop.parameters, compute, loop.background), records=plan
+        )
+        run.boundary(run.params)
+        if ends:
+            compute.stop()
+        else:  # it is carried out at a boundary, or while one is waited in
+            compute.command(AllowSteps(80, (Lease(0, 0, 18), Lease(0, 1, 0)), 1))
+        batches = run.batches(lambda indices: indices, 4)
+        wanted = [*plan.members(ShardKey(0, 0))[18:], *plan.members(ShardKey(0, 1))[:2]]
+        found = next(batches, None)
+        assert found is None if ends else found is not None and found.tolist() == wanted
+
+
+def test_a_run_leases_what_its_layout_tells() -> None:
+    """And a record counts as one token at least, as a position never advances by more."""
+    loop = Loop()
+    with pytest.raises(SettingsError, match="this run leases no records"):
+        loop.run.batches(lambda indices: indices, 1)
+    with pytest.raises(SettingsError, match="a batch has 9 records, and tokens_per_step is 8"):
+        leased(Loop(), size=9)

@@ -1,0 +1,157 @@
+"""Which tensors of a user's model are trained, and which leaf of theirs is which of the run's."""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from islands.layout.fragments import plan
+from islands.layout.layout_file import SHARDS, read_layout
+from islands.layout.leaves import Leaf, Role
+from islands.loops.layouts import parameters_named, write_layout
+from islands.loops.places import places_of
+from islands.model.own_loop import OwnLoop
+from islands.model.workload import Place
+from islands.protocol.errors import SettingsError, TaskError, UserError
+from islands.protocol.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan
+
+
+def tree() -> dict[str, object]:
+    """Parameters with a stack of layers, an embedding and a frozen leaf."""
+    return {
+        "embedding": jnp.zeros((10, 4)),
+        "layers": {"kernel": jnp.zeros((3, 4, 4), jnp.bfloat16)},
+        "base": jnp.zeros(7),
+    }
+
+
+LEAVES = (
+    Leaf("embedding", (10, 4), "float32", Role.EMBEDDING),
+    Leaf("layers/kernel", (3, 4, 4), "bfloat16", Role.MATRIX, 3),
+)
+
+
+@pytest.mark.parametrize("given", [tree(), tree, partial(dict, **tree())], ids=["a", "b", "c"])
+def test_what_is_written_is_read(given: object, tmp_path: Path) -> None:
+    """From a tree, and from a function that returns one."""
+    file = tmp_path / "model.json"
+    told = write_layout(
+        file,
+        given,
+        trainable=lambda path: path != "base",
+        stacked=lambda path: path.startswith("layers"),
+    )
+    assert tuple(told) == LEAVES
+    assert read_layout(file).leaves == LEAVES
+
+
+def test_a_function_is_traced_alone(tmp_path: Path) -> None:
+    """A model that no machine holds takes no memory."""
+    large = lambda: {"w": jax.random.normal(jax.random.key(0), (1 << 20, 1 << 20))}  # noqa: E731
+    assert write_layout(tmp_path / "model.json", large)[0].shape == (1 << 20, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"n": jnp.zeros(3, jnp.int32)}, "n is int32: only floating leaves are trained"),
+        ({}, "nothing is trained"),
+        ({"name": "ana"}, "name is a str, and no array"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(given: object, sentence: str, tmp_path: Path) -> None:
+    """With the path, and what to do."""
+    with pytest.raises(TaskError, match=sentence):
+        write_layout(tmp_path / "model.json", given)
+
+
+def test_a_name_that_leads_nowhere_is_told() -> None:
+    """Which name it is, and why."""
+    with pytest.raises(TaskError, match="nothing_there"):
+        parameters_named("tests.joining:nothing_there")
+
+
+def test_a_file_that_is_no_layout_is_refused(tmp_path: Path) -> None:
+    """A missing one too; with the command that writes one."""
+    with pytest.raises(UserError, match=r"missing\.json cannot be read"):
+        read_layout(tmp_path / "missing.json")
+    (tmp_path / "other.json").write_text('{"leaves": [{"path": 3}]}')
+    with pytest.raises(SettingsError, match="islands layout"):
+        read_layout(tmp_path / "other.json")
+
+
+def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
+    """As many fragments as are asked for; what its learners cannot do is refused."""
+    file = tmp_path / "model.json"
+    write_layout(file, tree(), trainable=lambda path: path != "base")
+    workload = OwnLoop(str(file))
+    settings = RunSettings(fragments=2, piece_bytes_min=4)
+    made = workload.plan(settings)
+    assert [leaf.path for leaf in made.layout.leaves] == ["embedding", "layers/kernel"]
+    assert len(made.layout.fragments) == 2
+    assert (made.shards, made.records) == (SHARDS, 0)
+    with pytest.raises(SettingsError, match="merge_moments"):
+        workload.plan(RunSettings(merge_moments=True))
+    with pytest.raises(TaskError, match=r"islands\.join"):
+        workload.trainer(settings, Place("ana"))
+
+
+def test_a_layout_tells_how_records_are_leased(tmp_path: Path) -> None:
+    """The plan has it, which every loop is told; none has a shard without a record."""
+    file = tmp_path / "model.json"
+    write_layout(file, {"a": jnp.zeros(4)}, records=1000, shards=10)
+    made = OwnLoop(str(file)).plan(RunSettings(fragments=1))
+    assert (made.shards, made.records) == (10, 1000)
+    assert RunPlan.decode(made.encode()) == made
+    for records, shards in ((-1, 1), (0, 0), (5, 6)):
+        with pytest.raises(SettingsError, match=r"(records|shards) is .*; it must be"):
+            write_layout(file, {"a": jnp.zeros(4)}, records=records, shards=shards)
+    file.write_text('{"leaves": [], "records": 3, "shards": 64}')
+    with pytest.raises(SettingsError, match="shards is 64; it must be 1 to 3"):
+        read_layout(file)
+
+
+def test_leaves_are_found_by_path() -> None:
+    """In any order, under other names, beside others that are not trained."""
+    layout = plan(LEAVES, count=1)
+    paths = ["layers/w", "step", "embedding"]
+    shapes = [(3, 4, 4), (), (10, 4)]
+    rename = {"layers/w": "layers/kernel"}
+    dtypes = ["bfloat16", "int32", "float32"]
+    found = places_of(layout, paths, shapes, dtypes, rename, lambda path: path != "step")
+    assert found == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("paths", "shapes", "sentence"),
+    [
+        (["embedding"], [(10, 4)], "trains layers/kernel, which these parameters do not have"),
+        (["embedding", "layers/kernel"], [(4, 10), (3, 4, 4)], r"shape \(4, 10\) here"),
+        (
+            ["embedding", "layers/kernel", "more"],
+            [(10, 4), (3, 4, 4), (1,)],
+            "the run does not train more; trainable=",
+        ),
+    ],
+)
+def test_other_leaves_are_refused(
+    paths: list[str], shapes: list[tuple[int, ...]], sentence: str
+) -> None:
+    """With the first that differs, and the argument that mends it."""
+    dtypes = ["float32", "bfloat16", "float32"][: len(paths)]
+    with pytest.raises(TaskError, match=sentence):
+        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
+
+
+@pytest.mark.parametrize(("place", "here"), [(0, "bfloat16"), (1, "float32")])
+def test_leaves_of_another_dtype_are_refused(place: int, here: str) -> None:
+    """Whichever framework they are of, and whichever of both is narrower."""
+    leaf = LEAVES[place]
+    dtypes = [each.dtype for each in LEAVES]
+    dtypes[place] = here
+    paths, shapes = [each.path for each in LEAVES], [each.shape for each in LEAVES]
+    with pytest.raises(TaskError, match=f"{leaf.path} is {here} here and {leaf.dtype} in the run"):
+        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)

@@ -1,0 +1,102 @@
+"""The state of a PyTorch optimizer: what one loop reads of it is what another one goes on with."""
+
+from typing import Any
+
+import pytest
+
+from islands.protocol.errors import InvariantError, TaskError
+
+torch = pytest.importorskip("torch")
+
+from islands.loops import torch_moments
+from islands.loops.torch_moments import TorchMoments  # noqa: E402
+
+OPTIMIZERS = {
+    "adamw": lambda params: torch.optim.AdamW(params, lr=1e-2, weight_decay=0.1),
+    "adam, fused": lambda params: torch.optim.Adam(params, lr=1e-2, amsgrad=True, fused=True),
+    "sgd": lambda params: torch.optim.SGD(params, lr=1e-2, momentum=0.9),
+}
+
+
+class Loop:
+    """A loop of a user's, with a schedule that replaces its optimizer's step."""
+
+    def __init__(self, kind: str, names: tuple[str, str] = ("weight", "bias")) -> None:
+        torch.manual_seed(1)
+        self.module = torch.nn.Linear(6, 5)
+        self.optimizer = OPTIMIZERS[kind](self.module.parameters())
+        self.schedule = torch.optim.lr_scheduler.ConstantLR(self.optimizer)
+        known = dict(zip(names, self.module.parameters(), strict=True))
+        self.moments = TorchMoments(self.optimizer, known)
+
+    def step(self, seed: int = 0) -> None:
+        """Take a step."""
+        torch.manual_seed(seed)
+        self.optimizer.zero_grad()
+        self.module(torch.randn(3, 6)).square().mean().backward()
+        self.optimizer.step()
+
+    def pieces(self) -> list[memoryview]:
+        """Read all pieces, as a donor does."""
+        return [self.moments.read(piece).buffer() for piece in range(self.moments.count)]
+
+    def values(self) -> list[Any]:
+        """The parameters."""
+        return [each.detach().clone() for each in self.module.parameters()]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut the larger tensors into several pieces."""
+    monkeypatch.setattr(torch_moments, "MOMENT_PIECE_BYTES", 64)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_restarted_loop_goes_on_with_a_peers_moments(kind: str, *, stepped: bool) -> None:
+    """To the bit, whether it has a state already or not; the schedule is its own."""
+    donor, again = Loop(kind), Loop(kind)
+    assert not again.optimizer.state, "nothing was stepped to find out what it will be"
+    for seed in range(3):
+        donor.step(seed)
+    if stepped:
+        again.step(9)
+    assert again.moments.schema == donor.moments.schema
+    pieces = donor.pieces()
+    assert len(pieces) > 1
+    again.moments.load(pieces)
+    assert [bytes(piece) for piece in again.pieces()] == [bytes(piece) for piece in pieces]
+    again.module.load_state_dict(donor.module.state_dict())
+    for loop in (donor, again):
+        loop.step(7)
+    assert all(a.equal(b) for a, b in zip(donor.values(), again.values(), strict=True))
+
+
+def test_a_state_is_known_by_the_paths_of_the_run() -> None:
+    """Another name is another optimizer's; one that steps without a state has no pieces."""
+    assert Loop("sgd").moments.schema != Loop("sgd", ("kernel", "bias")).moments.schema
+    module = torch.nn.Linear(2, 2)
+    plain = TorchMoments(torch.optim.SGD(module.parameters()), dict(module.named_parameters()))
+    assert (plain.schema, plain.count) == ("", 0)
+
+
+def test_what_a_peer_gives_is_checked() -> None:
+    """Nothing of it is taken where it does not fit, or is not finite."""
+    loop = Loop("adamw")
+    loop.step()
+    before = [bytes(piece) for piece in loop.pieces()]
+    with pytest.raises(InvariantError):
+        loop.moments.load(loop.pieces()[:-1])
+    broken = [memoryview(b"\xff" * len(piece)) for piece in before]
+    with pytest.raises(InvariantError, match="finite"):
+        loop.moments.load(broken)
+    assert [bytes(piece) for piece in loop.pieces()] == before
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "Adafactor"])
+def test_an_optimizer_that_cannot_be_tried_is_told(name: str) -> None:
+    """As one that asks for the loss again, or reads what it has computed."""
+    module = torch.nn.Linear(2, 2)
+    optimizer = getattr(torch.optim, name)(module.parameters())
+    with pytest.raises(TaskError, match=rf"{name} .* moments=False"):
+        TorchMoments(optimizer, dict(module.named_parameters()))

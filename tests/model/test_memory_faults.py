@@ -1,0 +1,59 @@
+"""What a user is told where a model does not fit into a learner, or into the host of its hub."""
+
+import pytest
+
+from islands.layout.fragments import plan
+from islands.layout.leaves import Leaf
+from islands.model.memory.memory_faults import compute_failure, hub_lacks, lacks_memory, memory_told
+from islands.protocol.errors import TaskError, TaskFailedError
+from islands.protocol.settings.run import RunSettings
+
+LAYOUT = plan([Leaf("w", (1_000_000, 1000))], count=4)
+FULL = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nBuffers: ...")
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (FULL, True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (MemoryError("Unable to allocate 8.00 TiB for an array"), True),
+        (RuntimeError("shapes differ"), False),
+        (OSError("out of memory"), False),
+    ],
+)
+def test_errors_of_memory_are_known(error: Exception, *, lacks: bool) -> None:
+    """Of NumPy, of XLA, and of PyTorch."""
+    assert lacks_memory(error) is lacks
+
+
+def test_a_learner_is_told_what_it_holds() -> None:
+    """It may pass, as where the last process still holds the device; so it is no mistake."""
+    told = compute_failure(FULL, LAYOUT)
+    assert type(told) is TaskFailedError
+    assert str(told).startswith("RuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 ")
+    assert "1,000,000,000 parameters in 1 tensors" in str(told)
+    assert "3.73 GiB over all devices" in str(told)
+    assert "this model on the devices" in str(compute_failure(MemoryError(), None))
+    other = ValueError("no number")
+    assert compute_failure(other, LAYOUT) is other
+
+
+def test_a_loop_of_ones_own_is_told_by_the_same_words() -> None:
+    """Other errors are the user's own, and pass as they are."""
+    with (
+        pytest.raises(TaskError, match="holds the published values once"),
+        memory_told(LAYOUT),
+    ):
+        raise FULL
+    with pytest.raises(RuntimeError, match="shapes differ"), memory_told(LAYOUT):
+        raise RuntimeError("shapes differ")
+
+
+def test_a_hub_that_is_too_small_says_so_before_it_is_killed() -> None:
+    """With what its syncer takes at least, and what there is."""
+    told = hub_lacks(LAYOUT, RunSettings(fragments=4), 8 * 10**9)
+    assert "but this host has 7.45 GiB" in told
+    assert "3.73 GiB in float32" in told
+    assert hub_lacks(LAYOUT, RunSettings(fragments=4), 10**12) == ""
+    assert hub_lacks(LAYOUT, RunSettings(fragments=4), None) == ""

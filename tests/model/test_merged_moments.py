@@ -1,0 +1,269 @@
+"""Moments of the inner optimizer that are merged like parameters (`merge_moments`)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from islands.lab.settings.study import StudyOptions
+from islands.lab.study.cells import trials_of
+from islands.lab.study.trial import play
+from islands.layout.leaves import MOMENTS_PREFIX, Role
+from islands.model.jax_trainer import JaxTrainer
+from islands.model.jax_workload import JaxWorkload
+from islands.model.model import MOMENT_PIECE_BYTES
+from islands.model.moment_plan import plan_leaves
+from islands.model.second_moments import Kept
+from islands.protocol.errors import InvariantError, SettingsError
+from islands.protocol.settings.run import Adoption, Anchor, RunSettings
+from islands.run.records.export import load_model, write_model
+from islands.run.warm_start import read_values
+from islands.tasks.data.shards import ShardKey
+from tests.lab.study.regression import Regression
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
+@dataclass(frozen=True)
+class ByAdam(Regression):
+    """Adam has a count, which has no average, beside its two moments."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
+
+
+@dataclass(frozen=True)
+class BySquares(Regression):
+    """RMSProp has averages of squares, and no first moments that could tell them."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.rmsprop(learning_rate)
+
+
+def made(
+    task: Regression | None = None,
+    *,
+    merges_moments: bool = True,
+    learner_seed: int = 0,
+    fragments: int = 2,
+) -> JaxTrainer:
+    """A trainer that has been set up, of `ByAdam` unless told."""
+    trainer = JaxTrainer(
+        task or ByAdam(),
+        fragments,
+        min_piece_bytes=4,
+        learner_seed=learner_seed,
+        adoption=Adoption.DELAY_CORRECTED,
+        merges_moments=merges_moments,
+    )
+    trainer.setup()
+    return trainer
+
+
+def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
+    """Losses of so many steps on the batches of a shard."""
+    batches = [batch for batch, _ in trainer.batches(ShardKey(0, shard), 0)][:steps]
+    return [trainer.step(batch, 0.05).loss() for batch in batches]
+
+
+def values(trainer: JaxTrainer) -> list[np.ndarray]:
+    """The local values of all fragments."""
+    return [trainer.value(index) for index in range(len(trainer.layout.fragments))]
+
+
+def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() -> None:
+    """They are merged by average and take no outer step, as a task's own state.
+
+    The second moment is told by how the first one changes, and is not merged.
+    """
+    leaves = {leaf.path: leaf for leaf in made().layout.leaves}
+    moments = [path for path in leaves if path.startswith(MOMENTS_PREFIX)]
+    assert len(leaves) == 2
+    assert [path.split("/", 2)[2] for path in moments] == ["mu/weight"]
+    assert all(leaves[path].role is Role.STATE for path in moments)
+
+
+def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
+    """They are merged at the same moments: rows of one are in the pieces of the other."""
+    fragments = made(fragments=3).layout.fragments
+    assert len(fragments) == 3
+    for fragment in fragments:
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for piece in fragment.pieces:
+            rows.setdefault(piece.path, []).append((piece.row_start, piece.row_stop))
+        parameter, *moments = (rows[path] for path in sorted(rows, reverse=True))
+        assert moments == [parameter]
+
+
+def test_a_step_is_the_same_as_where_moments_stay() -> None:
+    """Only where they are kept differs."""
+    assert train(made(), 5) == train(made(merges_moments=False), 5)
+
+
+@pytest.mark.parametrize("merges_moments", [True, False])
+def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: bool) -> None:
+    """Two learners with one value take the same step on one batch, if their moments are one too.
+
+    So it is of RMSProp; of Adam each learner's second moments are its own squares, and estimated.
+    """
+    one, other = (
+        made(BySquares(), merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2)
+    )
+    for trainer in (one, other):
+        for index, value in enumerate(values(trainer)):
+            trainer.adopt(index, value)
+    train(one, 4, shard=1)
+    train(other, 4, shard=2)
+    for index, pair in enumerate(zip(values(one), values(other), strict=True)):
+        mean = np.asarray(np.mean(pair, axis=0), np.float32)
+        for trainer in (one, other):
+            trainer.adopt(index, mean)
+    train(one, 1)
+    train(other, 1)
+    same = [np.array_equal(*pair) for pair in zip(values(one), values(other), strict=True)]
+    assert all(same) is merges_moments
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(level: float) -> None:
+    """A second moment to which a difference is added could become negative."""
+    trainer = made(BySquares())
+    bases = values(trainer)
+    train(trainer, 1)
+    sent = [base - local for base, local in zip(bases, values(trainer), strict=True)]
+    train(trainer, 3)
+    before = values(trainer)
+    published = [np.full_like(local, level) for local in before]
+    beyond = set[str]()
+    for index, (base, taken, value) in enumerate(zip(bases, sent, published, strict=True)):
+        trainer.carry_on(index, value, taken)
+        plain = before[index] + (value - (base - taken))
+        ends = np.minimum(before[index], value), np.maximum(before[index], value)
+        names = trainer.layout.fragments[index].pieces
+        for piece in names:
+            here = slice(piece.offset, piece.offset + piece.size)
+            path = trainer.layout.leaves[piece.leaf].path
+            merged = path.startswith(MOMENTS_PREFIX)
+            wanted = np.clip(plain, *ends)[here] if merged else plain[here]
+            np.testing.assert_allclose(trainer.value(index)[here], wanted, rtol=1e-6, atol=1e-7)
+            if merged and (plain[here] < ends[0][here] - 1e-6).any():
+                beyond.add(path.rpartition("/")[0])
+    assert bool(beyond) is (level == 0.0)
+    moments = trainer.layout.assemble(values(trainer))
+    assert (next(x for path, x in moments.items() if "/nu/" in path) >= 0).all()
+
+
+def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_path: Path) -> None:
+    """So it serves every run of the model, whether or not it merges moments."""
+    trainer, plain = made(), made(merges_moments=False)
+    train(trainer, 3)
+    file = tmp_path / "final.safetensors"
+    write_model(file, trainer.layout, values(trainer), {})
+    assert sorted(load_model(file)) == ["weight"]
+    (weight,) = (
+        array for _, array in sorted(plain.layout.assemble(read_values(file, plain.layout)).items())
+    )
+    np.testing.assert_array_equal(weight, trainer.layout.assemble(values(trainer))["weight"])
+    begun = trainer.layout.assemble(read_values(file, trainer.layout))
+    np.testing.assert_array_equal(begun.pop("weight"), weight)
+    assert len(begun) == 1
+    assert not any(array.any() for array in begun.values())
+
+
+def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
+    """The average of decayed squares may miss 0 by an ulp, and Adam takes its root."""
+    trainer = made(BySquares())
+    train(trainer, 2)
+    for index, fragment in enumerate(trainer.layout.fragments):
+        value = trainer.value(index).copy()
+        for piece in fragment.pieces:
+            if "/nu/" in trainer.layout.leaves[piece.leaf].path:
+                value[piece.offset : piece.offset + piece.size] = -1e-9
+        trainer.adopt(index, value)
+    losses = train(trainer, 3)
+    assert np.isfinite(losses).all()
+    assert trainer.finite()
+
+
+def test_moments_are_merged_against_the_present_value_alone() -> None:
+    """An old base says nothing of them: the difference of two may exceed what is published."""
+    with pytest.raises(SettingsError, match="anchor is base; where merge_moments is set"):
+        RunSettings(merge_moments=True, anchor=Anchor.BASE)
+
+
+@pytest.mark.parametrize(
+    ("precision", "left"), [("int8", 0.1), ("fp4", 0.1), ("two_bit", 0.1), ("top_k", 0.25)]
+)
+def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
+    precision: str, left: float
+) -> None:
+    """A codec knows no sign: squares would become negative, and the next loss no number.
+
+    Of 64 parameters, top-k sends two at a time.
+    """
+    settings = {"merge_moments": True, "precision": precision, "adoption": "overwrite"}
+    options = StudyOptions(
+        task="tests.model.test_merged_moments:ByAdam",
+        tokens=1600,
+        seeds=(0,),
+        run=RunSettings(learning_rate=0.05, warmup_steps=5, fragments=1, interval_steps=6),
+        cells={"cell": {"learners": 2, "run": {**settings, "quorum": None, "merge": "average"}}},
+    )
+    (trial,) = trials_of(options)
+    result = play(trial)
+    assert (result.tokens, result.reason) == (1600, "tokens")
+    assert result.figures["loss"] < left * result.curve[0][2]["loss"]
+
+
+def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
+    """The optimizer's state is Optax's own, before and after a value is adopted."""
+    trainer = made(merges_moments=False)
+    plain = ByAdam().optimizer(0.01).init({"weight": jnp.zeros((8, 8))})
+    shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(plain)]
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, value)
+    train(trainer, 3)
+    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
+    assert learner is not None
+    before = [np.asarray(x) for x in jax.tree.leaves(learner.optimizer_state)]
+    assert [(x.shape, x.dtype) for x in before] == shapes
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, 2 * value)
+    for one, other in zip(before, jax.tree.leaves(learner.optimizer_state), strict=True):
+        np.testing.assert_array_equal(one, np.asarray(other))
+
+
+def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
+    """Three arrays beside each, all float32; a first moment counts as a parameter with a base."""
+    size, count = 4 * 8 * 8, 4
+    memory = {
+        merges: JaxWorkload(ByAdam()).trainer_memory(RunSettings(merge_moments=merges))
+        for merges in (False, True)
+    }
+    assert memory[False].moments == 2 * size + count
+    assert memory[True].moments == (1 + len(Kept._fields)) * size + count
+    assert (memory[True].parameters, memory[True].base) == (2 * size, 2 * size)
+
+
+def test_moments_of_the_earlier_rule_are_not_loaded() -> None:
+    """One array was kept beside each second moment, and three are: the schema tells them apart.
+
+    Whoever finds such moments on disk begins with fresh ones, as `protocol/learner/moments_recovery.py` does
+    with those of another optimizer; forced on a trainer they are refused, and change nothing.
+    """
+    trainer = made()
+    now = trainer._program.moments  # noqa: SLF001  (the plan is no part of the interface)
+    earlier = plan_leaves(now.leaves[:-2], MOMENT_PIECE_BYTES)
+    assert plan_leaves(now.leaves, MOMENT_PIECE_BYTES).schema == trainer.moments_schema
+    assert earlier.schema != trainer.moments_schema
+    train(trainer, 3)
+    before = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
+    sizes = [sum(part.size_bytes for part in piece) for piece in earlier.pieces]
+    with pytest.raises(InvariantError):
+        trainer.load_moments([memoryview(bytes(size)) for size in sizes])
+    after = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
+    assert after == before

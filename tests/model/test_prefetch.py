@@ -1,0 +1,153 @@
+"""Batches read ahead on a thread: in order, at exact positions, and never of a lost shard."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from islands.protocol.identities import Lease
+from islands.tasks.data.batch_source import BatchSource, DirectSource, Taken
+from islands.tasks.data.prefetch import AHEAD, Prefetcher
+from islands.tasks.data.shards import ShardKey
+
+LIMIT_S = 30.0
+RECORDS = 20
+
+
+class Shards:
+    """Shards of `RECORDS` records, which are read as far as a test allows."""
+
+    def __init__(self, allowed: int = 1 << 20) -> None:
+        self.read: list[tuple[int, int]] = []
+        self.allowed = threading.Semaphore(allowed)
+        self.broken_at: int | None = None
+        self.error: type[BaseException] = ValueError
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        for place in range(position, RECORDS):
+            assert self.allowed.acquire(timeout=LIMIT_S)
+            if place == self.broken_at:
+                raise self.error(f"record {place} is broken")
+            self.read.append((shard.shard, place))
+            yield f"{shard.shard}:{place}", place + 1
+
+
+class Reader:
+    """A prefetcher whose batches a test can wait for."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._came = threading.Event()
+        self.source = Prefetcher(shards.batches, self._came.set, "read-test")
+
+    def expects(self) -> bool:
+        """Whether a batch may come."""
+        return self.source.expecting
+
+    def take(self) -> Taken:
+        """Take the next batch, as soon as it is there."""
+        while True:  # until the limit
+            self._came.clear()
+            taken = self.source.take()
+            if taken is not None:
+                return taken
+            assert self._came.wait(LIMIT_S)
+
+
+@pytest.fixture
+def shards() -> Shards:
+    """Shards that can be read to their ends."""
+    return Shards()
+
+
+@pytest.fixture
+def reader(shards: Shards) -> Iterator[Reader]:
+    """A reader of them, closed at the end."""
+    made = Reader(shards)
+    yield made
+    made.source.close()
+
+
+def all_of(source: BatchSource, count: int, reader: Reader | None = None) -> list[Taken | None]:
+    """The next things that a source gives."""
+    return [reader.take() if reader else source.take() for _ in range(count)]
+
+
+def test_both_sources_give_the_same(reader: Reader) -> None:
+    """Every batch with its position, the end of each shard, and then nothing."""
+    leases = (Lease(0, 3, 17), Lease(0, 5, RECORDS), Lease(1, 0, 18))
+    direct = DirectSource(Shards().batches)
+    for source in (direct, reader.source):
+        source.follow(leases)
+    expected = all_of(direct, 8)
+    assert expected[0] == Taken(ShardKey(0, 3), "3:17", 18)
+    assert expected[3:5] == [
+        Taken(ShardKey(0, 3), None, RECORDS),
+        Taken(ShardKey(0, 5), None, RECORDS),
+    ]
+    assert all_of(reader.source, 8, reader) == expected
+    assert direct.take() is reader.source.take() is None
+    assert not reader.source.expecting
+
+
+def test_no_more_is_read_than_has_room(shards: Shards, reader: Reader) -> None:
+    """What is read and not taken is bounded: it takes memory."""
+    reader.source.follow((Lease(0, 0, 0),))
+    for _ in range(5):
+        reader.take()
+    assert len(shards.read) <= 5 + AHEAD + 1
+
+
+def test_what_was_read_of_a_lost_shard_is_dropped(reader: Reader) -> None:
+    """The next holder reads it; here the shard that is left begins at its own position."""
+    reader.source.follow((Lease(0, 0, 0), Lease(0, 1, 7)))
+    reader.take()
+    reader.source.follow((Lease(0, 1, 7),))
+    assert reader.take() == Taken(ShardKey(0, 1), "1:7", 8)
+
+
+def test_a_shard_that_is_still_held_is_read_on(shards: Shards, reader: Reader) -> None:
+    """Whatever else is leased, nothing of it is read twice, left out or dropped."""
+    reader.source.follow((Lease(0, 1, 0),))
+    taken = [reader.take() for _ in range(3)]
+    for position in (0, 2, 3):
+        reader.source.follow((Lease(0, 0, 0), Lease(0, 1, position)))
+        taken.append(reader.take())
+    assert [each.position for each in taken] == [1, 2, 3, 4, 5, 6]
+    assert {each.shard for each in taken} == {ShardKey(0, 1)}
+    assert len(set(shards.read)) == len(shards.read)
+
+
+def test_a_shard_that_another_has_read_on_begins_where_that_one_ended(reader: Reader) -> None:
+    """It was lost and came back between two looks at the leases."""
+    reader.source.follow((Lease(0, 0, 0),))
+    reader.take()
+    reader.source.follow((Lease(0, 0, 9),))
+    assert reader.take() == Taken(ShardKey(0, 0), "0:9", 10)
+
+
+def test_it_says_whether_there_is_anything_to_wait_for() -> None:
+    """A batch that is being read is expected; without a lease there is none."""
+    shards = Shards(0)
+    reader = Reader(shards)
+    assert not reader.expects()
+    reader.source.follow((Lease(0, 0, RECORDS - 1),))
+    assert reader.source.take() is None
+    assert reader.expects()
+    shards.allowed.release()
+    assert reader.take().batch == f"0:{RECORDS - 1}"
+    assert reader.take().batch is None
+    assert not reader.expects()
+    reader.source.close()
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_an_error_is_raised_where_its_batch_would_have_been_taken(
+    shards: Shards, reader: Reader, kind: type[BaseException]
+) -> None:
+    """All batches before it are taken first; an exit, too, which would end the thread silently."""
+    shards.broken_at, shards.error = 2, kind
+    reader.source.follow((Lease(0, 0, 0),))
+    assert [reader.take().position for _ in range(2)] == [1, 2]
+    with pytest.raises(kind, match="record 2 is broken") as error:
+        reader.take()
+    assert error.traceback[-1].name == "batches"

@@ -1,0 +1,195 @@
+"""What a loss carries from step to step reaches evaluation, export and peers."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array, PRNGKeyArray, PyTree
+from numpy.typing import NDArray
+
+import islands
+from islands.layout.leaves import Role, Unit
+from islands.model.jax_trainer import JaxTrainer
+from islands.numerics.optax_chain import OptaxChain
+from islands.numerics.outer import OuterOptimizer, Sgd, merge_with
+from islands.protocol.settings.run import Adoption, RunSettings
+from islands.run.single_process import LocalSystem
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.task import Task, TaskState
+
+CENTRE = 5.0
+Floats = NDArray[np.float32]
+
+
+class Normalised(Task[Floats]):
+    """Normalises its inputs by running averages, counts steps, and keeps an average of weights."""
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        w = jax.random.normal(key, (4,))
+        state = {"mean": jnp.zeros(4), "average": w, "steps": jnp.int32(7), "key": key}
+        return TaskState({"w": w}, state)
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        mean = 0.9 * state["mean"] + 0.1 * jnp.asarray(batch).mean(0)
+        following = {
+            "mean": mean,
+            "average": 0.9 * state["average"] + 0.1 * params["w"],
+            "steps": state["steps"] + 1,
+            "key": jax.random.fold_in(state["key"], 1),
+        }
+        return jnp.mean(jnp.square((batch - mean) @ params["w"])), following
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.sgd(learning_rate, 0.9)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Floats, int]]:
+        for place in range(position, 64):
+            rng = np.random.default_rng((shard.shard, place))
+            yield (rng.standard_normal((8, 4)) + CENTRE).astype(np.float32), place + 1
+
+    def tokens(self, batch: Floats) -> int:
+        return len(batch)
+
+    def averaged(self, path: str) -> bool:
+        return path != "average"
+
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
+        return {"mean": float(state["mean"].mean()), "steps": float(state["steps"])}
+
+
+def test_state_moves_no_further_than_to_the_value_where_work_is_carried_on() -> None:
+    """A running average is no sum of steps: what is added to it could make a variance negative."""
+    trainer = JaxTrainer(Normalised(), 1, adoption=Adoption.DELAY_CORRECTED)
+    trainer.setup()
+    (fragment,) = trainer.layout.fragments
+    base = trainer.value(0)
+    for batch, _ in list(trainer.batches(ShardKey(0, 0), 0))[:2]:
+        trainer.step(batch, 0.01).loss()
+    local, value = trainer.value(0), np.full(fragment.size, -1.0, np.float32)
+    trainer.carry_on(0, value, base - local - 1)  # it sent more than it has now
+    plain = local + (value - (local + 1))
+    seen = set()
+    for piece in fragment.pieces:
+        here = slice(piece.offset, piece.offset + piece.size)
+        held = piece.role is Role.STATE
+        wanted = np.maximum(plain, np.minimum(local, value))[here] if held else plain[here]
+        np.testing.assert_allclose(trainer.value(0)[here], wanted, atol=1e-6)
+        assert bool(np.any(wanted > plain[here] + 0.5)) is held
+        seen.add(held)
+    assert seen == {True, False}
+
+
+class WithoutState(Normalised):
+    """Its evaluation knows nothing of a state."""
+
+    def evaluate(self, params: PyTree) -> dict[str, float]:  # type: ignore[override]  # as users do
+        return {"w": float(params["w"].sum())}
+
+
+def made(task: Task[Floats] | None = None) -> JaxTrainer:
+    """A trainer, set up."""
+    trainer = JaxTrainer(task or Normalised(), 1)
+    trainer.setup()
+    return trainer
+
+
+def train(trainer: JaxTrainer, steps: int) -> None:
+    """Some steps."""
+    batches = trainer.batches(ShardKey(0, 0), 0)
+    for _ in range(steps):
+        trainer.step(next(batches)[0], 0.01).loss()
+
+
+def test_floating_leaves_of_the_state_are_merged() -> None:
+    """By average; counts and keys have none, and the task may leave others out."""
+    leaves = {leaf.path: leaf.role.value for leaf in made().layout.leaves}
+    assert leaves == {"w": "matrix", "state:mean": "state"}
+
+
+def test_an_evaluation_gets_the_state_that_is_published() -> None:
+    """Of what is not merged, it gets the initial values; nobody needs a trainer that was set up."""
+    trainer, observer = made(), JaxTrainer(Normalised(), 1)
+    train(trainer, 30)
+    found = observer.evaluate([trainer.value(0)])
+    assert found["mean"] == pytest.approx(CENTRE, abs=0.5)
+    assert found["steps"] == 7
+    assert made(WithoutState()).evaluate([trainer.value(0)]).keys() == {"w"}
+
+
+def test_a_snapshot_holds_what_the_state_has_moved() -> None:
+    """Base minus local, as of every parameter; adopting overwrites it."""
+    trainer = made()
+    base = trainer.value(0)
+    train(trainer, 5)
+    sent = np.frombuffer(trainer.snapshot(0, "float32").buffer(), np.float32)
+    np.testing.assert_array_equal(sent, base - trainer.value(0))
+    trainer.adopt(0, base)
+    np.testing.assert_array_equal(trainer.state_of([trainer.value(0)])["mean"], np.zeros(4))
+
+
+def test_a_reset_of_the_moments_compiles_nothing() -> None:
+    """It happens in the middle of a run, between two steps."""
+    trainer = made()
+    train(trainer, 1)
+    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
+    trainer.reset_moments()
+    train(trainer, 1)
+    assert trainer._program.functions._compiled == compiled  # noqa: SLF001
+
+
+def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:
+    """Counts, keys and averages that are each learner's own go on where the donor's are."""
+    donor, taker = made(), made()
+    train(donor, 9)
+    pieces = [donor.read_moments(piece).buffer() for piece in range(donor.moment_pieces)]
+    taker.load_moments(pieces)
+    theirs, ours = (each.state_of([donor.value(0)]) for each in (donor, taker))
+    assert int(ours["steps"]) == 7 + 9
+    np.testing.assert_array_equal(ours["average"], theirs["average"])
+    one, other = (jax.random.key_data(state["key"]) for state in (theirs, ours))
+    np.testing.assert_array_equal(one, other)
+    train(taker, 1)
+
+
+@pytest.mark.parametrize(
+    "outer", [Sgd(), Sgd(0.7, 0.9), Sgd(0.5, 0.9, nesterov=False), OptaxChain(optax.sgd(0.3))]
+)
+def test_no_outer_step_acts_on_running_averages(outer: OuterOptimizer) -> None:
+    """What is published is the average, also after several merges with momentum."""
+    units = (Unit(0, 3, "average"), Unit(3, 2, "average", stepped=False))
+    rng = np.random.default_rng(0)
+    value = rng.standard_normal(5).astype(np.float32)
+    state = outer.init(value)
+    for _ in range(3):
+        local = [rng.standard_normal(5).astype(np.float32) for _ in range(2)]
+        step = merge_with(outer, value, state, [value - x for x in local], [1.0, 1.0], units)
+        np.testing.assert_allclose(step.value[3:], np.mean(local, 0)[3:], rtol=1e-5)
+        if outer != Sgd():
+            assert not np.allclose(step.value[:3], np.mean(local, 0)[:3])
+        value, state = step.value, step.state
+
+
+def test_a_run_publishes_and_exports_its_state(tmp_path: Path) -> None:
+    """The last evaluation has it, and so has whoever loads the file."""
+    settings = RunSettings(interval_steps=8, budget_tokens=4000, learning_rate=0.01)
+    system = LocalSystem(Normalised(), settings, learners=2)
+
+    async def main() -> dict[str, object]:
+        async with asyncio.timeout(90):
+            return await system.run(tmp_path)
+
+    summary = asyncio.run(main())
+    assert cast("float", summary["mean"]) == pytest.approx(CENTRE, abs=0.5)
+    start = Normalised().init(jax.random.key(0))
+    loaded = islands.load(tmp_path, like=start)
+    np.testing.assert_allclose(loaded.state["mean"], CENTRE, atol=0.5)
+    assert int(loaded.state["steps"]) == 7
+    assert islands.load(tmp_path, like=start.params)["w"].shape == (4,)

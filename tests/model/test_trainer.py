@@ -1,0 +1,528 @@
+"""The JAX trainer: plain training to the bit, odd trees, exact boundaries, donation kept."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import optax.contrib
+import pytest
+from jaxtyping import Array, PRNGKeyArray, PyTree
+from numpy.typing import NDArray
+
+from islands.layout.fragments import Layout
+from islands.model.compiled_steps import compiled_steps_for
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.errors import InvariantError, TaskError
+from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.run import Adoption
+from islands.tasks.data.shards import ShardKey, ShardPlan
+from islands.tasks.task import Task, TaskState
+
+Floats = NDArray[np.float32]
+
+
+class OddTask(Task[Floats]):
+    """Regression with a tree of tuples, scalars, a bfloat16 leaf, frozen leaves and a state.
+
+    One tensor, `large`, is 60 % of the trainable elements.
+    """
+
+    frozen: tuple[str, ...] = ("mask", "table")
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        one, two, three = jax.random.split(key, 3)
+        params = {
+            "large": jax.random.normal(one, (60, 64)) * 0.1,
+            "pair": (
+                jax.random.normal(two, (64, 32), jnp.bfloat16),
+                [jax.random.normal(three, (8, 64)) * 0.1],
+            ),
+            "gain": 0.5,
+            "mask": jnp.arange(60, dtype=jnp.int32) % 2,
+            "table": jnp.ones((4,)),
+        }
+        return TaskState(params, {"seen": jnp.zeros((), jnp.int32)})
+
+    def trainable(self, path: str) -> bool:
+        return path not in self.frozen
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        hidden = jnp.tanh(batch @ params["large"]) * (1 + jax.random.normal(key, ()) * 0.01)
+        narrow, (row,) = params["pair"]
+        mask = params["mask"].astype(jnp.float32)
+        wide = hidden @ narrow.astype(jnp.float32)
+        error = params["gain"] * wide.sum() + (row * hidden[:8]).sum() - params["table"].sum()
+        weighed = jnp.square(error) + jnp.sum(jnp.square(params["large"]).mean(1) * mask)
+        return weighed * 1e-3, {"seen": state["seen"] + 1}
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        adamw = optax.adamw(learning_rate, weight_decay=0.1)
+        return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Floats, int]]:
+        for records, after in ShardPlan(512, self.shards).groups(shard, position, 1):
+            rng = np.random.default_rng(int(records[0]))
+            yield rng.standard_normal((16, 60)).astype(np.float32), after
+
+    def tokens(self, batch: Floats) -> int:
+        return len(batch)
+
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
+        return {"gain": float(params["gain"]), "frozen": float(params["table"].sum())}
+
+
+TASK = OddTask()
+
+
+def made(*, seed: int = 0, learner_seed: int = 0, carries: bool = False) -> JaxTrainer:
+    """A trainer of the odd task, set up."""
+    trainer = JaxTrainer(
+        *(TASK, 4),
+        min_piece_bytes=64,
+        seed=seed,
+        learner_seed=learner_seed,
+        adoption=Adoption.DELAY_CORRECTED if carries else Adoption.OVERWRITE,
+    )
+    trainer.setup()
+    return trainer
+
+
+class AnyRows(OddTask):
+    """Whoever traces its loss is asked whether it compiles."""
+
+    def __init__(self) -> None:
+        self.compiling: list[bool] = []
+        self.trainer: JaxTrainer | None = None
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        assert self.trainer is not None
+        self.compiling.append(self.trainer.compiling)
+        return super().loss(params, state, batch, key)
+
+
+def test_a_step_on_a_new_shape_says_that_it_compiles() -> None:
+    """Also in the middle of a run; a shape that is known compiles nothing."""
+    task = AnyRows()
+    task.trainer = trainer = JaxTrainer(task, 4, min_piece_bytes=64)
+    trainer.setup()
+    seen = len(task.compiling)
+    batch = next(trainer.batches(ShardKey(0, 0), 0))[0]
+    assert isinstance(batch, np.ndarray)
+    trainer.step(batch, 1e-3).loss()
+    assert len(task.compiling) == seen
+    trainer.step(batch[:8], 1e-3).loss()
+    assert len(task.compiling) > seen
+    assert all(task.compiling)
+    assert not trainer.compiling
+
+
+def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
+    """Losses of some steps at a rate that changes from step to step."""
+    batches = trainer.batches(ShardKey(0, shard), 0)
+    pending = [trainer.step(next(batches)[0], 1e-3 * (i + 1)) for i in range(steps)]
+    return [step.loss() for step in pending]
+
+
+def values(trainer: JaxTrainer) -> list[Floats]:
+    """The local model."""
+    return [trainer.value(f) for f in range(len(trainer.layout.fragments))]
+
+
+def test_plain_training_equals_a_direct_optax_loop_to_the_bit() -> None:
+    """Without any synchronisation a learner is a plain training loop, nothing added."""
+    trainer = made()
+    losses = train(trainer, 8)
+    start = TASK.init(jax.random.key(0))
+    params = {k: v for k, v in start.params.items() if k not in TASK.frozen}
+    params = jax.tree.map(jnp.asarray, params)
+    frozen = {k: v for k, v in start.params.items() if k in TASK.frozen}
+
+    @jax.jit
+    def step(
+        params: PyTree, moments: PyTree, state: PyTree, batch: PyTree, count: Array, rate: Array
+    ) -> PyTree:
+        def loss(params: PyTree) -> PyTree:
+            key = jax.random.fold_in(jax.random.key(0), count)
+            return TASK.loss(params | frozen, state, batch, key)
+
+        (value, state), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        with jax.numpy_dtype_promotion("standard"):  # which Optax relies on
+            updates, moments = TASK.optimizer(rate).update(gradients, moments, params)
+            return optax.apply_updates(params, updates), moments, state, value
+
+    moments, state, direct = TASK.optimizer(0.0).init(params), start.state, []
+    batches = TASK.batches(ShardKey(0, 0), 0)
+    for i in range(8):
+        rate = np.float32(1e-3 * (i + 1))
+        batch, count = next(batches)[0], np.uint32(i)
+        params, moments, state, loss = step(params, moments, state, batch, count, rate)
+        direct.append(float(loss))
+    assert losses == direct
+    trained = trainer.layout.assemble(values(trainer))
+    np.testing.assert_array_equal(trained["large"], params["large"])
+    np.testing.assert_array_equal(trained["gain"], params["gain"])
+    np.testing.assert_array_equal(trained["pair/0"], params["pair"][0].astype(np.float32))
+    np.testing.assert_array_equal(trained["pair/1/0"], params["pair"][1][0])
+
+
+def test_the_layout_takes_any_tree() -> None:
+    """Tuples, lists, scalars and bfloat16 are leaves; frozen and integer ones are left out."""
+    layout = made().layout
+    assert [(leaf.path, leaf.shape, leaf.dtype) for leaf in layout.leaves] == [
+        ("gain", (), "float32"),
+        ("large", (60, 64), "float32"),
+        ("pair/0", (64, 32), "bfloat16"),
+        ("pair/1/0", (8, 64), "float32"),
+    ]
+    large = [p for f in layout.fragments for p in f.pieces if p.path == "large"]
+    assert len(large) >= 3
+
+
+def test_values_and_snapshots_are_exact_and_survive_later_steps() -> None:
+    """A contribution is base − local in float32, whatever the device does after it was taken."""
+    trainer = made()
+    base = values(trainer)
+    train(trainer, 3)
+    local = values(trainer)
+    taken = [trainer.snapshot(f, "float32") for f in range(4)]
+    narrow = trainer.snapshot(1, "bfloat16")
+    train(trainer, 3)
+    for fragment, snapshot in enumerate(taken):
+        sent = np.frombuffer(snapshot.buffer(), np.float32)
+        np.testing.assert_array_equal(sent, base[fragment] - local[fragment])
+        assert snapshot.ready()
+    expected = (base[1] - local[1]).astype(ml_dtypes.bfloat16).tobytes()
+    assert bytes(narrow.buffer()) == expected
+
+
+def test_adoption_round_trip_is_exact_for_every_fragment() -> None:
+    """What is adopted is what is read back, and a snapshot right after it is zero."""
+    trainer = made()
+    train(trainer, 2)
+    rng = np.random.default_rng(0)
+    narrow = rng.standard_normal(trainer.layout.size).astype(ml_dtypes.bfloat16)
+    wanted, start = [], 0
+    for fragment in trainer.layout.fragments:
+        wanted.append(narrow[start : start + fragment.size].astype(np.float32))
+        start += fragment.size
+    for index, value in enumerate(wanted):
+        mine = value.copy()
+        trainer.adopt(index, mine)
+        mine[:] = np.nan  # the caller's buffer is its own again
+    for index, value in enumerate(wanted):
+        np.testing.assert_array_equal(trainer.value(index), value)
+        sent = np.frombuffer(trainer.snapshot(index, "float32").buffer(), np.float32)
+        assert not sent.any()
+
+
+def test_adoption_touches_its_fragment_alone() -> None:
+    """Other fragments, also other rows of the same tensor, and the moments stay."""
+    trainer, control = made(), made()
+    train(trainer, 2)
+    train(control, 2)
+    before = values(trainer)
+    trainer.adopt(0, np.zeros_like(before[0]))
+    for fragment in range(1, 4):
+        np.testing.assert_array_equal(trainer.value(fragment), before[fragment])
+    trainer.adopt(0, before[0])
+    assert train(trainer, 3, shard=1) == train(control, 3, shard=1)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_what_a_value_does_not_contain_is_carried_on(*, merged: bool) -> None:
+    """Local becomes value + (local − sent), or value + (local − base); the base is the value."""
+    trainer = made(carries=True)
+    bases = values(trainer)
+    train(trainer, 1)
+    taken = [base - local for base, local in zip(bases, values(trainer), strict=True)]
+    train(trainer, 1)
+    for index, (base, sent) in enumerate(zip(bases, taken, strict=True)):
+        local, value = trainer.value(index), np.zeros_like(base)
+        trainer.carry_on(index, value, sent if merged else None)
+        known = base - sent if merged else base
+        wanted, rounding = local + (value - known), 2.0**-8  # some leaves are in bfloat16
+        np.testing.assert_allclose(trainer.value(index), wanted, rtol=rounding, atol=1e-6)
+        assert np.abs(wanted).max() > 1e-4
+        left = np.frombuffer(trainer.snapshot(index, "float32").buffer(), np.float32)
+        np.testing.assert_array_equal(left, value - trainer.value(index))
+
+
+def test_a_broken_learner_heals() -> None:
+    """Adopting overwrites what is not finite, and moments can be reset."""
+    trainer = made()
+    good = values(trainer)
+    trainer.adopt(0, np.full_like(good[0], np.nan))
+    train(trainer, 1)
+    assert not trainer.finite()
+    for fragment, value in enumerate(good):
+        trainer.adopt(fragment, value)
+    assert not trainer.finite()
+    trainer.reset_moments()
+    assert trainer.finite()
+    assert np.isfinite(train(trainer, 2)).all()
+
+
+class AveragingTask(OddTask):
+    """Its state is a running mean of the data, from a start that is not zero."""
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        return TaskState(super().init(key).params, {"mean": 0.5, "table": jnp.arange(60.0)})
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        loss, _ = super().loss(params, {"seen": 0}, batch, key)
+        mean = 0.9 * state["mean"] + 0.1 * jnp.asarray(batch).mean()
+        return loss, {"mean": mean, "table": state["table"] + jnp.asarray(batch).sum(0)}
+
+    def averaged(self, path: str) -> bool:
+        return path != "table"
+
+
+def test_a_learner_heals_from_a_broken_task_state() -> None:
+    """What a loss carries from step to step starts anew together with the moments."""
+    trainer, fresh = (JaxTrainer(AveragingTask(), 2, min_piece_bytes=64) for _ in range(2))
+    trainer.setup()
+    fresh.setup()
+    good = values(trainer)
+    batch, _ = next(TASK.batches(ShardKey(0, 0), 0))
+    trainer.step(np.full_like(batch, np.nan), 1e-3)
+    for fragment, value in enumerate(good):
+        trainer.adopt(fragment, value)
+    assert not trainer.finite()
+    trainer.reset_moments()
+    assert trainer.finite()
+    state, expected = (each.state_of(good) for each in (trainer, fresh))
+    assert jax.tree.all(jax.tree.map(np.array_equal, state, expected))
+    assert np.isfinite(train(trainer, 2)).all()
+
+
+def test_moments_from_a_peer_are_as_good_as_ones_own() -> None:
+    """With a peer's values and moments a learner takes the peer's next steps, to the bit."""
+    donor, taker = made(), made()
+    train(donor, 3)
+    train(taker, 3, shard=2)  # as many steps, on other data
+    assert donor.moments_schema == taker.moments_schema != ""
+    taken = [donor.read_moments(piece) for piece in range(donor.moment_pieces)]
+    found = values(donor)
+    following = train(donor, 3, shard=1)
+    pieces = [bytearray(snapshot.buffer()) for snapshot in taken]
+    taker.load_moments([memoryview(piece) for piece in pieces])
+    for piece in pieces:
+        piece[:] = bytes(len(piece))  # the caller's buffers are its own again
+    for fragment, value in enumerate(found):
+        taker.adopt(fragment, value)
+    assert train(taker, 3, shard=1) == following
+
+
+def test_moments_that_are_not_its_own_are_refused() -> None:
+    """Too few pieces, or pieces of another length, change nothing."""
+    trainer, control = made(), made()
+    piece = trainer.read_moments(0).buffer()
+    for pieces in ([], [piece, piece], [piece[:-1]]):
+        with pytest.raises(InvariantError, match="moments are pieces of"):
+            trainer.load_moments(pieces)
+    assert train(trainer, 2) == train(control, 2)
+    with pytest.raises(InvariantError, match="before its setup"):
+        JaxTrainer(TASK).read_moments(0)
+
+
+class PlainTask(OddTask):
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        return TaskState(super().init(key).params, {"seen": jnp.zeros(())})
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.sgd(learning_rate)
+
+
+def test_an_optimizer_without_moments_has_nothing_to_give() -> None:
+    """Plain gradient descent is complete without a peer."""
+    trainer = JaxTrainer(PlainTask(), 2, min_piece_bytes=64)
+    assert (trainer.moments_schema, trainer.moment_pieces) == ("", 0)
+    trainer.setup()
+    trainer.load_moments([])
+    assert np.isfinite(train(trainer, 1)).all()
+
+
+def test_donation_is_kept_while_snapshots_are_held() -> None:
+    """Every step and adoption reuses the buffers of the model: a learner holds it once."""
+    trainer = made()
+    kept = [trainer.snapshot(f, "float32").buffer() for f in range(4)]
+    train(trainer, 1)
+    learner = trainer._learner  # noqa: SLF001  (buffers are no part of the interface)
+    assert learner is not None
+    model = learner.model
+    for _ in range(3):
+        before = model.local
+        moments = jax.tree.leaves(learner.optimizer_state)
+        pointers = sorted(x.unsafe_buffer_pointer() for x in (*before, *moments))
+        kept += [trainer.snapshot(f, "float32").buffer() for f in range(4)]
+        train(trainer, 1)
+        assert all(x.is_deleted() for x in (*before, *moments))
+        after = (*model.local, *jax.tree.leaves(learner.optimizer_state))
+        large = [x.unsafe_buffer_pointer() for x in after if x.size > 64]
+        assert set(large) <= set(pointers)
+        touched = model.local
+        trainer.adopt(1, np.array(trainer.value(1)))
+        pieces = trainer.layout.fragments[1].pieces
+        assert all(touched[piece.leaf].is_deleted() for piece in pieces)
+    assert len({bytes(view) for view in kept}) > 1
+
+
+def test_equal_tasks_share_one_program_even_when_set_up_at_once() -> None:
+    """Three learners of a process compile once."""
+    fragments = 3
+    trainers = [JaxTrainer(TASK, fragments, min_piece_bytes=64, learner_seed=i) for i in range(3)]
+    threads = [threading.Thread(target=trainer.setup) for trainer in trainers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(trainer._program) for trainer in trainers}) == 1  # noqa: SLF001
+    compiled = trainers[0]._program.functions._compiled  # noqa: SLF001
+    before = dict(compiled)
+    losses = [train(trainer, 2) for trainer in trainers]
+    assert losses[0] != losses[1]
+    for trainer in trainers:
+        trainer.snapshot(0, "float32").buffer()
+        trainer.adopt(0, trainer.value(0))
+    assert compiled == before
+
+
+def test_learners_on_threads_of_one_process_do_not_disturb_each_other() -> None:
+    """Steps of several learners at once give what each gives alone."""
+    alone = [train(made(learner_seed=i), 6, shard=i) for i in range(3)]
+    trainers = [made(learner_seed=i) for i in range(3)]
+    together: dict[int, list[float]] = {}
+
+    def run(index: int) -> None:
+        together[index] = train(trainers[index], 6, shard=index)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[i] for i in range(3)] == alone
+
+
+def test_evaluation_takes_a_published_model_without_setup() -> None:
+    """An observer evaluates values it received; frozen parameters are its own."""
+    observer = JaxTrainer(TASK, 4, min_piece_bytes=64)
+    zeros = [np.zeros(fragment.size, np.float32) for fragment in observer.layout.fragments]
+    assert observer.evaluate(zeros) == {"gain": 0.0, "frozen": 4.0}
+
+
+def test_equal_settings_give_equal_layouts_and_values() -> None:
+    """Two hosts that build the same task agree on the layout and on version 0."""
+    one, other = made(), made()
+    assert one.layout.fingerprint == other.layout.fingerprint
+    for mine, theirs in zip(values(one), values(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert not np.array_equal(values(made(seed=1))[1], values(one)[1])
+
+
+def test_a_trainer_is_refused_before_its_setup_and_with_wrong_values() -> None:
+    """Misuse is an error of ours that says what is wrong."""
+    trainer = JaxTrainer(TASK, 4, min_piece_bytes=64)
+    with pytest.raises(InvariantError, match="before its setup"):
+        trainer.value(0)
+    trainer.setup()
+    size = trainer.layout.fragments[0].size
+    with pytest.raises(InvariantError, match=f"fragment 0 is float32\\[{size}\\]"):
+        trainer.adopt(0, np.zeros(size + 1, np.float32))
+
+
+class IntegerTask(OddTask):
+    frozen = ("table",)
+
+
+class StatelessTask(OddTask):
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        params: TaskState = super().init(key).params  # the mistake: no TaskState at all
+        return params
+
+
+@pytest.mark.parametrize(
+    ("task", "sentence"),
+    [(IntegerTask(), "mask is int32: only floating leaves train"), (StatelessTask(), "TaskState")],
+)
+def test_a_task_that_cannot_train_is_refused(task: OddTask, sentence: str) -> None:
+    """The user is told which leaf or method is wrong, before anything compiles."""
+    with pytest.raises(TaskError, match=sentence):
+        JaxTrainer(task)
+
+
+@dataclass
+class UnhashableTask(OddTask):
+    width: int = 1
+
+
+def test_an_unhashable_task_trains_with_a_program_of_its_own() -> None:
+    """A user's plain dataclass works, only without sharing."""
+    task = UnhashableTask()
+    one, other = (compiled_steps_for(task, 4, Pattern.BALANCED, 64) for _ in range(2))
+    assert one is not other
+    layouts: tuple[Layout, Layout] = (one.layout, other.layout)
+    assert layouts[0] == layouts[1]
+
+
+@dataclass(frozen=True)
+class SharedTask(OddTask):
+    """Two leaves that are one array, which could not be donated twice."""
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        start = super().init(key)
+        shared: Array = start.params["large"]
+        return TaskState(start.params | {"large": shared, "twin": shared}, start.state)
+
+
+def test_leaves_that_share_an_array_are_taken_apart() -> None:
+    """An init that hands out one array twice still trains."""
+    trainer = JaxTrainer(SharedTask(), 4, min_piece_bytes=64)
+    trainer.setup()
+    assert np.isfinite(train(trainer, 2)).all()
+
+
+def test_a_learner_that_is_ready_to_give_compiles_nothing_to_give() -> None:
+    """A peer that asks costs the donor no compilation between two of its steps."""
+    trainer = made()
+    trainer.prepare_giving()
+    train(trainer, 2)
+    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
+    for piece in range(trainer.moment_pieces):
+        trainer.read_moments(piece).buffer()
+    assert trainer._program.functions._compiled == compiled  # noqa: SLF001
+
+
+class Watched(OddTask):
+    """Its optimizer asks for the loss, as those do that look for a length of their own."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.sgd(learning_rate), optax.contrib.reduce_on_plateau(patience=2, cooldown=0)
+        )
+
+
+class Polyak(OddTask):
+    """Its step is as long as the loss says."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.polyak_sgd(max_learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("task", [Watched(), Polyak()])
+def test_optimizers_that_ask_for_the_loss_work(task: OddTask) -> None:
+    """They are given it as `value`, as optax names it."""
+    trainer = JaxTrainer(task, 4, min_piece_bytes=64)
+    trainer.setup()
+    assert np.isfinite(train(trainer, 3)).all()

@@ -1,0 +1,574 @@
+"""Real child processes: started, watched, adopted, ended; on the loop of asyncio and on uvloop."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvloop
+
+from islands.protocol.errors import UserError
+from islands.run.hosting.child_processes import ProcessLauncher
+from islands.run.hosting.process_identity import (
+    Identity,
+    Records,
+    boot_id,
+    facts,
+    lives,
+    read_records,
+    send_signal,
+    write_records,
+)
+from islands.run.hosting.process_output import TOLD_CHARACTERS
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
+
+PRELUDE = """
+import os, signal, socket, sys
+link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+link.connect(b"\\0" + bytes.fromhex(sys.argv[1]))
+def say(*words):
+    link.send(" ".join(map(str, words)).encode())
+def leave(*_):
+    say("leaves")
+    sys.exit(0)
+"""
+OBEDIENT = (
+    "signal.signal(signal.SIGTERM, leave); say('ready', os.getpid())\nwhile 1: signal.pause()"
+)
+STUBBORN = (
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN); say('ready', os.getpid())\n"
+    "while 1: signal.pause()"
+)
+
+# A launcher in a process of its own, which a test can kill.
+FIRST_LAUNCHER = """
+import asyncio, sys
+from pathlib import Path
+from islands.run.hosting.child_processes import ProcessLauncher
+async def main():
+    folder, *command = sys.argv[1:]
+    launcher = ProcessLauncher(lambda _: command, lambda _: {}, Path(folder), lambda *_: None)
+    launcher.start("a")
+    print("recorded", flush=True)
+    await launcher.wait_ended(60.0)
+asyncio.run(main())
+"""
+
+
+class Room:
+    """A launcher of tiny programs, what it told, and what the programs say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.programs: dict[str, str] = {"a": OBEDIENT}
+        self.interpreter = sys.executable
+        self.folder = folder
+        self.ends: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.damaged: list[str] = []
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("")
+        self.socket.setblocking(False)  # noqa: FBT003  (the only form there is)
+        self.launcher = self.make()
+
+    def make(self, log_limit_bytes: int = 2**20, log_check_s: float = 60.0) -> ProcessLauncher:
+        return ProcessLauncher(
+            self.command,
+            lambda name: {"ISLANDS_TEST_NAME": name},
+            self.folder,
+            lambda name, end: self.ends.put_nowait((name, end.told)),
+            damaged=self.damaged.append,
+            log_limit_bytes=log_limit_bytes,
+            log_check_s=log_check_s,
+        )
+
+    def command(self, name: str) -> list[str]:
+        address = self.socket.getsockname()[1:].hex()
+        return [self.interpreter, "-S", "-c", PRELUDE + self.programs[name], address]
+
+    def start(self, name: str, program: str) -> None:
+        self.programs[name] = program
+        self.launcher.start(name)
+
+    async def heard(self) -> list[str]:
+        """The next thing that a program says."""
+        async with asyncio.timeout(LIMIT_S):
+            said = await asyncio.get_running_loop().sock_recv(self.socket, 4096)
+        return said.decode().split()
+
+    async def ready(self) -> int:
+        """Wait until a program is ready; its pid."""
+        word, pid = await self.heard()
+        assert word == "ready"
+        return int(pid)
+
+    async def ended(self) -> tuple[str, str]:
+        """The next end that the launcher tells."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self.ends.get()
+
+    async def close(self) -> None:
+        await self.launcher.terminate_all(0.0)
+        self.launcher.close()
+        self.socket.close()
+
+
+Run = Callable[[Callable[[Room], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Run a test's body in a room of its own, and end whatever it left running."""
+
+    async def within(body: Callable[[Room], Awaitable[None]]) -> None:
+        room = Room(tmp_path)
+        try:
+            await body(room)
+        finally:
+            await room.close()
+
+    def runner(body: Callable[[Room], Awaitable[None]]) -> None:
+        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(within(body))
+
+    return runner
+
+
+@pytest.fixture
+def bystander() -> Generator["subprocess.Popen[bytes]"]:
+    """A process that no launcher started; it echoes what it is sent."""
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S607
+    yield process
+    process.kill()
+    process.communicate()
+
+
+async def wait_gone(pid: int) -> None:
+    """Wait for the end of a process that may be nobody's child here."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    gone, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(descriptor, gone.set)
+    async with asyncio.timeout(LIMIT_S):
+        await gone.wait()
+    loop.remove_reader(descriptor)
+    os.close(descriptor)
+
+
+# ------------------------------------------------------------------------------- start and end
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("print('done')", ""),
+        ("print('first'); sys.exit('no such task\\n\\n')", "exit code 1: no such task"),
+        ("sys.exit(2)", "exit code 2"),
+        ("raise ValueError('x' * 999)", f"exit code 1: ValueError: {'x' * (TOLD_CHARACTERS - 12)}"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+        ("os.kill(os.getpid(), 40)", "killed by signal 40"),
+        ("os._exit(3)", "exit code 3"),
+    ],
+    ids=["orderly", "sys.exit", "silent", "unhandled", "segfault", "unnamed signal", "os._exit"],
+)
+def test_an_end_is_told_in_one_sentence(run: Run, program: str, sentence: str) -> None:
+    """Exit code with the last line of its output, or the signal's name; nothing if all was well."""
+
+    async def body(room: Room) -> None:
+        room.start("a", program)
+        assert "a" in room.launcher
+        assert await room.ended() == ("a", sentence)
+        assert room.launcher.names() == []
+        assert room.launcher.pid("a") is None
+
+    run(body)
+
+
+def test_a_kill_is_told(run: Run) -> None:
+    """SIGKILL leaves no words; its name is told."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        assert await room.ready() == room.launcher.pid("a")
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+        room.launcher.kill("a")
+
+    run(body)
+
+
+def test_what_cannot_be_started_has_ended(run: Run) -> None:
+    """A missing program is told like any other end, so its restarts are counted."""
+
+    async def body(room: Room) -> None:
+        room.interpreter = "/nowhere/python"
+        room.launcher.start("a")
+        name, sentence = await room.ended()
+        assert name == "a"
+        assert sentence.startswith("cannot be started: ")
+        assert "No such file" in sentence
+
+    run(body)
+
+
+def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(run: Run) -> None:
+    """The log keeps all lives; a silent end is not explained with the words of the life before."""
+
+    async def body(room: Room) -> None:
+        room.start("a", "print('out'); sys.exit('of the first')")
+        assert await room.ended() == ("a", "exit code 1: of the first")
+        room.start("a", "sys.exit(1)")
+        assert await room.ended() == ("a", "exit code 1")
+        assert room.launcher.log("a") == room.folder / "processes" / "a" / "output.log"
+        assert room.launcher.log("a").read_text() == "out\nof the first\n"
+
+    run(body)
+
+
+def test_a_child_has_its_own_session_and_its_own_environment(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C does not reach it; it inherits variables, but does not speak to systemd for us."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/nobody")
+    monkeypatch.setenv("ISLANDS_TEST_INHERITED", "yes")
+
+    async def body(room: Room) -> None:
+        names = ("NOTIFY_SOCKET", "ISLANDS_TEST_INHERITED", "ISLANDS_TEST_NAME")
+        room.start("a", f"say(os.getsid(0), *map(os.environ.get, {names}))")
+        session, *variables = await room.heard()
+        assert variables == ["None", "yes", "a"]
+        assert int(session) != os.getsid(0)
+        assert await room.ended() == ("a", "")
+
+    run(body)
+
+
+def test_what_a_child_leaves_behind_ends_with_it(run: Run) -> None:
+    """A loader that a learner forked does not outlive it and hold its memory."""
+
+    async def body(room: Room) -> None:
+        room.start("a", f"os.fork()\n{OBEDIENT}")
+        pids = [await room.ready(), await room.ready()]
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+        for pid in pids:
+            await wait_gone(pid)
+
+    run(body)
+
+
+def test_without_pidfds_ends_are_seen_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel has none, or forbids them, the launcher looks now and then."""
+    monkeypatch.delattr(os, "pidfd_open")
+
+    async def body(room: Room) -> None:
+        room.start("a", "sys.exit('last words')")
+        assert await room.ended() == ("a", "exit code 1: last words")
+        room.start("b", OBEDIENT)
+        await room.ready()
+        room.launcher.stop("b", LIMIT_S)
+        assert await room.heard() == ["leaves"]
+        assert await room.ended() == ("b", "")
+
+    run(body)
+
+
+# -------------------------------------------------------------------------------------- grace
+
+
+def test_who_obeys_is_not_killed(run: Run) -> None:
+    """SIGTERM first: a child that saves and leaves has ended as it should."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        await room.ready()
+        room.launcher.stop("a", LIMIT_S)
+        assert await room.heard() == ["leaves"]
+        assert await room.ended() == ("a", "")
+
+    run(body)
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace(run: Run) -> None:
+    """A child that does not leave is made to."""
+
+    async def body(room: Room) -> None:
+        room.start("a", STUBBORN)
+        await room.ready()
+        room.launcher.stop("a", 0.05)
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
+def test_a_paused_child_hears_that_it_is_to_end(run: Run) -> None:
+    """Stopping resumes it first, for a process that stands still handles no signal."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        await room.ready()
+        room.launcher.pause("a")
+        room.launcher.stop("a", LIMIT_S)
+        assert await room.heard() == ["leaves"]
+        assert await room.ended() == ("a", "")
+
+    run(body)
+
+
+def test_a_paused_child_goes_on_where_it_stood(run: Run) -> None:
+    """Between pause and resume it does nothing, and afterwards what it was asked in between."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        pid = await room.ready()
+        room.launcher.pause("a")
+        os.kill(pid, signal.SIGTERM)
+        with pytest.raises(BlockingIOError):
+            room.socket.recv(1)
+        room.launcher.resume("a")
+        assert await room.heard() == ["leaves"]
+        assert await room.ended() == ("a", "")
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("program", "grace_s", "sentence"),
+    [(OBEDIENT, LIMIT_S, ""), (STUBBORN, 0.05, "killed by SIGKILL")],
+    ids=["obedient", "stubborn"],
+)
+def test_the_end_of_all_starts_nothing_more(
+    run: Run, program: str, grace_s: float, sentence: str
+) -> None:
+    """All have ended one way or the other; nothing starts any more."""
+
+    async def body(room: Room) -> None:
+        room.start("a", program)
+        room.start("b", program)
+        await room.ready()
+        await room.ready()
+        assert not await room.launcher.wait_ended(0.0)
+        assert await room.launcher.terminate_all(grace_s)
+        room.launcher.start("a")
+        assert room.launcher.names() == []
+        ends = sorted([await room.ended(), await room.ended()])
+        assert ends == [("a", sentence), ("b", sentence)]
+        assert read_records(room.folder / "processes.json") == {}
+
+    run(body)
+
+
+# ------------------------------------------------------------------------ adoption, identities
+
+
+def test_children_of_a_killed_launcher_are_adopted(run: Run) -> None:
+    """They live on, are not started twice, can be ended, and their end is seen and told."""
+
+    async def body(room: Room) -> None:
+        room.programs["a"] = f"print('at work')\n{OBEDIENT}"
+        room.launcher.close()
+        command = [sys.executable, "-c", FIRST_LAUNCHER, str(room.folder), *room.command("a")]
+        first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220
+        try:
+            pid = await room.ready()
+            assert first.stdout is not None
+            assert first.stdout.readline() == b"recorded\n"
+        finally:
+            first.kill()
+            first.communicate(timeout=LIMIT_S)
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        room.launcher.start("a")
+        assert room.launcher.pid("a") == pid
+        room.launcher.stop("a", LIMIT_S)
+        assert await room.heard() == ["leaves"]
+        assert await room.ended() == ("a", "exit code unknown: at work")
+        assert read_records(room.folder / "processes.json") == {}
+        room.launcher.start("a")
+        assert await room.ready() != pid
+
+    run(body)
+
+
+def test_who_closes_without_ending_its_children_leaves_them_to_the_next(run: Run) -> None:
+    """Within one process the exit code is known as well."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        await room.ready()
+        room.launcher.close()
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
+def test_children_are_adopted_whatever_became_of_their_records(run: Run, damage: str) -> None:
+    """Their environments tell whose they are: a second one would take the name of the first."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        pid = await room.ready()
+        room.launcher.close()
+        records = room.folder / "processes.json"
+        content = bytearray(records.read_bytes())
+        content[content.index(b'"pid"') + 7] ^= 1
+        if damage == "removed":
+            records.unlink()
+        else:
+            records.write_bytes(content if damage == "flipped" else content[:20])
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        assert room.damaged == ([] if damage == "removed" else ["processes.json"])
+        assert room.launcher.pid("a") == pid
+        assert list(read_records(records)) == ["a"]
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
+def test_what_a_child_started_is_not_adopted(run: Run) -> None:
+    """It has the child's environment, and is none of the launcher's."""
+
+    async def body(room: Room) -> None:
+        room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
+        room.launcher.start("a")
+        pid = await room.ready()
+        room.launcher.close()
+        (room.folder / "processes.json").unlink()
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        assert room.launcher.pid("a") == pid
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
+def test_a_reused_pid_is_never_signalled(run: Run, bystander: "subprocess.Popen[bytes]") -> None:
+    """A record whose start time is another's is forgotten; the bearer of the pid hears nothing."""
+    found = facts(bystander.pid)
+    assert found is not None
+    stranger = Identity(bystander.pid, found.started_ticks - 1)
+
+    async def body(room: Room) -> None:
+        write_records(room.folder / "processes.json", {"a": stranger})
+        assert room.launcher.adopt() == []
+        room.launcher.kill("a")
+        assert not send_signal(stranger, signal.SIGKILL)
+        assert read_records(room.folder / "processes.json") == {}
+        assert bystander.stdin is not None
+        assert bystander.stdout is not None
+        bystander.stdin.write(b"alive\n")
+        bystander.stdin.flush()
+        assert bystander.stdout.readline() == b"alive\n"
+
+    run(body)
+
+
+def test_signals_are_guarded_without_pidfds_too(
+    bystander: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start time is compared before each signal; the right one is signalled."""
+    monkeypatch.delattr(os, "pidfd_open")
+    found = facts(bystander.pid)
+    assert found is not None
+    meant = Identity(bystander.pid, found.started_ticks)
+    assert not send_signal(replace(meant, started_ticks=1), signal.SIGKILL)
+    assert lives(meant)
+    assert send_signal(meant, signal.SIGKILL)
+    assert bystander.wait(LIMIT_S) == -signal.SIGKILL
+    assert not lives(meant)
+    assert not send_signal(meant, signal.SIGKILL)
+
+
+def test_a_zombie_does_not_live() -> None:
+    """A process that ended counts as ended, also while nobody reaps it, as in some containers."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    found = facts(process.pid)
+    assert found is not None
+    assert found.zombie
+    assert not lives(Identity(process.pid, found.started_ticks))
+    process.wait(LIMIT_S)
+    assert facts(process.pid) is None
+
+
+def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
+    """Start times count from the boot, so a record from before it could name anybody."""
+    path = tmp_path / "processes.json"
+    assert read_records(path) == {}
+    mine = {"a": Identity(1, 2, 3)}
+    write_records(path, mine)
+    assert read_records(path) == mine
+    assert msgspec.json.decode(path.read_bytes(), type=Records).boot == boot_id() != ""
+    path.write_bytes(msgspec.json.encode(Records("another", mine)))
+    assert read_records(path) == {}
+    path.write_bytes(b'{"boot": ')
+    assert read_records(path) == {}
+
+
+def test_a_folder_has_one_launcher(run: Run) -> None:
+    """A second one is told so, instead of starting everything twice."""
+
+    async def body(room: Room) -> None:
+        with pytest.raises(UserError, match="in use by another run"):
+            room.make()
+        room.launcher.close()
+        room.launcher = room.make()
+
+    run(body)
+
+
+# ------------------------------------------------------------------------------------ log files
+
+
+def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(run: Run) -> None:
+    """One full file is kept, and what is written later begins a new one."""
+
+    async def body(room: Room) -> None:
+        room.launcher.close()
+        room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
+        full = room.launcher.log("a").with_name("output.1.log")
+        program = (
+            f"while not os.path.exists({str(full)!r}) or os.path.getsize('/dev/fd/1'):\n"
+            "    print('early', flush=True)\n"
+            "sys.exit('late')"
+        )
+        room.start("a", program)
+        assert await room.ended() == ("a", "exit code 1: late")
+        assert full.stat().st_size > 1000
+        assert room.launcher.log("a").read_text().endswith("late\n")
+
+    run(body)
+
+
+def test_a_log_is_turned_over_at_a_start(run: Run) -> None:
+    """A child that ends before anybody looked does not make its file grow for ever."""
+
+    async def body(room: Room) -> None:
+        room.start("a", "print('x' * 2**21)")
+        assert await room.ended() == ("a", "")
+        room.start("a", "sys.exit('second')")
+        assert await room.ended() == ("a", "exit code 1: second")
+        assert room.launcher.log("a").read_text() == "second\n"
+
+    run(body)

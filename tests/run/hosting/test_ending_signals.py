@@ -1,0 +1,79 @@
+"""The signals that end a process in order, and output whose reader has gone away."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import islands
+from islands.run.hosting.ending_signals import ENDING, on_ending_signals
+from islands.run.hosting.lossy_output import LossyOutput
+
+ISLANDS = Path(islands.__file__).parent
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """SIGHUP has its default action, also where these tests run under nohup; then as before."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
+@pytest.mark.parametrize("number", ENDING)
+async def test_each_of_them_is_handled_by_its_name(number: signal.Signals) -> None:
+    """SIGTERM, SIGINT and SIGHUP, which a closed terminal sends, are one request."""
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    with on_ending_signals(asked.set_result):
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(10.0):
+            assert await asked == number.name
+
+
+@pytest.mark.usefixtures("hangups")
+async def test_what_nohup_ignores_stays_ignored() -> None:
+    """A run under nohup goes on when its terminal is closed, and still ends by SIGTERM."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    with on_ending_signals(asked.set_result):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10.0):
+            assert await asked == "SIGTERM"
+
+
+def test_a_pipe_without_a_reader_ends_the_output_alone() -> None:
+    """Neither what is written nor the last flush raises, and later output vanishes."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        output = LossyOutput(stream)
+        for _ in range(2):
+            assert output.write("a sentence\n") == 11
+            output.flush()
+        assert Path(f"/proc/self/fd/{writer}").resolve() == Path(os.devnull)
+
+
+def test_a_full_disk_ends_no_output() -> None:
+    """A device that is full now may have room for what is written later."""
+    with Path("/dev/full").open("w") as stream:
+        output = LossyOutput(stream)
+        output.write("a sentence\n")
+        output.flush()
+        where = Path(f"/proc/self/fd/{stream.fileno()}").resolve()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for the last flush
+    assert where == Path("/dev/full")
+
+
+def test_one_file_handles_the_signals_of_a_run() -> None:
+    """A process that handled SIGHUP by itself would end under nohup with its terminal."""
+    handlers = [
+        str(file.relative_to(ISLANDS))
+        for file in sorted(ISLANDS.rglob("*.py"))
+        if "add_signal_handler(" in file.read_text() and "chaos" not in file.parts
+    ]
+    assert handlers == ["run/hosting/ending_signals.py"]

@@ -1,0 +1,78 @@
+"""A request of who is no member: whoever can be reached is asked, once each, and it ends."""
+
+import asyncio
+
+import pytest
+
+from islands.protocol.errors import (
+    DONE,
+    OF_NO_USE,
+    RefusedError,
+    RunOverError,
+    UnreachableError,
+    exit_code_of,
+)
+from islands.protocol.messages.membership import RUN_OVER, Refused
+from islands.run.hosting.one_request import ANSWER_S, request
+from messaging.envelope import Envelope
+from messaging.errors import LinkClosed
+from messaging.links.link import Listener
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
+from tests.messaging.doubles import Probe
+
+
+def number_of(envelope: Envelope) -> int | None:
+    """The answer: what is above 1."""
+    body = envelope.body
+    return body.number if isinstance(body, Probe) and body.number > 1 else None
+
+
+async def answer(listener: Listener, *bodies: object) -> None:
+    """Answer one link with these, and wait for its end."""
+    link = await listener.accept()
+    assert (await link.receive()).body == Probe(0)
+    for number, body in enumerate(bodies):
+        link.send(Envelope("far", "near", number, body))
+    with pytest.raises(LinkClosed):
+        await link.receive()
+
+
+def asked(*bodies: object) -> tuple[int, float]:
+    """What the second of two addresses answered, of which the first is nobody's; when."""
+
+    async def main() -> tuple[int, float]:
+        network = MemoryNetwork()
+        answering = asyncio.create_task(answer(network.listen("b"), *bodies))
+        try:
+            found = await request(network, ("a", "b"), "near", Probe(0), number_of)
+        finally:
+            await answering
+        return found, asyncio.get_running_loop().time()
+
+    return run_virtual(main(), limit_s=100)
+
+
+def test_the_first_that_can_be_reached_is_asked() -> None:
+    """What comes before its answer is passed over, and the link is closed after it."""
+    assert asked(Probe(1), Probe(7)) == (7, 0.0)
+
+
+def test_a_refusal_is_the_answer() -> None:
+    """Nobody else is asked."""
+    with pytest.raises(RefusedError, match="the supervisor refused: not you"):
+        asked(Refused("run", "not you", retry=False))
+
+
+def test_the_end_of_a_run_is_a_refusal_that_leaves_nothing_to_do() -> None:
+    """A process that waits to take part ends well."""
+    with pytest.raises(RunOverError) as raised:
+        asked(Refused("run", f"{RUN_OVER}: tokens", retry=False))
+    assert exit_code_of(raised.value) == DONE
+    assert exit_code_of(RefusedError("not you")) == OF_NO_USE
+
+
+def test_who_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:
+    """The sentence says for each address why there is no answer."""
+    with pytest.raises(UnreachableError, match=rf"a.*; b did not answer within {ANSWER_S:g} s"):
+        asked()

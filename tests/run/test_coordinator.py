@@ -1,0 +1,270 @@
+"""What a hub says and refuses before anything runs."""
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.actors.epochs import epoch_disk, take_epoch
+from islands.files.slots import Slots
+from islands.model.workload import load_workload
+from islands.protocol.errors import DamagedError, UserError
+from islands.protocol.settings.run import RunSettings
+from islands.run.composition import when_vacant
+from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting.hub_address import (
+    HUB_FILE,
+    HubAddress,
+    outlived_by,
+    read_place,
+    write_place,
+)
+from islands.run.hosting.process_runtime import credentials_of
+from islands.run.local_cluster import (
+    dialled,
+    listening_words,
+)
+from islands.run.run_claim import ROLES, set_aside, settle
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.run_spec import RunSpec, read, write
+from messaging.errors import LocalFault
+from messaging.simulation.virtual_time import run_virtual
+
+
+def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
+    """A file to start from that is not there is refused before the folder is made."""
+    spec = RunSpec(RunSettings(), "islands.tasks.digits:Digits", {})
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match="there is no such file"):
+        settle(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
+    assert not folder.exists()
+
+
+# --- one hub, and what it leaves to the next ------------------------------------------------------
+
+
+def toy(budget_tokens: int | None = None) -> RunSpec:
+    """A run whose devices sleep."""
+    return RunSpec(
+        RunSettings(budget_tokens=budget_tokens),
+        "islands.lab.toys.toy_workload:Sleeping",
+        {"megabytes": 0.25},
+    )
+
+
+def test_a_folder_has_one_hub(tmp_path: Path) -> None:
+    """A second one is told so before it writes anything, until the first has ended."""
+    spec = toy()
+    claim = settle(tmp_path, spec, load_workload(spec))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError, match="in use by another hub; choose another, or end that one"):
+        settle(tmp_path, spec, load_workload(spec))
+    assert sorted(tmp_path.iterdir()) == before
+    claim.lock.close()
+    settle(tmp_path, spec, load_workload(spec)).lock.close()
+
+
+def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
+    """Until the new ones are written down, for until then its processes may have the old ones."""
+    spec, other = toy(10), toy(20)
+    first = settle(tmp_path, spec, load_workload(spec))
+    write(tmp_path, spec, first.plan)
+    first.lock.close()
+    changes: list[tuple[str, ...]] = []
+    for wanted in (spec, other, other):
+        claim = settle(tmp_path, wanted, None)
+        changes.append(claim.changed)
+        claim.lock.close()
+    write(tmp_path, other, first.plan)
+    last = settle(tmp_path, other, None)
+    last.lock.close()
+    told = ("budget_tokens: 10 -> 20",)
+    assert (first.changed, changes, last.changed) == ((), [(), told, told], ())
+
+
+def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
+    """Whoever has the old file open reads the old place to its end."""
+    first = HubAddress("ws://127.0.0.1:1/supervisor", "test")
+    write_place(tmp_path, first)
+    with (tmp_path / HUB_FILE).open("rb") as old:
+        write_place(tmp_path, replace(first, supervisor="ws://127.0.0.1:2/supervisor"))
+        assert b":1/" in old.read()
+    assert read_place(tmp_path).supervisor == "ws://127.0.0.1:2/supervisor"
+    assert [path.name for path in tmp_path.iterdir()] == [HUB_FILE]
+
+
+def hub_settings(folder: Path, listen: str) -> CoordinatorSettings:
+    """A hub on loopback, without learners."""
+    return CoordinatorSettings(
+        folder, toy(), ListenOptions(listen), ConnectOptions(), syncer_here=True
+    )
+
+
+async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
+    """A start that came to nothing takes away what it made, and leaves alone what was there."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        mine = tmp_path / "mine"
+        mine.mkdir()
+        for folder in (tmp_path / "runs" / "one", mine):
+            settings = hub_settings(folder, address)
+            hub = Coordinator(settings, settle(folder, toy(), load_workload(toy())), None)
+            with pytest.raises(LocalFault, match="in use"):
+                await hub.open()
+    assert not (tmp_path / "runs" / "one").exists()
+    assert mine.is_dir()
+    settle(mine, toy(), load_workload(toy())).lock.close()
+
+
+async def test_what_a_run_leaves_is_for_its_owner_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has the model and the secrets; one that was there stays as its owner made it."""
+    folder, shared = tmp_path / "one", tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for place in (folder, shared):
+        hub = Coordinator(
+            hub_settings(place, "127.0.0.1:0"), settle(place, toy(), load_workload(toy())), None
+        )
+        await hub.open()
+        await hub.close()
+        modes = {
+            path.name: path.stat().st_mode & 0o777
+            for path in (place, place / "journal", place / "key")
+        }
+        assert modes == {
+            place.name: 0o755 if place is shared else 0o700,
+            "journal": 0o700,
+            "key": 0o600,
+        }
+    assert "key" not in capsys.readouterr().err
+    (folder / "key").chmod(0o666)
+    credentials_of("run", folder / "key")
+    said = (
+        f"others can read or write the run's key {folder / 'key'}: run chmod 600 {folder / 'key'}"
+    )
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
+    """What is left of the last one is kept, and epochs that were used are not used again."""
+    folder = tmp_path / "run"
+    claim = settle(folder, toy(), load_workload(toy()))
+    write(folder, toy(), claim.plan)
+    for role in ROLES:
+        for _ in range(3):
+            take_epoch(Slots(epoch_disk(folder, role)))
+    with pytest.raises(UserError, match="in use by another hub"):
+        set_aside(folder)
+    claim.lock.close()
+    set_aside(folder)
+    assert read(folder) is None
+    assert sorted(path.name for path in (folder / "earlier" / "1").iterdir()) == [
+        *("journal", "plan.json", "run.json"),
+    ]
+    for role in ROLES:
+        epoch, known = take_epoch(Slots(epoch_disk(folder, role)))
+        assert epoch > 3
+        assert known.damaged == ()
+    with pytest.raises(DamagedError, match=r"holds the journal of a run, but run\.json and plan"):
+        settle(folder, toy(), load_workload(toy()))
+    set_aside(folder)
+    assert (folder / "earlier" / "2" / "journal").is_dir()
+    again = settle(folder, toy(), load_workload(toy()))
+    again.lock.close()
+    assert again.plan.begun != claim.plan.begun, "what learners left belongs to the last run"
+    assert again.plan.layout == claim.plan.layout
+
+
+def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
+    """A new run may be started with the option too."""
+    set_aside(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+PLACE = HubAddress("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  # noqa: S106  no secret
+
+
+@pytest.mark.parametrize(
+    ("earlier", "why"),
+    [
+        (PLACE, ""),
+        (None, "look for the hub"),
+        (replace(PLACE, supervisor="ws://a:2/supervisor"), "look for the hub"),
+        (replace(PLACE, key_mark="other"), "key or the token"),
+        (replace(PLACE, token_mark=""), "key or the token"),
+    ],
+)
+def test_children_that_could_not_take_part_do_not_outlive_their_hub(
+    earlier: HubAddress | None, why: str
+) -> None:
+    """They would look for it elsewhere, or show it credentials of another key."""
+    found = outlived_by(earlier, PLACE)
+    assert found == why if not why else why in found
+
+
+# --- children -------------------------------------------------------------------------------------
+
+CERTIFIED = ListenOptions("0.0.0.0:7070", tls_certificate=Path("c.pem"), tls_key=Path("k.pem"))
+
+
+@pytest.mark.parametrize(
+    ("listening", "told"),
+    [
+        (ListenOptions("0.0.0.0:7070"), "ws://127.0.0.1:7070/supervisor"),
+        (ListenOptions("[::]:7070"), "ws://[::1]:7070/supervisor"),
+        (ListenOptions("[fe80::1]:7070"), "ws://[fe80::1]:7070/supervisor"),
+        (ListenOptions("10.0.0.1:7070"), "ws://10.0.0.1:7070/supervisor"),
+        (CERTIFIED, "ws://hub.example:7070/supervisor"),
+    ],
+)
+def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told: str) -> None:
+    """A certificate knows the advertised name, and nothing of loopback."""
+    assert dialled("ws://hub.example:7070/supervisor", listening) == told
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ListenOptions("[::]:7070"), ["--listen", "[::]:0"]),
+        (
+            ListenOptions("10.0.0.1:7070", advertise="[fd00::1]:80"),
+            ["--listen", "10.0.0.1:0", "--advertise", "[fd00::1]"],
+        ),
+        (
+            ListenOptions("10.0.0.1:7070", advertise="hub.example"),
+            ["--listen", "10.0.0.1:0", "--advertise", "hub.example"],
+        ),
+    ],
+)
+def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]) -> None:
+    """At any free port of the same host, as one that the option is understood by."""
+    assert listening_words(options) == words
+
+
+# --- a syncer that a newer one replaced -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("over_at_s", "found"), [(99.0, ["taken", "vacant"]), (20.0, ["taken"])])
+def test_the_place_of_a_newer_syncer_is_taken_back_when_it_dies(
+    over_at_s: float, found: list[str]
+) -> None:
+    """It is looked after until the run has ended; the first look alone would find it taken."""
+    heard: list[str] = []
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        when_vacant(
+            5.0,
+            over=lambda: loop.time() - begun_s > over_at_s,
+            taken=lambda: loop.time() - begun_s < 42.0,
+            found_taken=lambda: heard.append("taken"),
+            found_vacant=lambda: heard.append("vacant"),
+        )
+        await asyncio.sleep(100.0)
+
+    run_virtual(live(), limit_s=200.0)
+    assert heard == found

@@ -1,0 +1,132 @@
+"""What a hub of `--layout first` answers before it has a run, and what it believes of a layout."""
+
+import msgspec
+import pytest
+
+from islands.layout.layout_file import (
+    DIMENSIONS_MAX,
+    LEAVES_MAX,
+    PATH_MAX,
+    LayoutFile,
+    encode_layout,
+)
+from islands.layout.leaves import Leaf
+from islands.model.own_loop import OwnLoop
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import Role
+from islands.protocol.messages.control import Command, Verb
+from islands.protocol.messages.membership import (
+    LayoutTaken,
+    LayoutTold,
+    LayoutWanted,
+    Refused,
+    RunSpecRequest,
+)
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.settings.run import RunSettings
+from islands.run.first_layout import LayoutReader, answer
+from messaging.envelope import Envelope
+
+LEAVES = (Leaf("embedding", (10, 4)), Leaf("layers", (3, 4, 4), stack=3))
+OTHERS = (Leaf("other", (2, 2)),)
+
+
+def check(leaves: tuple[Leaf, ...]) -> None:
+    """Plan by the leaves, as the hub does."""
+    OwnLoop("first", leaves).plan(RunSettings(fragments=2))
+
+
+def heard(body: object, payload: bytes | None = None) -> Envelope:
+    """A message of ana's."""
+    return Envelope("ana", "hub", 1, body, () if payload is None else (memoryview(payload),))
+
+
+def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
+    """A loop's word of what it trains."""
+    return heard(LayoutTold(protocol, "ana"), encode_layout(LayoutFile(tuple(leaves))))
+
+
+def test_the_first_layout_is_the_runs() -> None:
+    """A loop that was asked at the same time and tells its own later hears that there is one."""
+    asked = heard(RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
+    assert answer(asked, None, LayoutReader(check)) == (LayoutWanted("ana"), None)
+    assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
+    assert answer(told(OTHERS), LEAVES, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
+
+
+def test_others_are_told_what_is_waited_for() -> None:
+    """An operator's command, a layout that never came, and another version of the protocol."""
+    for envelope in (
+        heard(Command(Verb.PAUSE, "")),
+        heard(LayoutTold(PROTOCOL, "ana")),
+        told(LEAVES, PROTOCOL + 1),
+        heard(RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "ana")),
+    ):
+        refused, taken = answer(envelope, None, LayoutReader(check))
+        assert isinstance(refused, Refused)
+        assert refused.retry == (refused.reason.startswith("this hub waits"))
+        assert taken is None
+
+
+@pytest.mark.parametrize(
+    ("leaves", "why"),
+    [
+        ((), "no trainable"),
+        ((*LEAVES, LEAVES[0]), "twice"),
+        ((Leaf("step", (), "int32"),), "float"),
+        ((Leaf("a" * (PATH_MAX + 1), (2,)),), "characters"),
+        ((Leaf("a\nb", (2,)),), "characters"),
+        ((Leaf("a", (-2, -2)),), "shape"),
+        ((Leaf("a", (1,) * (DIMENSIONS_MAX + 1)),), "shape"),
+        ((Leaf("a", (4,), stack=0),), "stack of 0"),
+        ((Leaf("a", (4,), stack=5),), "stack of 5"),
+        ((Leaf("a", (4, 2), stack=3),), "stack of 3"),
+        ((Leaf("a", (1 << 31, 1 << 31)),), "parameters"),
+        ((Leaf("a", (LEAVES_MAX + 1,), stack=LEAVES_MAX + 1),), "tensors"),
+    ],
+)
+def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: str) -> None:
+    """In a sentence, before anything is planned by it; the hub waits on."""
+    refused, taken = answer(told(leaves), None, LayoutReader(check))
+    assert isinstance(refused, Refused)
+    assert why in refused.reason
+    assert taken is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b'{"leaves": [{"path": 3}]}', b"\xff", b'{"x": ' + b"[" * 100_000],
+    ids=["nothing", "list", "other", "no text", "deep"],
+)
+def test_what_is_no_layout_is_refused(text: bytes) -> None:
+    """Whatever bytes are sent."""
+    refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, LayoutReader(check))
+    assert isinstance(refused, Refused)
+    assert taken is None
+
+
+def test_a_layout_that_was_refused_is_not_planned_again() -> None:
+    """Many loops may tell the same, and each is told why; another text is planned."""
+    planned: list[tuple[Leaf, ...]] = []
+
+    def counted(leaves: tuple[Leaf, ...]) -> None:
+        planned.append(leaves)
+        check(leaves)
+
+    reader, words = LayoutReader(counted), []
+    for leaves in (OTHERS * 2, OTHERS * 2, OTHERS * 3):
+        refused, _ = answer(told(leaves), None, reader)
+        assert isinstance(refused, Refused)
+        words.append(refused.reason)
+    assert planned == [OTHERS * 2, OTHERS * 3]
+    assert words[0] == words[1]
+    assert answer(told(OTHERS), None, reader) == (LayoutTaken("ana"), OTHERS)
+
+
+def test_there_is_no_plan_before_the_first_has_come() -> None:
+    """As for a dry run; with what to do instead."""
+    assert OwnLoop("first").waits
+    with pytest.raises(SettingsError, match="islands layout"):
+        OwnLoop("first").plan(RunSettings())
+    assert not OwnLoop("first", LEAVES).waits
+    assert msgspec.json.decode(encode_layout(LayoutFile(tuple(LEAVES))))["leaves"][1]["stack"] == 3

@@ -1,0 +1,218 @@
+"""Who can still finish a run, who failed it, and what is concluded; without a loop."""
+
+import pytest
+
+from islands.actors.ports import KILLED, ProcessEnd, ended_by
+from islands.protocol.errors import (
+    FAILED,
+    OF_NO_USE,
+    REPLACED,
+    DiskError,
+    FencedError,
+    IslandsError,
+    JournalError,
+    TaskError,
+    TaskFailedError,
+    UserError,
+)
+from islands.protocol.identities import LearnerName, Phase, Role
+from islands.protocol.messages.membership import Leave
+from islands.protocol.supervisor.core import Core, Drained
+from islands.protocol.supervisor.events import LeaveArrived
+from islands.protocol.syncer.divergence import DIVERGED
+from islands.run.run_end import (
+    ExitResponse,
+    RunEnd,
+    can_still_train,
+    has_live_syncer,
+    still_compiles,
+)
+from tests.supervisor.desk import Desk, beat
+
+LEARNERS = ("learner-0", "learner-1")
+MENDABLE = ProcessEnd(OF_NO_USE, "exit code 2: no such task", "no such task")
+
+
+def core(*launched: str) -> Core:
+    """The memory of a supervisor that launched these, and has admitted nobody."""
+    return Desk(launched=launched or ("syncer", *LEARNERS, "observer")).state.core
+
+
+# ------------------------------------------------------------------------------- what follows
+
+
+@pytest.mark.parametrize(
+    "end", [ProcessEnd(), KILLED, ProcessEnd(FAILED, "exit code 1"), ProcessEnd(None, "unknown")]
+)
+def test_an_end_that_may_pass_is_the_supervisors_matter(end: ProcessEnd) -> None:
+    """It starts the process again, whichever role it has; the run goes on."""
+    for name in ("syncer", "learner-0", "observer"):
+        run = RunEnd()
+        assert run.on_process_ended(name, end, core(), []) is ExitResponse.RESTART
+        assert not run.over
+
+
+def test_who_is_asked_to_leave_is_not_started_again() -> None:
+    """Also if it failed at that."""
+    run = RunEnd(leaving=True)
+    assert run.on_process_ended("learner-0", KILLED, core(), []) is ExitResponse.NOTHING
+    assert not run.over
+
+
+def test_who_was_replaced_steps_aside() -> None:
+    """To start it again would take the journal of the newer one."""
+    run = RunEnd()
+    end = ProcessEnd(REPLACED, "exit code 3: a newer start owns the journal")
+    assert run.on_process_ended("syncer", end, core(), []) is ExitResponse.STEP_ASIDE
+    assert not run.over
+
+
+# ----------------------------------------------------------------------------- who can finish
+
+
+def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
+    """Its user reads the syncer's own sentence."""
+    run = RunEnd()
+    assert run.on_process_ended("syncer", MENDABLE, core(), LEARNERS) is ExitResponse.NOTHING
+    assert isinstance(run.failure, UserError)
+    assert (run.sentence, run.exit_code) == ("syncer: no such task", OF_NO_USE)
+
+
+def test_a_run_fails_with_its_last_learner() -> None:
+    """One that has to be mended is lost at once, others when the supervisor gives them up."""
+    run = RunEnd()
+    assert run.on_process_ended("learner-0", MENDABLE, core(), ["syncer"]) is ExitResponse.NOTHING
+    assert not run.over
+    run.on_gave_up("learner-1", "ended too often, last: a leak", core(), ["syncer", "observer"])
+    assert run.sentence == "learner-1 ended too often, last: a leak"
+    assert run.exit_code == FAILED
+
+
+def test_a_run_goes_on_without_an_observer() -> None:
+    """Nobody needs it to finish."""
+    run = RunEnd()
+    run.on_process_ended("observer", MENDABLE, core(), ["syncer", *LEARNERS])
+    run.on_gave_up("observer", "ended too often", core(), ["syncer", *LEARNERS])
+    assert not run.over
+
+
+def test_before_its_supervisor_has_begun_a_run_has_who_runs_here() -> None:
+    """Nobody else is known."""
+    run = RunEnd()
+    run.on_process_ended("learner-0", MENDABLE, None, ["learner-1"])
+    assert not run.over
+    run.on_process_ended("learner-1", MENDABLE, None, ["syncer"])
+    assert run.over
+
+
+def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
+    """Those that an operator added count, those that he sent away do not; guests count too."""
+    desk = Desk(launched=("syncer", *LEARNERS, "observer"))
+    core = desk.state.core
+    assert can_still_train(core, [], {"learner-0"})  # the other one is started again
+    assert not can_still_train(core, ["supervisor", "syncer", "observer"], LEARNERS)
+    assert can_still_train(core, ["learner-2"], LEARNERS)
+    core.drained["learner-1"] = Drained("drained by an operator", 0.0)
+    assert not can_still_train(core, [], {"learner-0"})
+    assert can_still_train(core, ["learner-1"], {"learner-0"})  # it still answers
+    guest = desk.admit("guest")
+    assert can_still_train(core, [], LEARNERS)
+    desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
+    assert not can_still_train(core, [], LEARNERS)
+
+
+@pytest.mark.parametrize("count", [1, 4096])
+def test_every_learner_counts(count: int) -> None:
+    """The run fails with the last of them and not before, be it one or thousands."""
+    names = [f"learner-{index}" for index in range(count)]
+    known, run = core("syncer", *names), RunEnd(lost=dict.fromkeys(names[:-1]))
+    assert not run.over
+    run.on_gave_up(names[-1], "ended too often", known, ["syncer"])
+    assert run.sentence == f"{names[-1]} ended too often"
+
+
+def test_a_syncer_that_died_merges_no_more() -> None:
+    """Only one that is live holds its place."""
+    desk = Desk()
+    assert not has_live_syncer(desk.state.core)
+    desk.admit("s", role=Role.SYNCER)
+    assert has_live_syncer(desk.state.core)
+    desk.wait(30)
+    assert not has_live_syncer(desk.state.core)
+
+
+@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.STEPPING])
+def test_a_learner_compiles_until_it_is_heard_to_do_something_else(phase: Phase) -> None:
+    """One that is not admitted yet imports; those of other hosts are not asked about."""
+    desk = Desk(launched=("syncer", "a"))
+    assert still_compiles(None, ["a"])
+    assert still_compiles(desk.state.core, ["a"])
+    assert not still_compiles(desk.state.core, [])
+    desk.hear(beat(desk.admit("a"), "a", phase=phase))
+    assert still_compiles(desk.state.core, ["a"]) == (phase is not Phase.STEPPING)
+
+
+# -------------------------------------------------------------------------- what is concluded
+
+
+def test_the_first_conclusion_stands() -> None:
+    """How processes end after the run changes nothing; a failure is not undone by a late end."""
+    ended = RunEnd()
+    ended.on_finished("tokens")
+    ended.on_process_ended("syncer", MENDABLE, core(), [])
+    ended.on_failed("the network", OSError("gone"))
+    assert (ended.sentence, ended.exit_code) == ("its budget of tokens is spent", 0)
+    failed = RunEnd()
+    failed.on_failed("the network", OSError("gone"))
+    failed.on_finished("tokens")
+    assert (failed.sentence, failed.exit_code) == ("the network: gone", FAILED)
+    assert failed.reason is None
+
+
+def test_a_diverged_run_must_be_mended() -> None:
+    """Starting it again would diverge again."""
+    assert RunEnd(f"{DIVERGED}: lower the rate").exit_code == OF_NO_USE
+    assert (RunEnd("tokens").exit_code, RunEnd().exit_code, RunEnd().sentence) == (0, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TaskError("no method loss"), OF_NO_USE),
+        (JournalError("of another run"), OF_NO_USE),
+        (FencedError("a newer start owns it"), REPLACED),
+        (DiskError("full"), FAILED),
+        (TaskFailedError("it raised"), FAILED),
+        (ValueError("a bug"), FAILED),
+    ],
+)
+def test_an_error_in_this_process_counts_as_one_of_its_own_would(
+    error: Exception, code: int
+) -> None:
+    """One that only its user can mend is the failure itself; one that may pass is its cause."""
+    end = ended_by(error)
+    assert (end.code, end.sentence) == (code, str(error))
+    run = RunEnd()
+    follow = run.on_process_ended("learner-0", end, core("learner-0"), [])
+    if code == OF_NO_USE:
+        assert run.failure is error
+    elif code == FAILED:
+        assert follow is ExitResponse.RESTART
+        run.on_gave_up("learner-0", f"ended too often, last: {end.told}", core("learner-0"), [])
+        assert isinstance(run.failure, IslandsError)
+        assert run.failure.__cause__ is error
+        assert str(error) in run.sentence
+
+
+def test_what_fails_a_run_keeps_its_own_class() -> None:
+    """Whatever is not an error of ours is told with the part that it struck."""
+    run, other = RunEnd(), RunEnd()
+    told = UserError("the folder cannot be written")
+    run.on_failed("the folder", told)
+    assert run.failure is told
+    struck = OSError("no route")
+    other.on_failed("the network", struck)
+    assert (str(other.failure), getattr(other.failure, "__cause__", None)) == (
+        "the network: no route",
+        struck,
+    )

@@ -1,0 +1,650 @@
+"""What a run leaves behind, and the figures it is judged by."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from islands.cli.run_status import Health, state_of
+from islands.learner.compute import StepReport
+from islands.model.evaluation import Judged
+from islands.protocol.errors import UserError
+from islands.protocol.histogram import DurationHistogram
+from islands.protocol.identities import Phase, Role, Status
+from islands.protocol.learner.events import StepFinished
+from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
+from islands.protocol.messages.membership import NOT_FINITE
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.member_entries import (
+    Diverged,
+    Left,
+    Paused,
+    ProcessEnded,
+    Recognised,
+    Resumed,
+    StatusChanged,
+    StoodStill,
+)
+from islands.protocol.tape.round_entries import Closing, DataEnded, Swinging
+from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
+from islands.run.records.run_folder import RunFolder, versions
+from tests.protocol.tape.samples import MERGED, admitted, evicted
+from tests.unscanned import Unscanned
+
+Row = dict[str, object]
+
+
+def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float = 0.1) -> StepReport:
+    """A finished step of a process that takes 10 tokens per step."""
+    return StepReport(
+        StepFinished(steps, 10 * steps, step_s, finite=True, leases=()), loss, gap_s, 0
+    )
+
+
+def rows(path: Path) -> list[Row]:
+    """A file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def taped(folder: RunFolder) -> list[Row]:
+    """The entries of a folder's tape, after the one that says its version."""
+    head, *entries = rows(folder.path / "tape.jsonl")
+    assert head["kind"] == "tape"
+    return entries
+
+
+# ------------------------------------------------------------------------------------ the folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A folder at the start of a run."""
+    return RunFolder(tmp_path / "runs" / "one", RunSettings(run="one", budget_tokens=7))
+
+
+def test_what_is_known_is_written_at_once(folder: RunFolder) -> None:
+    """Settings and versions are there before the first step, for a run that dies early."""
+    told = json.loads((folder.path / "settings.json").read_text())
+    assert (told["run"], told["budget_tokens"], told["timing"]["evict_s"]) == ("one", 7, 5.0)
+    assert json.loads((folder.path / "versions.json").read_text()) == versions()
+    folder.close()
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
+    """The sentence names the folder and what the system said."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/run cannot be written: Not a directory"):
+        RunFolder(tmp_path / "file" / "run", RunSettings())
+
+
+def test_totals_run_over_all_processes_of_a_learner(folder: RunFolder) -> None:
+    """A restarted process counts from zero; the learner's figures go on."""
+    folder.process_started("a")
+    for steps in (1, 2, 3):
+        folder.step("a", 0.1 * steps, report(steps))
+    folder.traffic("a", bytes_up=5, bytes_down=6)
+    folder.process_started("a")
+    for steps in (1, 2):
+        folder.step("a", 5 + 0.1 * steps, report(steps))
+    folder.traffic("a", bytes_up=50, bytes_down=60)
+    figures = folder.figures.learners["a"]
+    assert (figures.steps, figures.tokens) == (5, 50)
+    assert figures.stepping_s == pytest.approx(0.5)
+    assert (figures.bytes_up, figures.bytes_down) == (55, 66)
+    assert folder.figures.gaps.count == 5
+    folder.close()
+
+
+def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
+    """Rows of metrics do not grow with the speed of steps, and each is whole."""
+    folder.process_started("a")
+    for step in range(513):
+        folder.step("a", step / 128, report(step, loss=5 - step / 250, gap_s=1e-4))
+    folder.close()
+    written = rows(folder.path / "metrics.jsonl")
+    assert [row["kind"] for row in written] == ["step"] * 4
+    assert [row["steps"] for row in written] == [1, 129, 257, 385]
+    assert written[-1].keys() >= {"learner", "tokens", "loss", "loss_smoothed", "step_time_s"}
+    losses = [loss for _, loss in folder.figures.losses.all()]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 4, "a point a second"
+
+
+def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) -> None:
+    """A diverged learner is seen as such; the rows after it are written as before."""
+    folder.process_started("a")
+    folder.step("a", 0.0, report(1, loss=float("nan")))
+    folder.step("a", 2.0, report(2, loss=1.0))
+    folder.close()
+    losses = [row["loss"] for row in rows(folder.path / "metrics.jsonl")]
+    assert losses == [None, 1.0]
+    assert folder.figures.learners["a"].loss == 1.0, "the smoothed loss forgets it"
+
+
+def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
+    """The supervisor's decisions count: of an observer, a syncer, a learner of an earlier start."""
+    folder.write(0.1, "v", admitted("w", "1.1", Role.OBSERVER))
+    for evictions, name in enumerate(("w", "syncer", "nobody knows it"), start=1):
+        folder.write(0.2, "v", evicted(name))
+        assert folder.figures.evictions == evictions
+    assert not folder.figures.learners
+
+
+def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
+    """Admissions, statuses and merges are counted; the log has what a person wants to know."""
+    folder.write(0.1, "v", admitted())
+    folder.write(0.2, "v", admitted("s", "1.2", Role.SYNCER))
+    folder.write(0.3, "v", StatusChanged("a", Status.SUSPECT))
+    assert folder.figures.learners.keys() == {"a"}
+    assert folder.figures.learners["a"].status == "suspect"
+    folder.write(0.4, "v", evicted())
+    folder.write(0.5, "v", admitted("a", "1.3"))
+    folder.write(0.6, "s", MERGED)
+    folder.evaluation(0.7, Judged(3.0, 30), {"loss": 1.5})
+    folder.close()
+    assert folder.figures.learners["a"].incarnations == 2
+    assert folder.figures.learners["a"].status == "live"
+    assert folder.figures.merges == 1
+    assert folder.figures.evaluations[0]["loss"] == 1.5
+    assert [row["kind"] for row in rows(folder.path / "metrics.jsonl")] == ["merge", "evaluation"]
+    log = rows(folder.path / "run.log")
+    assert [entry["event"] for entry in log] == ["admitted"] * 2 + ["status", "evicted", "admitted"]
+    assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
+    assert len(taped(folder)) == 6
+    assert [event.split("  ")[-1] for event in folder.figures.events] == [
+        *("a joined", "a is not heard", "a was evicted: silent", "a is back"),
+    ]
+    assert (folder.figures.evictions, folder.figures.merged_tokens) == (1, 40)
+    assert folder.figures.yield_of(2, 100) == 0.2
+
+
+def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder) -> None:
+    """It is admitted again at once each time; that it lives is not what a person must know."""
+
+    def shown() -> str:
+        return state_of(folder.figures.learners["a"], Phase.STEPPING)[0]
+
+    folder.write(0.1, "v", admitted())
+    assert shown() == "stepping"
+    folder.write(0.2, "s", Diverged("a", "1.1", 1))
+    folder.write(0.3, "v", Left("a", "1.1", NOT_FINITE))
+    folder.write(0.3, "v", admitted("a", "1.2"))
+    assert shown() == "diverged"
+    assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
+    folder.process_started("a")
+    folder.step("a", 0.4, report(1, loss=float("nan")))
+    assert shown() == "diverged"
+    folder.step("a", 0.5, report(2, loss=1.0))
+    assert shown() == "stepping"
+    folder.close()
+
+
+def test_what_swings_is_a_warning_until_it_is_over(folder: RunFolder) -> None:
+    """The screen shows the sentence as long as it is so; the log keeps both words of it."""
+    swinging = Swinging("merged directions undo those before them", 2, 4, -0.3, 1)
+    folder.write(1.0, "s", swinging)
+    assert folder.figures.warning == swinging.told
+    folder.write(2.0, "s", structs.replace(swinging, fragments=0))
+    assert folder.figures.warning == ""
+    folder.close()
+    assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["swinging"] * 2
+
+
+def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
+    """Whoever shows the run, or waits for something in it, need not poll."""
+    heard: list[int] = []
+    folder.listeners.append(lambda: heard.append(folder.figures.merges))
+    folder.write(0.0, "s", MERGED)
+    folder.process_started("a")
+    folder.step("a", 0.0, report(1))
+    folder.close()
+    assert heard == [1, 1]
+
+
+# -------------------------------------------------------------------------- from other processes
+
+
+def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> StepFigures:
+    """What a process has done so far, with one gap of this length."""
+    histogram = DurationHistogram()
+    histogram.add(gap_s)
+    return StepFigures(
+        process=process,
+        steps=steps,
+        tokens=10 * steps,
+        stepping_s=0.1 * steps,
+        step_time_s=0.1,
+        loss=loss,
+        gap_s=gap_s,
+        data_wait_s=0.0,
+        gap_bins=histogram.bins,
+        gap_largest_s=gap_s,
+        bytes_up=100 * steps,
+        bytes_down=200 * steps,
+    )
+
+
+def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: RunFolder) -> None:
+    """A process that was cut off lives on beside its successor: neither counts anew each time."""
+    for steps in range(1, 6):
+        for process in ("cut off", "successor"):
+            folder.figures_told("a", float(steps), told(process, steps))
+    for number in range(20):
+        folder.figures_told("a", 6.0, told(f"restart {number}", 1))
+    folder.close()
+    figures = folder.figures.learners["a"]
+    assert (figures.steps, figures.tokens, figures.bytes_up) == (30, 300, 3000)
+    assert figures.gaps.count == 22
+    assert len(figures.processes) == PROCESSES_KEPT
+
+
+def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -> None:
+    """What it told before is counted and cannot be taken out again, so its later word is not."""
+    for number in range(PROCESSES_KEPT + FOLDED_KEPT):
+        folder.figures_told("a", 1.0, told(f"process {number}", 10))
+    folder.figures_told("a", 2.0, told("process 0", 11))
+    folder.close()
+    figures = folder.figures.learners["a"]
+    assert figures.tokens == folder.figures.tokens == (PROCESSES_KEPT + FOLDED_KEPT) * 100
+    assert len(figures.folded) == FOLDED_KEPT
+
+
+def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFolder) -> None:
+    """A repeated report counts once; what a process did before it was killed still counts."""
+    for report_ in (told("a", 5), told("a", 7, gap_s=0.5), told("a", 7, gap_s=0.5), told("b", 2)):
+        folder.figures_told("learner-0", 1.0, report_)
+    folder.close()
+    figures = folder.figures.learners["learner-0"]
+    assert (figures.steps, figures.tokens) == (9, 90)
+    assert (figures.bytes_up, figures.bytes_down) == (900, 1800)
+    assert figures.gaps.largest_s == 0.5
+    assert figures.gaps.count == 2
+    assert folder.figures.tokens == 90
+
+
+def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
+    """A report costs the same among thousands, and the tokens beside its loss are those of all."""
+    for index in range(600):
+        folder.figures_told(f"n{index}", 0.0, told("p", 1))
+    folder.figures.learners = Unscanned(folder.figures.learners)
+    folder.figures_told("n7", 2.0, told("p", 3))
+    folder.figures_told("n7", 4.0, told("q", 1))
+    assert [tokens for tokens, _ in folder.figures.losses.all()][-2:] == [6020, 6030]
+    folder.close()
+
+
+def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
+    """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
+    fields = msgspec.json.encode(structs.replace(MERGED, contributions=2)).decode()
+    folder.noted("syncer", Role.SYNCER, 2.0, Note("merged", fields))
+    folder.close()
+    assert folder.figures.merges == 1
+    merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
+    assert [row["contributions"] for row in merges] == [2]
+    assert taped(folder)[0]["actor"] == "syncer"
+
+
+@pytest.mark.parametrize(
+    "note", [Note("merged", "{}"), Note("merged", "no JSON"), Note("anything", "{}")]
+)
+def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: Note) -> None:
+    """Whatever a peer writes into a note, the hub goes on."""
+    folder.noted("syncer", Role.SYNCER, 2.0, note)
+    folder.close()
+    assert folder.figures.merges == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("merged", '{"fragment":0,"contributions":0,"direction_norm":null,"cosine":0}'),
+        ("merged", '{"fragment":0,"contributions":0,"direction_norm":1,"cosine":"x"}'),
+        ("merged", '{"fragment":0,"contributions":[],"direction_norm":1,"cosine":1}'),
+        ("status", '{"name":' * 9000 + "1" + "}" * 9000),
+    ],
+)
+def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, fields: str) -> None:
+    """Fields of other types, or nested without end, are forgotten; the hub goes on."""
+    folder.noted("a", Role.SYNCER, 1.0, Note(kind, fields))
+    folder.close()
+    assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"contributions": 10**400}, {"merged_tokens": -(10**400)}, {"clock": 1e308}]
+)
+def test_a_note_of_numbers_beyond_all_bounds_harms_nothing(
+    folder: RunFolder, changed: dict[str, float]
+) -> None:
+    """They have the right types; what cannot be reckoned with is forgotten, and others are not."""
+    lie = msgspec.json.encode(structs.asdict(MERGED) | changed).decode()
+    folder.noted("a", Role.SYNCER, 1.0, Note("merged", lie))
+    folder.write(2.0, "s", MERGED)
+    folder.close()
+    assert folder.lost == 0
+
+
+@pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])
+def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
+    """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
+    folder.write(0.0, "v", admitted("b"))
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
+    fields = {"name": "b", "role": "learner", "status": "evicted", "told": "x", **merged}
+    note = Note(kind, json.dumps({**fields, "fragments": 1}))
+    folder.noted("liar", Role.LEARNER, 1.0, note)
+    folder.close()
+    assert (folder.figures.merges, folder.figures.warning) == (0, "")
+    assert folder.figures.learners["b"].status == "live"
+    assert len(taped(folder)) == len(rows(folder.path / "run.log")) == 1
+
+
+def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> None:
+    """Its fields override neither actor nor kind nor time, on the tape and in the log."""
+    forged = {"actor": "supervisor", "event": "evicted", "at_s": 9, "name": "b", "reason": "x"}
+    forged |= {"timestamp": "2000-01-01T00:00:00Z", "waited_s": 0.0}
+    folder.noted(
+        "liar", Role.LEARNER, 0.5, Note("moments_fresh", json.dumps({**forged, "kind": "evicted"}))
+    )
+    folder.noted("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
+    folder.close()
+    (entry,) = taped(folder)
+    assert (entry["at_s"], entry["actor"], entry["kind"]) == (1.0, "liar", "moments_fresh")
+    (line,) = rows(folder.path / "run.log")
+    assert (line["at_s"], line["actor"], line["event"]) == (1.0, "liar", "moments_fresh")
+    assert line["timestamp"] != forged["timestamp"]
+
+
+def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
+    """An admitted peer fills neither log nor disk, and whoever reads the log learns of it."""
+    for number in range(36_000):
+        note = Note("moments_fresh", json.dumps({"reason": "x" * 1000, "waited_s": 0.0}))
+        folder.noted("liar", Role.LEARNER, number / 36_000, note)
+    folder.noted("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
+    folder.close()
+    log = (folder.path / "run.log").read_bytes()
+    assert len(log) < 70 * 1200
+    dropped = [row["notes"] for row in rows(folder.path / "run.log") if "notes" in row]
+    assert dropped == [36_000 - 64]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokens": 2**62},
+        {"steps": -1},
+        {"stepping_s": float("inf")},
+        {"gap_largest_s": float("nan")},
+        {"gap_bins": ((10**9, 1),)},
+        {"gap_bins": ((0, -1),)},
+        {"gap_bins": ((0, COUNT_MAX), (1, COUNT_MAX))},
+    ],
+)
+def test_figures_that_cannot_be_added_up_are_forgotten(
+    folder: RunFolder, changed: dict[str, object]
+) -> None:
+    """A faulty learner spoils neither the summary nor the hub."""
+    told = StepFigures("p", 1, 10, 0.1, 0.1, 2.0, 0.0, 0.0, ((0, 1),), 1.0, 1, 1)
+    folder.figures_told("a", 1.0, replace(told, **changed))  # type: ignore[arg-type]
+    assert folder.figures.tokens == 0
+    folder.figures_told("a", 2.0, told)
+    assert folder.figures.tokens == 10
+    assert 0 < folder.figures.gaps.quantile(0.999) <= 1.0
+    folder.close()
+
+
+def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
+    """Each adds as much as a process may tell; honest learners and merges are counted as before."""
+    bins = tuple((index, COUNT_MAX // 64) for index in range(64))
+    counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
+    lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
+    for number in range(300):
+        folder.figures_told("liar", 1.0, replace(lie, process=f"p{number}"))
+    assert folder.figures.tokens == COUNT_MAX
+    folder.figures_told("a", 2.0, told("p", 5))
+    assert folder.figures.tokens == COUNT_MAX + 50
+    folder.keep(3.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.figures_told("a", 4.0, told("p", 7))
+    again.close()
+    assert again.figures.tokens == COUNT_MAX + 70
+    assert again.figures.learners["liar"].bytes_up == COUNT_MAX
+
+
+def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) -> None:
+    """An earlier version kept what a liar had told, and no later start could write a point."""
+    folder.figures.learners["liar"] = LearnerFigures(steps=2**63, tokens=2**63)
+    folder.figures.merged_tokens = 2**63
+    folder.keep(1.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.figures_told("a", 2.0, told("p", 5))
+    again.figures_told("liar", 4.0, told("p", 5))
+    again.write(5.0, "s", MERGED)
+    again.keep(6.0)
+    again.close()
+    assert again.lost == 0
+    assert again.figures.tokens == COUNT_MAX + 50
+    assert again.figures.merged_tokens == TOTAL_MAX
+
+
+def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None:
+    """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
+    folder.figures_told("a", 1.0, told("gone", 5))
+    folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
+    folder.evaluation(3.0, Judged(1.0, 40), {"loss": 0.5})
+    folder.write(3.0, "s", MERGED)
+    folder.write(3.0, "v", evicted())
+    curve = folder.figures.losses.all()
+    folder.keep(4.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    assert again.earlier_s == 4.0
+    assert again.figures.tokens == 120
+    assert [row["loss"] for row in again.figures.evaluations] == [0.5]
+    kept = again.figures
+    assert (kept.merges, kept.merged_tokens, kept.evictions, kept.clock) == (1, 40, 1, 6.0)
+    assert kept.losses.all() == curve
+    assert kept.work.total_s(99.0) == 3.0
+    again.figures_told("a", 1.0, told("alive", 9, gap_s=0.5))
+    again.close()
+    figures = again.figures.learners["a"]
+    assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
+
+
+@pytest.mark.parametrize(("learners", "kept"), [(1, 12), (4096, 6)])
+def test_figures_of_a_large_fleet_are_kept_less_often(
+    folder: RunFolder, learners: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take a hub at most a hundredth of its time, in which it hears nobody."""
+    bins = tuple((index, 1000 + index) for index in range(60))
+    for number in range(learners):
+        folder.figures_told(f"n{number}", 0.0, replace(told("p", 1), gap_bins=bins))
+    folder.keep(0.0)
+    times: list[float] = []
+    keep = folder.keep
+
+    def kept_at(at_s: float) -> None:
+        times.append(at_s)
+        keep(at_s)
+
+    monkeypatch.setattr(folder, "keep", kept_at)
+    for second in range(1, 61):
+        folder.figures_told("n0", float(second), told("p", second))
+    folder.close()
+    assert len(times) == kept
+
+
+@pytest.mark.parametrize("field", ["loss", "step_time_s", "gap_s", "data_wait_s"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_figure_that_is_no_number_costs_no_other(
+    folder: RunFolder, field: str, bad: float
+) -> None:
+    """A hub that is started again after a learner diverged had forgotten everything."""
+    folder.figures_told("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
+    folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
+    folder.keep(2.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.close()
+    assert again.figures.tokens == 50
+    assert [row["share"] for row in again.figures.evaluations] == [0.5]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
+    folder: RunFolder, damage: str
+) -> None:
+    """Figures are for people: a run goes on without, and says which file it was."""
+    folder.write(0.1, "v", admitted())
+    folder.figures_told("a", 1.0, told("p", 5))
+    folder.keep(2.0)
+    folder.close()
+    path = folder.path / "figures.json"
+    said: list[str] = []
+    content = bytearray(path.read_bytes())
+    content[content.index(b'"steps":5') + 8] ^= 1
+    path.write_bytes(content[: len(content) // 2] if damage == "cut" else content)
+    if damage == "removed":
+        path.unlink()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7), say=said.append)
+    again.close()
+    assert again.figures.tokens == 0
+    assert said == ["hub: damaged or missing: figures.json; the run goes on without"]
+    assert rows(folder.path / "run.log")[-1]["files"] == ["figures.json"]
+    last = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7), say=said.append)
+    last.close()
+    assert len(said) == 1, "told once"
+
+
+def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
+    """The one of before is of another value of the parameters, and perhaps of long ago."""
+    folder.write(0.0, "v", admitted())
+    folder.figures_told("a", 1.0, told("p", 5, loss=9.0))
+    folder.write(2.0, "v", evicted())
+    losses = [folder.figures.loss]
+    folder.write(3.0, "v", admitted("a", "1.2"))
+    losses.append(folder.figures.learners["a"].loss)
+    folder.figures_told("a", 4.0, told("q", 1, loss=2.0))
+    losses += [folder.figures.learners["a"].loss, folder.figures.loss]
+    assert losses == [None, None, 2.0, 2.0], "who is away has no part in the loss of the run"
+    folder.close()
+
+
+def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
+    """Their losses differ for good; the run's falls as both of theirs do."""
+    for second in range(1, 60):
+        for name, offset in (("a", 0.0), ("b", 4.0)):
+            folder.figures_told(name, second, told("p", second, loss=offset + 60.0 / second))
+    losses = [loss for _, loss in folder.figures.losses.all()]
+    assert len(losses) == 59
+    assert losses[1:] == sorted(losses[1:], reverse=True)
+    folder.close()
+
+
+def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
+    """A supervisor that stood still is another thing than a pause."""
+    seen = []
+    for actor, entry in (("v", StoodStill(3.0)), ("s", Paused())):
+        folder.write(1.0, actor, entry)
+        seen.append(folder.figures.work.paused)
+    folder.write(3.0, "s", Resumed())
+    assert [*seen, folder.figures.work.paused] == [False, True, False]
+    folder.write(4.0, "s", Closing("tokens"))
+    assert folder.figures.ending == "tokens"
+    folder.close()
+
+
+def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
+    """A step of five minutes has one row, and a pause bends no curve."""
+    for second in range(300):
+        folder.figures_told("a", float(second), told("p", 1))
+    folder.figures_told("a", 300.0, told("p", 2))
+    folder.close()
+    assert [row["steps"] for row in rows(folder.path / "metrics.jsonl")] == [1, 2]
+    assert len(folder.figures.losses.all()) == 2
+
+
+def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:
+    """Each state once, as long as it lasted, over all starts of the hub."""
+    folder.write(1.0, "v", admitted())
+    for second in range(2, 5):
+        folder.figures_told("a", float(second), told("p", second))
+    folder.write(5.0, "s", Paused())
+    folder.figures_told("a", 5.5, told("p", 6))  # a step that was under way
+    folder.write(6.0, "s", Resumed())
+    folder.figures_told("a", 7.0, told("p", 7))
+    folder.figures_told("a", 8.0, told("p", 8, loss=float("nan")))
+    folder.write(9.0, "v", evicted())
+    folder.keep(10.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.write(1.0, "v", admitted("a", "2.1"))
+    again.draw(2.0)
+    again.close()
+    assert again.figures.learners["a"].states == [
+        *((1.0, "starting"), (2.0, "stepping"), (5.0, "paused"), (7.0, "stepping")),
+        *((8.0, "diverged"), (9.0, "away"), (11.0, "starting")),
+    ]
+    assert (again.path / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -> None:
+    """It is in the log; people are told once learners step, unless another one compiles here."""
+    compiling = [False]
+    folder.compiling = lambda: compiling[0]
+    folder.write(1.0, "v", StoodStill(1.2))
+    folder.figures_told("a", 2.0, told("p", 1))
+    compiling[0] = True
+    folder.write(3.0, "v", StoodStill(1.3))
+    compiling[0] = False
+    folder.write(4.0, "v", StoodStill(1.4))
+    folder.close()
+    assert [event.split("  ")[-1] for event in folder.figures.events] == ["v stood still for 1.4 s"]
+    log = rows(folder.path / "run.log")
+    assert [entry["gap_s"] for entry in log] == [1.2, 1.3, 1.4]
+
+
+def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: RunFolder) -> None:
+    """Who lives on is seen once it is heard; who left before has left still."""
+    for name in ("a", "b", "c"):
+        folder.write(0.1, "v", admitted(name))
+        folder.figures_told(name, 1.0, told(f"{name}-1", 5))
+    folder.write(1.5, "v", Left("c", "1.1", "it is drained"))
+    folder.keep(2.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    found = again.figures.learners
+    assert [found[name].status for name in "abc"] == ["unheard", "unheard", "left"]
+    assert state_of(found["a"], Phase.STEPPING) == ("unheard", Health.WAITING)
+    assert found["a"].states[-1] == (2.0, "away")
+    again.write(0.5, "v", Recognised("a", "1.1"))
+    again.write(0.6, "v", Recognised("c", "1.1"))
+    assert [found[name].status for name in "abc"] == ["live", "unheard", "left"]
+    again.close()
+
+
+def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
+    """Supervisor and syncer find a learner silent, and other news may come between."""
+    folder.write(0.0, "supervisor", admitted("v"))
+    folder.write(1.0, "supervisor", StatusChanged("v", Status.SUSPECT))
+    folder.write(1.1, "hub", ProcessEnded("v", "killed by SIGKILL"))
+    folder.write(1.2, "syncer", StatusChanged("v", Status.SUSPECT))
+    assert [event.split("  ")[-1] for event in folder.figures.events] == [
+        "v joined",
+        "v is not heard",
+        "the process of v ended: killed by SIGKILL",
+    ]
+
+
+def test_data_that_has_ended_is_told_until_there_is_some(folder: RunFolder) -> None:
+    """On the screen as long as it is so, and in the log."""
+    folder.write(1.0, "syncer", DataEnded(1, 64))
+    assert "the data has ended: none of the 64 shards" in folder.figures.warning
+    folder.write(2.0, "syncer", DataEnded(0, 64))
+    assert folder.figures.warning == ""
+    folder.close()
+    assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["data_ended"] * 2

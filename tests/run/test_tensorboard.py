@@ -1,0 +1,80 @@
+"""Curves of a run as TensorBoard shows them."""
+
+from pathlib import Path
+
+from msgspec import structs
+
+from islands.files.spool import Spool
+from islands.learner.compute import StepReport
+from islands.model.evaluation import Judged
+from islands.protocol.learner.events import StepFinished
+from islands.protocol.settings.run import RunSettings
+from islands.run.records.run_folder import RunFolder
+from islands.run.records.tensorboard import LEARNERS_MOST, TensorBoard, table_of
+from tests.board_reader import curves_in, events_in
+from tests.protocol.tape.samples import MERGED, admitted
+
+SETTINGS = RunSettings(run="r", learning_rate=0.5, warmup_steps=0)
+
+
+def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> None:
+    """One curve of one name for each, and the mean; whatever is drawn, tokens are its x axis."""
+    folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
+    for name in ("a", "b"):
+        folder.write(0.0, "v", admitted(name))
+        folder.process_started(name)
+    for second in range(1, 4):
+        for name, loss in (("a", 2.0), ("b", 4.0)):
+            event = StepFinished(second, 10 * second, 0.1, finite=True, leases=())
+            folder.step(name, float(second), StepReport(event, loss, 0.0, 0.0))
+    merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0)
+    folder.write(4.0, "s", merged)
+    folder.evaluation(5.0, Judged(3.0, 40), {"bits": 1.5})
+    folder.close()
+    board = folder.path / "tensorboard"
+    assert sorted(path.name for path in board.iterdir()) == ["a", "b", "run"]
+    assert curves_in(board / "a")["loss"] == [(10, 2.0), (30, 2.0), (50, 2.0)]
+    assert curves_in(board / "b")["loss"] == [(20, 4.0), (40, 4.0), (60, 4.0)]
+    run = curves_in(board / "run")
+    assert run["loss"] == [(10, 2.0), (30, 3.0), (50, 3.0)]
+    assert run["learning_rate"] == run["yield"] == [(60, 0.5)]
+    assert run["evaluation/bits"] == [(40, 1.5)]
+    assert run["merge/contributions"] == [(60, 2.0)]
+    assert [x for x, _ in run["tokens_per_s"]] == [10, 30, 50]
+
+
+def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> None:
+    """It costs no point, and ends nobody."""
+    spool = Spool(tmp_path)
+    TensorBoard(tmp_path, spool, SETTINGS).run(2**70, {"loss": 1.0})
+    spool.close()
+    assert curves_in(tmp_path / "run")["loss"] == [(2**63 - 1, 1.0)]
+
+
+def test_the_settings_are_shown_once(tmp_path: Path) -> None:
+    """As text beside the curves, with those of the outer optimizer and the timeouts."""
+    spool = Spool(tmp_path)
+    board = TensorBoard(tmp_path, spool, SETTINGS)
+    for tokens in (1, 2):
+        board.run(tokens, {"loss": 1.0})
+    spool.close()
+    texts = [
+        value.tensor.string_val[0].decode()
+        for event in events_in(tmp_path / "run")
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "text"
+    ]
+    assert texts == [table_of(SETTINGS)]
+    assert "| learning_rate | 0.5 |" in texts[0]
+    assert "| outer.momentum | 0.0 |" in texts[0]
+
+
+def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:
+    """Nor does a name that is no folder's, or that of the run."""
+    spool = Spool(tmp_path)
+    board = TensorBoard(tmp_path, spool, SETTINGS)
+    for name in ("run", "../x", "", "a/b", *(f"n{index}" for index in range(1000))):
+        board.learner(name, 1, {"loss": 1.0})
+    spool.close()
+    assert len(list(tmp_path.iterdir())) == LEARNERS_MOST
+    assert not (tmp_path.parent / "x").exists()

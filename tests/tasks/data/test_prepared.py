@@ -1,0 +1,158 @@
+"""Text on disk as tokens: what is held out, what hosts compare, and what is refused."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from islands.protocol.errors import DataError, UserError
+from islands.tasks.data.documents import SourceFile, find_text
+from islands.tasks.data.prepared import (
+    LINES_MOST,
+    Prepared,
+    manifest_lines,
+    open_prepared,
+    prepare,
+    split_of,
+)
+from islands.tasks.data.tokenizer import ByteTokenizer
+
+TEXTS = [f"document {number}" * (1 + number % 3) for number in range(200)]
+
+
+def write(root: Path, texts: list[str]) -> Path:
+    """A folder of one file of JSON lines."""
+    root.mkdir(exist_ok=True)
+    lines = b"\n".join(msgspec.json.encode({"text": text}) for text in texts)
+    (root / "lines.jsonl").write_bytes(lines)
+    return root
+
+
+def made(root: Path, texts: list[str], share: float = 0.1, out: str = "out") -> Prepared:
+    """The prepared folder of some documents."""
+    text = find_text(write(root / "text", texts))
+    return prepare(text, ByteTokenizer(), share, root / out)
+
+
+def documents(found: Prepared, part: str) -> set[str]:
+    """The documents of a part, read back from its memory map."""
+    assert part in ("train", "validation")
+    tokens = found.part("train" if part == "train" else "validation")
+    return set(tokens.tobytes().decode().removesuffix("\0").split("\0"))
+
+
+def test_every_document_is_in_one_part(tmp_path: Path) -> None:
+    """Both memory maps together hold all of them, and about the share asked for is held out."""
+    found = made(tmp_path, TEXTS)
+    train, held_out = documents(found, "train"), documents(found, "validation")
+    assert train | held_out == set(TEXTS)
+    assert not train & held_out
+    assert 10 <= len(held_out) <= 35
+    told = found.manifest
+    assert (told.documents, told.held_out_documents) == (200, len(held_out))
+    assert told.validation.text_bytes == sum(map(len, held_out))
+    assert told.validation.tokens == told.validation.text_bytes + len(held_out)
+
+
+def test_a_document_keeps_its_part_when_others_are_added(tmp_path: Path) -> None:
+    """What was trained on is never evaluated later, nor the other way round."""
+    before = documents(made(tmp_path, TEXTS[:100], out="one"), "validation")
+    after = documents(made(tmp_path, TEXTS[::-1], out="other"), "validation")
+    assert before == after & set(TEXTS[:100])
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.999999])
+def test_both_parts_have_a_document(tmp_path: Path, share: float) -> None:
+    """However small or large the share is."""
+    found = made(tmp_path, TEXTS[:5], share)
+    assert {len(documents(found, part)) for part in ("train", "validation")} == {1, 4}
+
+
+def test_nothing_is_held_out_if_nothing_shall_be(tmp_path: Path) -> None:
+    """A share of 0 trains on everything."""
+    found = made(tmp_path, TEXTS[:1], 0.0)
+    assert documents(found, "train") == {TEXTS[0]}
+    assert len(found.part("validation")) == 0
+
+
+@pytest.mark.parametrize(("texts", "says"), [(["a"], "it has 1 of them"), (["a", "a"], "equal")])
+def test_a_corpus_that_cannot_be_split_is_refused(
+    tmp_path: Path, texts: list[str], says: str
+) -> None:
+    """The sentence says what to do."""
+    with pytest.raises(DataError, match=rf"{says}.*set held_out to 0"):
+        made(tmp_path, texts)
+
+
+def test_no_document_is_refused() -> None:
+    """There is nothing to train on, whatever the share is."""
+    with pytest.raises(DataError, match="it has 0 of them"):
+        split_of([], 0.0)
+
+
+def test_tokens_are_mapped_and_not_read(tmp_path: Path) -> None:
+    """So a corpus may be larger than the memory."""
+    found = made(tmp_path, TEXTS)
+    assert isinstance(found.part("train"), np.memmap)
+    assert found.part("train").dtype == np.uint8
+
+
+@pytest.mark.parametrize("damage", ["cut", "change", "remove"])
+def test_a_damaged_file_is_refused_where_it_is_opened(tmp_path: Path, damage: str) -> None:
+    """A copy that is not what the manifest says would train another model."""
+    made(tmp_path, TEXTS)
+    path = tmp_path / "out" / "train.tokens"
+    data = path.read_bytes()
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if damage == "cut" else b"x" + data[1:])
+    with pytest.raises(DataError, match=r"train\.tokens (is not what|cannot be read)"):
+        open_prepared(tmp_path / "out").part("train")
+
+
+def test_without_verification_only_the_size_is_compared(tmp_path: Path) -> None:
+    """For a corpus that takes too long to read at each start."""
+    found = made(tmp_path, TEXTS)
+    path = tmp_path / "out" / "train.tokens"
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    assert found.part("train", verify=False)[0] == ord("x")
+    path.write_bytes(b"x")
+    with pytest.raises(DataError, match="is not what"):
+        found.part("train", verify=False)
+
+
+def test_who_comes_second_keeps_what_is_there(tmp_path: Path) -> None:
+    """Two processes that prepare the same folder at once disturb each other in nothing."""
+    made(tmp_path, TEXTS[:50])
+    assert made(tmp_path, TEXTS).manifest.documents == 50
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    """It names the folder."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file/out cannot be written"):
+        made(tmp_path, TEXTS, out="file/out")
+
+
+def test_a_few_files_are_compared_one_by_one() -> None:
+    """The first label that differs names the file."""
+    files = [SourceFile(f"{number}.txt", number, "d") for number in range(3)]
+    assert manifest_lines(files) == {
+        "corpus 000": "0.txt 0 d",
+        "corpus 001": "1.txt 1 d",
+        "corpus 002": "2.txt 2 d",
+    }
+
+
+def test_many_files_are_compared_by_ranges() -> None:
+    """Their number is bounded, and a change of one file changes the line of its range alone."""
+    files = [SourceFile(f"{number:05}.txt", 1, "d") for number in range(1000)]
+    lines = manifest_lines(files)
+    assert len(lines) <= LINES_MOST
+    assert lines["corpus 000"].startswith("00000.txt to 00003.txt, 4 files, 4 ")
+    files[6] = SourceFile("00006.txt", 1, "other")
+    changed = manifest_lines(files)
+    assert [name for name in lines if lines[name] != changed[name]] == ["corpus 001"]
