@@ -180,7 +180,7 @@ def test_actors_and_facts_may_touch_what_states_may_not() -> None:
     )
     vault = Source("islands/syncer/vault.py", "import numpy as np\n")
     assert list(purity([actor, facts, state, vault])) == []
-    assert len(list(purity([Source("islands/syncer/vault.py", "import time\n")]))) == 1
+    assert len(list(purity([Source("islands/protocol/vault.py", "import time\n")]))) == 1
 
 
 def test_tree_reader_skips_what_is_generated(tmp_path: Path) -> None:

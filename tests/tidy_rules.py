@@ -20,35 +20,8 @@ DEBRIS_FOLDERS = ("logs", "notes", "plans", "reports", "runs")
 DEBRIS_SUFFIXES = (".bak", ".log", ".orig", ".rej", ".swp", ".tmp")
 DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
 
-ROLES = ("learner", "observer", "supervisor", "syncer")
-# The modules of a role that act on the world; every other one of its package decides, and is pure.
-ACTING_STEMS = (
-    *(
-        "__main__",
-        "actor",
-        "commands",
-        "compute",
-        "copying",
-        "gossip_port",
-        "inline_compute",
-        "inspection_queue",
-        "journal",
-        "journal_writer",
-    ),
-    *(
-        "moments_checkpoint",
-        "peer_links",
-        "share_desk",
-        "sharing",
-        "stepped_compute",
-        "value_sender",
-        "workers",
-    ),
-)
-# These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("boundary", "gossip_values", "hooks", "increment_shelf", "vault")
-PURE_MODULES = ("islands.protocol.membership", "messaging.links.link_state")
-PURE_PACKAGES = ("islands.lab.checker", "islands.protocol.messages")
+# What decides without touching the world lies in these places, and only there.
+PURE_PLACES = ("islands.protocol", "islands.lab.checker", "messaging.links.link_state")
 
 # A pure module reaches none of these, however many of our own modules lie between.
 IMPURE = (
@@ -148,15 +121,7 @@ class Source:
     @property
     def is_pure(self) -> bool:
         """Whether the design asks this module to decide without touching the world."""
-        parts = self.module.split(".")
-        in_role = len(parts) > 1 and parts[0] == "islands" and parts[1] in ROLES
-        named = self.module in PURE_MODULES or self.module.startswith(PURE_PACKAGES)
-        return named or (in_role and self.name.stem not in ACTING_STEMS)
-
-    @property
-    def holds_arrays(self) -> bool:
-        """Whether this is the one place of a role where its arrays are kept."""
-        return self.is_pure and self.name.stem in ARRAY_STEMS
+        return any(f"{self.module}.".startswith(f"{place}.") for place in PURE_PLACES)
 
 
 def read_tree(root: Path) -> list[Source]:
@@ -297,7 +262,7 @@ def purity(sources: Sequence[Source]) -> Iterator[str]:
         reported: dict[ast.stmt, str] = {}
         for node, name in imports(source.tree):
             chain = impure_chain(name, by_module, seen=[source.module])
-            if name.partition(".")[0] in ARRAYS and not source.holds_arrays:
+            if name.partition(".")[0] in ARRAYS:
                 reported.setdefault(node, f"a pure module imports `{name}`; hold no arrays here.")
             elif chain:
                 path = " -> ".join(chain)

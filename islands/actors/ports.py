@@ -205,8 +205,8 @@ class ProcessEnd:
     """How a process ended.
 
     Args:
-        code: its exit code, one of `islands.protocol.errors`; below 0 the number of the signal that killed
-            it; None if it is unknown.
+        code: its exit code, one of `islands.protocol.errors`; below 0 the number of the signal that
+            killed it; None if it is unknown.
         told: how it ended, in words; empty if it ended as it should.
         sentence: the sentence in which the process itself reported its error.
         detail: the traceback that it wrote.

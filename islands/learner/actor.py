@@ -7,6 +7,7 @@ belongs to `compute`; the worker checks the digests of arriving values off the e
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from islands.actors.ports import Worker
@@ -24,6 +25,7 @@ from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.peers import Pieces
 from islands.learner.sharing import Sharing
 from islands.numerics.error_feedback import ErrorFeedback
+from islands.numerics.quantize import largest_bytes
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.gossip_actions import GossipAction
 from islands.protocol.identities import LearnerName, Phase
@@ -130,7 +132,7 @@ class LearnerActor(RoleActor[Item]):
             context.settings,
             *facts,
             None if kept is None else kept.find(),
-            adaptation_of(context.settings, layout),
+            adaptation_of(context.settings, len(layout.fragments), partial(largest_bytes, layout)),
         )
         self.exit: Exit | None = None
         self._compute = compute

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +46,11 @@ from islands.protocol.learner.actions import (
 from islands.protocol.learner.events import MomentsLoaded, ValueAdopted, ValueRead
 from islands.protocol.learner.fleet_clock import FleetClock
 from islands.protocol.messages.training import Merged
-from islands.protocol.ranges import share_of
+from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
+
+T = TypeVar("T", bound=np.generic)
 
 EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered
 
@@ -56,6 +58,13 @@ NEVER = (-1, -1)
 
 PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies, so that a large state is spread over many."""
+
+
+def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
+    """Return the elements of a flat value in some ranges; a view of it where they are one range."""
+    if len(ranges) == 1:
+        return value[slice(*ranges[0])]
+    return np.concatenate([value[:0], *(value[start:stop] for start, stop in ranges)])
 
 
 @dataclass(frozen=True, slots=True)

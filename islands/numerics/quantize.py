@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.layout.leaves import Layout
 from islands.numerics import block_codecs, top_k
 from islands.numerics.types import Bytes, Flat
 from islands.protocol.errors import InvariantError
@@ -111,6 +112,11 @@ def size_bytes(
     """Return the length of the encoding of `size` elements, in bytes."""
     kept = _elements(exact) if Precision(precision).on_host else 0
     return _quantizer(precision, share).size_bytes(size - kept) + 4 * kept
+
+
+def largest_bytes(layout: Layout, precision: Precision) -> int:
+    """Return the length of the longest encoding of a fragment of a layout, in bytes."""
+    return max(size_bytes(f.size, precision, f.averages) for f in layout.fragments)
 
 
 def _quantizer(precision: Precision | str, share: float) -> Quantizer:

@@ -7,12 +7,6 @@ of neighbouring devices. As an array, a share is its ranges one after the other,
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
-
-T = TypeVar("T", bound=np.generic)
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges (start, stop) of elements of a flat value, ascending, none empty and no two adjacent."""
@@ -42,10 +36,3 @@ def held_by(process: int, owners: Sequence[int], size: int) -> Ranges:
 def size_of(ranges: Iterable[tuple[int, int]]) -> int:
     """Return the number of elements in some ranges."""
     return sum(stop - start for start, stop in ranges)
-
-
-def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
-    """Return the elements of a flat value in some ranges; a view of it where they are one range."""
-    if len(ranges) == 1:
-        return value[slice(*ranges[0])]
-    return np.concatenate([value[:0], *(value[start:stop] for start, stop in ranges)])

@@ -1,8 +1,9 @@
 """A copy of the supervisor's membership view, which syncers and learners that gossip keep.
 
-The view comes in pages, each of what changed after a change number (`islands/protocol/supervisor/view.py`).
-A page is taken in if no change between the copy and the page is missing; the holder's heartbeats
-acknowledge the number up to which it holds the view, and what is missing is sent again.
+The view comes in pages, each of what changed after a change number
+(`islands/protocol/supervisor/view.py`). A page is taken in if no change between the copy and the
+page is missing; the holder's heartbeats acknowledge the number up to which it holds the view, and
+what is missing is sent again.
 """
 
 from dataclasses import dataclass, field

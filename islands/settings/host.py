@@ -5,8 +5,9 @@ own (`islands.settings.groups`), and its fields are options of the command itsel
 `islands.cli.parsing` makes a command line, a section of a YAML file and environment variables of
 each class.
 
-Run-wide settings (`islands.protocol.settings.run`) are sent by the supervisor. Secrets are no options: every
-user of a machine can see the arguments of a process, so a token or a key is named by its file.
+Run-wide settings (`islands.protocol.settings.run`) are sent by the supervisor. Secrets are no
+options: every user of a machine can see the arguments of a process, so a token or a key is named by
+its file.
 """
 
 import re

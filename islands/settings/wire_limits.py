@@ -59,9 +59,6 @@ TOLD_ELSE_ITEMS = 64
 STATE_PIECE_BYTES = 8 * 2**20
 """Most bytes of a piece of an inner optimizer's state, as state donors send it."""
 
-SEEDS_AT_ONCE = 4
-"""Fragments of version 0 that are on their way at once: each is one more copy at its sender."""
-
 SHARE_BYTES_MAX = 2**26
 """Most bytes of a syncer's share of the summary: some rows for each fragment and learner."""
 

@@ -9,7 +9,7 @@ by the supervisor. Three algorithms have the same time and the same victims:
 
 * **decoupled**: the preset, in which no learner waits;
 * **diloco**: the preset, with 50 steps between merges, as this is a short run: all wait for all;
-* **lock-step**: elastic data-parallel training (`islands.lab.experiments.lock_step`): all wait for all at
+* **lock-step**: elastic data-parallel training (`lab.experiments.lock_step`): all wait for all at
   each step, average moments, too, and go on without who is gone.
 
 `--together` lets the three run side by side, which takes a third of the time and more of the cores.

@@ -12,9 +12,10 @@ from islands.actors.ports import InlineWorker
 from islands.island.forming import Ended
 from islands.island.leader import AHEAD_MAX, IslandLeader
 from islands.island.shares import Gathering, assembled, cut
+from islands.learner.boundary import share_of
 from islands.protocol.messages.multihost import HostHello, ValueShare
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.ranges import Ranges, held_by, share_of
+from islands.protocol.ranges import Ranges, held_by
 from islands.protocol.settings.run import Timing
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope

@@ -1,11 +1,13 @@
 """A learner whose settings leave the precision open, event by event."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
+from islands.numerics.quantize import largest_bytes
 from islands.protocol.identities import FragmentIndex, Ticket, Version
 from islands.protocol.learner.actions import AdoptValue, Contribute
 from islands.protocol.learner.adaptation import Choice
@@ -193,8 +195,9 @@ def test_the_precisions_that_may_be_chosen(
     if changes.get("merge_moments"):
         leaves[1:] = [replace(leaf, role=Role.STATE) for leaf in leaves[1:]]
     settings = RunSettings(precision=Precision.ADAPTIVE, **changes)  # type: ignore[arg-type]
-    adaptation = adaptation_of(settings, plan(leaves, count=1))
+    layout = plan(leaves, count=1)
+    adaptation = adaptation_of(settings, 1, partial(largest_bytes, layout))
     assert adaptation is not None
     offered = [level.precision for level in adaptation.levels]
     assert (offered[0], offered[-1], len(offered)) == (finest, coarsest, count)
-    assert adaptation_of(RunSettings(), plan(leaves, count=1)) is None
+    assert adaptation_of(RunSettings(), 1, partial(largest_bytes, layout)) is None

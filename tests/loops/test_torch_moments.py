@@ -8,7 +8,7 @@ from islands.protocol.errors import InvariantError, TaskError
 
 torch = pytest.importorskip("torch")
 
-from islands.loops import torch_moments
+from islands.loops import torch_moments  # noqa: E402
 from islands.loops.torch_moments import TorchMoments  # noqa: E402
 
 OPTIMIZERS = {

@@ -252,8 +252,9 @@ def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
 def test_moments_of_the_earlier_rule_are_not_loaded() -> None:
     """One array was kept beside each second moment, and three are: the schema tells them apart.
 
-    Whoever finds such moments on disk begins with fresh ones, as `protocol/learner/moments_recovery.py` does
-    with those of another optimizer; forced on a trainer they are refused, and change nothing.
+    Whoever finds such moments on disk begins with fresh ones, as
+    `protocol/learner/moments_recovery.py` does with those of another optimizer; forced on a trainer
+    they are refused, and change nothing.
     """
     trainer = made()
     now = trainer._program.moments  # noqa: SLF001  (the plan is no part of the interface)

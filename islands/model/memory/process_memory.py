@@ -44,7 +44,7 @@ from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.outer import OPTAX
 from islands.protocol.settings.run import RunSettings
-from islands.settings.wire_limits import SEEDS_AT_ONCE
+from islands.protocol.syncer.seeding import SEEDS_AT_ONCE
 from messaging.codec.tensors import POOL_BYTES
 
 ADAM_MOMENTS = 2

@@ -4,8 +4,8 @@ Contributions carry `acknowledge`, and a `LinkProbe` goes with each. While the r
 compute stands still, every pull is answered: no later one would bring what was left out.
 """
 
-from islands.layout.leaves import Layout
-from islands.numerics.quantize import size_bytes
+from collections.abc import Callable
+
 from islands.protocol.identities import Ticket
 from islands.protocol.learner.actions import ToSyncer
 from islands.protocol.learner.adaptation import Adaptation, Adapted, Level
@@ -22,20 +22,26 @@ FINEST_FIRST = (
 )
 
 
-def adaptation_of(settings: RunSettings, layout: Layout) -> Adaptation | None:
+def adaptation_of(
+    settings: RunSettings, fragments: int, largest_bytes: Callable[[Precision], int]
+) -> Adaptation | None:
     """Return the choice that a learner begins with; None if its precision is given.
 
     A precision is left out that has no fewer bytes than a finer one, as where `merge_moments` has
     most values sent exactly.
+
+    Args:
+        settings: settings of the run.
+        fragments: number of fragments.
+        largest_bytes: returns the bytes of the longest contribution in a precision.
     """
     if settings.precision is not Precision.ADAPTIVE:
         return None
     levels: list[Level] = []
     for precision in FINEST_FIRST[: FINEST_FIRST.index(settings.precision_coarsest) + 1]:
-        largest = max(size_bytes(f.size, precision, f.averages) for f in layout.fragments)
+        largest = largest_bytes(precision)
         if not levels or largest < levels[-1].size_bytes:
             levels.append(Level(precision, largest))
-    fragments = len(layout.fragments)
     return Adaptation(
         levels,
         overlap_steps=settings.overlap_steps_max,

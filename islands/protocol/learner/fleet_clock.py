@@ -1,8 +1,8 @@
 """A learner's estimate of the fleet's clock between two updates.
 
 The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's step count;
-`protocol/settings/learning_rate.py` derives the learning rate from it. Every update carries it. A learner's
-own steps may run five times faster or ten times slower than that clock. So
+`protocol/settings/learning_rate.py` derives the learning rate from it. Every update carries it. A
+learner's own steps may run five times faster or ten times slower than that clock. So
 
     clock = carried + r · (own steps since it was carried),
     r = fleet steps per own step: the median of the last intervals of H fleet steps.

@@ -170,7 +170,7 @@ class LeaveAsked:
 @message("IslandEnds")
 @dataclass(frozen=True, slots=True)
 class IslandEnds:
-    """Leader → followers: the island ends, with this exit code (`islands.protocol.errors`) on each host.
+    """Leader → followers: the island ends, with this exit code (`protocol.errors`) on each host.
 
     `rank` is the host whose process caused it, as `Ended.rank` has it.
     """

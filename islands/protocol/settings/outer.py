@@ -52,7 +52,8 @@ class OuterSettings:
     """The outer optimizer: SGD with (Nesterov) momentum on the merged direction, or another one.
 
     By default the merged direction is applied as it is. The DiLoCo papers use 0.7 and 0.9 with
-    plain averages; under RDA these swing from four learners on (`islands.protocol.syncer.stability`).
+    plain averages; under RDA these swing from four learners on
+    (`islands.protocol.syncer.stability`).
 
     Schedules count the merges of each fragment, which its journalled state holds. So a restart goes
     on exactly, and abandoned rounds, longer budgets and learners that come or go change nothing.

@@ -1,6 +1,7 @@
 """The end of an incarnation: it is fenced, its accounts are closed, its leases become free again.
 
-The supervisor decides on evictions (`protocol/supervisor/eviction.py`); the end of a run is `closing.py`.
+The supervisor decides on evictions (`protocol/supervisor/eviction.py`); the end of a run is
+`closing.py`.
 """
 
 from islands.protocol.identities import LearnerName, Role

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.training import Kept
-from islands.settings.wire_limits import SEEDS_AT_ONCE
+
+SEEDS_AT_ONCE = 4
+"""Fragments of version 0 that are on their way at once: each is one more copy at its sender."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
 from islands.protocol.settings.run import Anchor, RunSettings, SendTo, Timing, Trigger
-from tests.history import account_tapes, bound_tapes, lease_tapes, order_tapes
+from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes
 from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
 
 TAPES = [*order_tapes.TAPES, *account_tapes.TAPES, *lease_tapes.TAPES, *bound_tapes.TAPES]

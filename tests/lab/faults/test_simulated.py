@@ -17,7 +17,7 @@ from islands.lab.world.faults import Cut, Kill, Leave, Slow
 from islands.lab.world.host_faults import BadPath, Freeze, Reset
 from islands.protocol.tape.kinds import read
 
-SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+SCENARIOS = Path(__file__).parents[3] / "examples" / "scenarios"
 FILES = sorted(path.name for path in SCENARIOS.glob("*.yaml"))
 SHORTER = ("--task_settings", "{step_s: 0.1}", "--control_s", "1")
 

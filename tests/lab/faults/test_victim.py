@@ -27,7 +27,7 @@ from islands.run.records import run_folder
 from islands.settings.run_spec import RunSpec
 from messaging.clock import MonotonicClock, WallClock
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Reads a line in its main thread, as a loop waits in one; says how long another thread stood still.
 PROGRAM = """
 import signal, sys, threading, time

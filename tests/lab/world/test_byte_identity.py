@@ -10,7 +10,7 @@ import pytest
 
 from islands.lab.checker import first_difference
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SEEDS = (0, 8, 57)  # with frozen processes, bad disks, a flipped bit and a second syncer
 
 

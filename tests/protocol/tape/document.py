@@ -13,7 +13,7 @@ import msgspec
 from islands.protocol.tape.entry import Entry, Logged, Notable, kind_of
 from islands.protocol.tape.kinds import ENTRIES, MODULES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "tape.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "tape.md"
 MARK = "from the types in `islands/protocol/tape/`. -->\n"
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 

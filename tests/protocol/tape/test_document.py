@@ -6,7 +6,7 @@ from tests.protocol.tape.document import DOCUMENT, MARK, tables
 
 
 def test_the_document_has_the_types_as_they_are() -> None:
-    """Whoever changes one runs `python -m tests.protocol.tape.document`, and thinks of the version."""
+    """After a change, run `python -m tests.protocol.tape.document`, and think of the version."""
     prose, _, found = DOCUMENT.read_text().partition(MARK)
     assert found == tables(), "run python -m tests.protocol.tape.document"
     assert f"This is version {VERSION}." in prose

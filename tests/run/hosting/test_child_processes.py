@@ -31,7 +31,7 @@ from islands.run.hosting.process_output import TOLD_CHARACTERS
 pytestmark = pytest.mark.integration
 
 LIMIT_S = 60.0
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 PRELUDE = """
 import os, signal, socket, sys
