@@ -6,7 +6,7 @@ it back. `Sgd` is built in and has a fused path; another one is in `delayed_nest
 `optax_chain.py` makes one of any optax chain. `outer_choice.py` makes what the settings name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +18,6 @@ from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.momentum_correction import corrected
 from islands.numerics.norms import Measured, measure
 from islands.numerics.outer_course import Course
-from islands.numerics.trimmed import combine_trimmed
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.run import OuterSettings
@@ -69,7 +68,7 @@ def merge_with(
     weights: Sequence[float],
     units: Sequence[Unit],
     *,
-    trim: float | None = None,
+    combined: Callable[[Sequence[Measured], Sequence[Unit]], Flat] | None = None,
     correct: bool = False,
     out: tuple[Flat, Flat] | None = None,
 ) -> OuterStep:
@@ -82,8 +81,8 @@ def merge_with(
         contributions: See `islands.numerics.merge.merge_and_step`.
         weights: See there.
         units: See there.
-        trim: Merge by trimmed mean of this share (`islands.numerics.trimmed`), whatever weights and
-            rules of units are; by the rules of units if None.
+        combined: Merges two or more contributions into one direction, whatever weights and rules
+            of units are (`islands.numerics.rules`); None merges by the rules of units.
         correct: Damp what opposes the momentum first (`islands.numerics.momentum_correction`).
         out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 
@@ -98,8 +97,8 @@ def merge_with(
     if correct:
         before = _momentum_before(optimizer, state)
         measured = [corrected(one, before, units) for one in measured]
-    if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
-        measured = [measure(combine_trimmed(measured, units, trim), units)]
+    if combined is not None and len(measured) > 1:  # from here on as if that were one contribution
+        measured = [measure(combined(measured, units), units)]
         weights = [1.0]
     if isinstance(optimizer, Sgd):
         now, momentum = optimizer.at(state)

@@ -39,7 +39,6 @@ from islands.layout.leaves import Unit
 from islands.numerics.norms import Measured
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import MergeRule
 
 # Shapes are checked under test (jaxtyping).
 
@@ -54,13 +53,6 @@ SORTED_MOST = 2**22
 
 NETWORK_MOST = 64
 """Up to so many contributions are sorted by a network, whose steps compare whole rows at once."""
-
-
-def share_trimmed(merge: MergeRule, trim: float) -> float | None:
-    """Return the share that a merge rule trims; None if it is not one of this module."""
-    if merge is MergeRule.MEDIAN:
-        return MEDIAN
-    return trim if merge is MergeRule.TRIMMED_MEAN else None
 
 
 def dropped_per_side(count: int, trim: float) -> int:

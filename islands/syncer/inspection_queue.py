@@ -30,7 +30,7 @@ from islands.syncer.vault import Vault
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
 
-IN_SHARES = (Precision.FLOAT32, Precision.BFLOAT16)
+IN_SHARES = tuple(precision for precision in Precision if not precision.on_host)
 """The precisions of which a share is a slice of the payload; all else is encoded as one."""
 
 UNFIT = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)

@@ -15,14 +15,14 @@ from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import QUANTIZERS, decode, size_bytes
-from islands.numerics.trimmed import share_trimmed
+from islands.numerics.rules import RULES
 from islands.numerics.weights import weight
 from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.outer import Correction
-from islands.protocol.settings.run import Anchor, MergeRule, RunSettings, Weighting
+from islands.protocol.settings.run import Anchor, RunSettings, Weighting
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.admission import Check
 from islands.protocol.syncer.events import MergeFacts
@@ -73,21 +73,15 @@ class Vault:
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
-        self._averaged = settings.merge is MergeRule.AVERAGE
-        self._trim = share_trimmed(settings.merge, settings.trim)
-        self._units = [self._units_of(index) for index in range(len(layout.fragments))]
+        rule = RULES[settings.merge]
+        self._combined = rule.combine(settings)
+        self._units = [rule.units(fragment.units) for fragment in layout.fragments]
         averages = self._averages = [fragment.averages for fragment in layout.fragments]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._increments = [IncrementShelf(settings.update_precision, each) for each in averages]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
-
-    def _units_of(self, index: int) -> tuple[object, ...]:
-        units = self._layout.fragments[index].units
-        if self._averaged:
-            return tuple(replace(unit, rule="average") for unit in units)
-        return units
 
     def restore(
         self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
@@ -149,7 +143,7 @@ class Vault:
             values = decode(payload[0], size, precision, exact, share)
         except MalformedError as error:
             return replace(nothing, digest_ok=True, flaw=str(error)), None
-        measured = measure(values, units)  # type: ignore[arg-type]
+        measured = measure(values, units)
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured
 
@@ -246,7 +240,7 @@ class Vault:
                 measured = clip(measured, measured.norm * part.scale)
             if self._settings.anchor is Anchor.CURRENT and part.base != action.current:
                 base = shelf.values[part.base]
-                measured = measure(rebase(measured.values, base, current), units)  # type: ignore[arg-type]
+                measured = measure(rebase(measured.values, base, current), units)
             contributions.append(measured)
         step = merge_with(
             self._optimizer,
@@ -254,8 +248,8 @@ class Vault:
             shelf.state,
             contributions,
             weights,
-            units,  # type: ignore[arg-type]
-            trim=self._trim,
+            units,
+            combined=self._combined,
             correct=self._settings.outer.correction is Correction.COSINE,
         )
         value, increment = self._increments[action.fragment].publish(

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Unit
 from islands.numerics.adopt import delay_corrected
 from islands.numerics.increment import quantised
-from islands.numerics.merge import averaged
 from islands.numerics.norms import measure
 from islands.numerics.outer import merge_with
 from islands.numerics.outer_choice import outer_optimizer
 from islands.numerics.outer_gradient import outer_gradient, rebase
-from islands.numerics.trimmed import share_trimmed
+from islands.numerics.rules import RULES
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.combinations import SUPPORTED
 from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, Correction
@@ -63,7 +62,7 @@ def ended(
     settings = RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=outer)
     correct = correction is Correction.COSINE
     rng = np.random.default_rng(0)
-    units = averaged(UNITS) if merge is MergeRule.AVERAGE else UNITS
+    units = RULES[merge].units(UNITS)
     optima = (1 + 0.3 * rng.standard_normal((LEARNERS, SIZE))).astype(np.float32)
     optimizer = outer_optimizer(settings.outer)
     value = np.zeros(SIZE, np.float32)
@@ -77,9 +76,9 @@ def ended(
             found = [rebase(delta, b, value) for delta, b in zip(found, base, strict=True)]
         local = [trained(x, optimum, 2, rng) for x, optimum in zip(sent, optima, strict=True)]
         measured = [measure(delta, units) for delta in found]
-        trim = share_trimmed(merge, settings.trim)
+        combined = RULES[merge].combine(settings)
         told = optimizer, value, state, measured, [1.0] * LEARNERS, units
-        step = merge_with(*told, trim=trim, correct=correct)
+        step = merge_with(*told, combined=combined, correct=correct)
         exact, state = step.value, step.state
         if updates.of_increments:
             made = quantised(value, exact, left, Precision(updates))

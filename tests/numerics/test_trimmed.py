@@ -1,6 +1,7 @@
 """Median and trimmed mean: hand values, the float64 oracle, and one attacker among four."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -116,7 +117,9 @@ def test_one_contribution_comes_back_bit_for_bit(trim: float) -> None:
     delta[:3] = [-0.0, 1e-45, 3e38]
     assert merged([delta], trim).tobytes() == delta.tobytes()
     value, state = np.zeros_like(delta), Sgd().init(delta)
-    step = merge_with(Sgd(), value, state, [delta], [1.0], UNITS, trim=trim)
+    step = merge_with(
+        Sgd(), value, state, [delta], [1.0], UNITS, combined=partial(combine_trimmed, trim=trim)
+    )
     np.testing.assert_array_equal(step.value, -delta)
 
 
@@ -142,7 +145,15 @@ def test_weights_take_no_part() -> None:
     deltas, value = contributions(4), np.zeros(SIZE, np.float32)
     state = Sgd().init(value)
     plain, heavy = (
-        merge_with(Sgd(), value, state, deltas, weights, UNITS, trim=MEDIAN)
+        merge_with(
+            Sgd(),
+            value,
+            state,
+            deltas,
+            weights,
+            UNITS,
+            combined=partial(combine_trimmed, trim=MEDIAN),
+        )
         for weights in ([1.0] * 4, [1e12, 1.0, 1.0, 1.0])
     )
     np.testing.assert_array_equal(plain.value, heavy.value)

@@ -7,6 +7,7 @@ or by the float64 oracle of `tests/numerics`, which shares no code with the prog
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.outer_gradient import outer_gradient, rebase
+from islands.numerics.trimmed import combine_trimmed
 from islands.numerics.weights import weight
 from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
@@ -316,7 +318,10 @@ def test_one_learner_is_plain_training_under_every_merge_rule(trim: float | None
     value = normal(1000)
     local = trained(value, 24)
     delta, state = outer_gradient(value, local), Sgd().init(value)
-    step = merge_with(Sgd(), value, state, [delta], [weight(100, 10)], whole(1000), trim=trim)
+    combined = None if trim is None else partial(combine_trimmed, trim=trim)
+    step = merge_with(
+        Sgd(), value, state, [delta], [weight(100, 10)], whole(1000), combined=combined
+    )
     assert (np.abs(step.value - local) <= ulp(np.maximum(np.abs(value), np.abs(local)))).all()
 
 
@@ -335,7 +340,7 @@ def test_robust_merges_are_rescaled_to_the_median_norm(trim: float) -> None:
         deltas,
         [1.0] * 5,
         whole(2000),
-        trim=trim,
+        combined=partial(combine_trimmed, trim=trim),
     )
     assert norm(step.value) == pytest.approx(np.median([norm(x) for x in deltas]), rel=1e-5)
 

@@ -43,7 +43,7 @@ from islands.settings.wire_limits import (
 )
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, Codec, chunk_parts, head_frame
 from messaging.codec.limits import Limits
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, message
 
 MOST = 2**63 - 1
 INCARNATION = Incarnation(MOST, MOST)
@@ -84,12 +84,20 @@ def hello(fragments: int) -> Hello:
     )
 
 
+@message("Addressed")
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """A syncer's address alone, which other messages carry."""
+
+    address: SyncerAddress
+
+
 LONGEST: dict[str, Callable[[int], object]] = {
     "hello": hello,
     "progress": progress,
     "welcome": lambda count: Welcome(MOST, (VERSION,) * count, NAME),
     "grant": lambda _: LeaseGranted(MOST, INCARNATION, MOST, LEASES),
-    "address": lambda count: SyncerAddress("ws://" + "h" * 300, tuple(range(count))),
+    "address": lambda count: Addressed(SyncerAddress("ws://" + "h" * 300, tuple(range(count)))),
 }
 
 
@@ -100,7 +108,7 @@ def test_the_longest_reports_fit_at_any_number_of_fragments(
 ) -> None:
     """Whatever lists the fragments or the leases travels, with every number at its largest."""
     limits = limits_of(layout(fragments))
-    codec = Codec([*MESSAGE_TYPES, SyncerAddress], limits)
+    codec = Codec([*MESSAGE_TYPES, Addressed], limits)
     body = longest(fragments)
     data = codec.encode(Envelope("a" * 64, "b" * 64, MOST, body))
     assert codec.decode(data).body == body

@@ -16,10 +16,7 @@ from islands.protocol.settings.run import Precision, RunSettings
 from islands.protocol.tape import learner_entries
 from islands.protocol.tape.entry import Record
 
-FINEST_FIRST = (
-    *(Precision.FLOAT32, Precision.BFLOAT16, Precision.INT8),
-    *(Precision.FP4, Precision.TWO_BIT),
-)
+FINEST_FIRST = tuple(precision for precision in Precision if precision.adaptive_level)
 
 
 def adaptation_of(

@@ -13,7 +13,7 @@ from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, OuterS
 
 
 class MergeRule(StrEnum):
-    """How contributions are merged into one direction."""
+    """How contributions become one direction; `islands.numerics.rules` has the arithmetic."""
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"
@@ -24,6 +24,11 @@ class MergeRule(StrEnum):
     def robust(self) -> bool:
         """Whether a minority of contributions cannot decide the direction."""
         return self in (MergeRule.MEDIAN, MergeRule.TRIMMED_MEAN)
+
+    @property
+    def keeps_length(self) -> bool:
+        """Whether M orthogonal contributions merge into more than their average: up to √M times."""
+        return self is not MergeRule.AVERAGE
 
 
 class Adoption(StrEnum):
@@ -56,7 +61,7 @@ SUPPORTED: Mapping[str, Row] = MappingProxyType(
         SGD: Row(),
         OPTAX: Row(),
         DELAYED_NESTEROV: Row(
-            merges=(MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE),
+            merges=tuple(rule for rule in MergeRule if not rule.robust),
             because="it is for contributions that are merged one by one, among which a robust "
             "merge has nothing to drop",
         ),

@@ -135,8 +135,6 @@ SHORT_INTERVAL_STEPS = 8
 LONG_INTERVAL_FRAGMENTS = 12
 LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
 
-COARSE = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
-
 
 def settings_of(
     preset: Preset, told: Mapping[str, object], *, own_loops: bool = False
@@ -151,7 +149,7 @@ def settings_of(
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if own_loops or told.get("precision") in COARSE:
+    if own_loops or told.get("precision") in [each for each in Precision if each.coarse]:
         settings = replace(settings, merge_moments=False)
     try:
         steps = int(str(told.get("interval_steps", settings.interval_steps)))

@@ -120,7 +120,10 @@ SnapshotPrecision = Literal["float32", "bfloat16"]
 
 
 class Precision(StrEnum):
-    """Element type of a contribution on the wire; a setting may leave the choice to the learner."""
+    """Element type of a contribution on the wire; a setting may leave the choice to the learner.
+
+    A codec is a member here, an entry of `islands.numerics.quantize.QUANTIZERS`, and nothing else.
+    """
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -144,6 +147,16 @@ class Precision(StrEnum):
     def on_host(self) -> bool:
         """Whether contributions are encoded on the host, before they are sent."""
         return self not in (Precision.FLOAT32, Precision.BFLOAT16)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether contributions lose so much that moments of an optimizer must not be sent so."""
+        return self.on_host and self is not Precision.ADAPTIVE
+
+    @property
+    def adaptive_level(self) -> bool:
+        """Whether a learner whose precision is adaptive may choose this one; finest come first."""
+        return self not in (Precision.TOP_K, Precision.ADAPTIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def gain_max(merge: MergeRule, contributions: int) -> float:
         merge: The rule for tensors that are not embeddings.
         contributions: M of one merge; contributions of unequal weight reach less.
     """
-    return 1.0 if merge is MergeRule.AVERAGE else sqrt(max(1, contributions))
+    return sqrt(max(1, contributions)) if merge.keeps_length else 1.0
 
 
 def step_limit(outer: OuterSettings) -> float:
@@ -82,7 +82,7 @@ def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> 
     within = not outer.momentum and outer.learning_rate <= most
     shorter = outer.learning_rate / 2 if within else most
     momentum = "outer.momentum to 0 and " * (outer.momentum > 0)
-    other = ", or merge to average" * (merge is not MergeRule.AVERAGE)
+    other = ", or merge to average" * merge.keeps_length
     return f"set {momentum}outer.learning_rate to {_rounded_down(shorter):.2g} or less{other}"
 
 

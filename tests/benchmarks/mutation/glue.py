@@ -92,8 +92,8 @@ GLUE = (
     ),
     Mutation(
         "merge: average ignored",
-        "islands/syncer/vault.py",
-        "if self._averaged:",
+        "islands/numerics/rules.py",
+        "if self.averages_all:",
         "if False:",
         (ORACLE_VALUES,),
     ),
