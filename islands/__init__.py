@@ -1,10 +1,19 @@
 """Islands: Decoupled DiLoCo training across islands of compute that fail.
 
 This module exports what a user's own code needs: `join`, `write_layout` and `latest` to take part
-in a run from a training loop of one's own (`islands.torch` for one of PyTorch), `Task` and
+in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` and
 `TaskState` to leave the loop to Islands, `RunSettings` and `LocalSystem` to run it in this process,
-`load` and `described` to read what a run has written. Everything else is in subpackages, whose
-docstrings say what each contains.
+`load` and `described` to read what a run has written. Everything else is in rooms, each of which
+imports those below it and none above; its docstring names its files:
+
+- `cli`: the commands; `lab`: simulations, faults, studies, the checker of histories
+- `loops`: training loops of the users' own; `island`: several hosts as one learner
+- `run`: a hub put together, its hosts, processes and records
+- `learner`, `syncer`, `supervisor`, `observer`: the actors, which act and decide nothing
+- `model`: trainers, boundary functions, memory; `actors`: what actors share
+- `tasks`: tasks, data, models; `numerics`: merges, codecs, optimizers
+- `settings`: options of a host; `layout`: leaves and fragments; `files`: what survives crashes
+- `protocol`: messages, tape, and every rule by which actors decide: pure
 """
 
 from importlib import import_module

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests import tidy_rules
-from tests.tidy_rules import FILE_RULES, FileRule, Source, purity, read_tree
+from tests.tidy_rules import (
+    FILE_RULES,
+    FileRule,
+    Source,
+    TreeRule,
+    citations,
+    indexes,
+    purity,
+    read_tree,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,6 +51,45 @@ def test_pure_modules_are_pure(tree: list[Source]) -> None:
     """States decide without loop, clock, chance, arrays or environment, also inside functions."""
     breaches = list(purity(tree))
     assert not breaches, f"{purity.__doc__}\n" + "\n".join(breaches)
+
+
+@pytest.mark.parametrize("rule", [citations, indexes], ids=lambda rule: rule.__name__)
+def test_pages_and_indexes_are_true(rule: TreeRule, tree: list[Source]) -> None:
+    """What is cited is there, and the index of a room names its files."""
+    breaches = list(rule(tree))
+    assert not breaches, f"{rule.__doc__}\n" + "\n".join(breaches)
+
+
+MARK = "§"  # apart from the word before it, so that these lines are no citations
+PAGE = Source("docs/protocol.md", "## §3 Rounds\n\n### §3.4 Grace\n\n1. It ends.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "breaches"),
+    [
+        (f'"""A wait (protocol {MARK}3.4), and its end (protocol {MARK}3.4.1)."""\n', 0),
+        (f'"""A wait (protocol {MARK}3.6)."""\n', 1),
+        (f'"""A wait (protocol {MARK}4)."""\n', 1),
+        (f'"""A wait ({"SPEC"} §3.4)."""\n', 1),
+        (f'"""A row of {"FAULTS"}.md."""\n', 1),
+    ],
+)
+def test_a_citation_of_what_is_not_there_is_seen(text: str, breaches: int) -> None:
+    """Of a rule without a place on the page, or of a page that is not in the tree."""
+    assert len(list(citations([PAGE, Source("islands/a.py", text)]))) == breaches
+
+
+def test_a_file_that_its_index_does_not_name_is_seen() -> None:
+    """A name is in backticks, with or without its ending; parts of other names do not count."""
+    room = Source(
+        "islands/a/__init__.py", '"""A room: `pace.py`, `retries` and `my_timer.py`."""\n'
+    )
+    files = [
+        Source(f"islands/a/{name}.py", "") for name in ("pace", "retries", "timer", "__main__")
+    ]
+    breaches = list(indexes([room, *files]))
+    assert len(breaches) == 1
+    assert "`timer.py`" in breaches[0]
 
 
 LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70

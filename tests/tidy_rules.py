@@ -369,6 +369,56 @@ def is_set(expression: ast.expr, known: Sequence[str]) -> bool:
     return False
 
 
+# ------------------------------------------------------------------------- pages and indexes
+
+PROTOCOL_PAGE = "docs/protocol.md"
+CITED_RULE = re.compile(r"protocol §(\d+(?:\.\d+)*)")
+RULE_HEADING = re.compile(r"^#+ §(\d+(?:\.\d+)?) ")
+# Brackets around a letter keep this line from matching itself.
+ABSENT_PAGE = re.compile(
+    r"\b(?:[S]PEC|[D]ESIGN|[H]OUSE) §|\b(?:[S]PEC|[F]AULTS|[S]TYLE|[H]OUSE)\.md"
+)
+
+
+def rules_of(page: str) -> set[str]:
+    """The numbers of all rules of the protocol's page: sections, and numbered items in them."""
+    numbers, section = set(), ""
+    for line in page.splitlines():
+        heading = RULE_HEADING.match(line)
+        if heading:
+            section = heading[1]
+            numbers.add(section)
+        item = re.match(r"(\d+)\. ", line)
+        if item and section:
+            numbers.add(f"{section}.{item[1]}")
+    return numbers
+
+
+def citations(sources: Sequence[Source]) -> Iterator[str]:
+    """What is cited is there: a rule of the protocol's page, and no document from elsewhere."""
+    page = next((each.text for each in sources if each.path == PROTOCOL_PAGE), "")
+    known = rules_of(page)
+    for source in sources:
+        for number, line in enumerate(source.text.splitlines(), start=1):
+            for cited in CITED_RULE.findall(line):
+                if cited not in known:
+                    yield breach(source, number, f"{PROTOCOL_PAGE} has no rule §{cited}.")
+            if ABSENT_PAGE.search(line):
+                yield breach(source, number, "cites a document that is not in the repository.")
+
+
+def indexes(sources: Sequence[Source]) -> Iterator[str]:
+    """The docstring of a room names every file in it, so that nobody has to guess."""
+    rooms = {source.name.parent: source for source in sources if source.name.name == "__init__.py"}
+    for source in sources:
+        if not source.is_ours or source.name.stem.startswith("__"):
+            continue
+        room = rooms.get(source.name.parent)
+        index = ast.get_docstring(room.tree) or "" if room else ""
+        if room and not re.search(rf"`{source.name.stem}(?:\.py)?`", index):
+            yield breach(room, 1, f"the room's index does not name `{source.name.name}`.")
+
+
 # -------------------------------------------------------------------------------------- tests
 
 
@@ -413,6 +463,7 @@ def dotted(node: ast.AST) -> str:
 
 
 FileRule = Callable[[Source], Iterator[str]]
+TreeRule = Callable[[Sequence[Source]], Iterator[str]]
 
 FILE_RULES: tuple[FileRule, ...] = (
     file_length,

@@ -19,4 +19,6 @@ the network among the hosts                    `among_hosts.py`
 one host's process, from start to end          `host_process.py`
 what watches it, and starts it again           `host_watchdog.py`
 =============================================  ==================
+
+- `jax_program.py`: The program of JAX that the processes of an island form together
 """

@@ -1,1 +1,6 @@
-"""The room `lab`."""
+"""The laboratory: what plays with the product, judges it, or measures it.
+
+Only commands import it.
+
+
+"""

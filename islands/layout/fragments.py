@@ -1,4 +1,4 @@
-"""Plan which trainable tensors form which fragment (SPEC §4); `leaves.py` defines the terms.
+"""Plan which trainable tensors form which fragment (protocol §4); `leaves.py` defines the terms.
 
 How many fragments: `P_eff = min(P, pieces of at least 64 KiB)`, at least 1, where a leaf above
 the fair share (total / P) has been cut by rows, never below 64 KiB. The fair share depends on

@@ -1,4 +1,4 @@
-"""Leaf, piece, fragment, unit: the types that describe a model's layout (SPEC §4).
+"""Leaf, piece, fragment, unit: the types that describe a model's layout (protocol §4).
 
 A *leaf* is one trainable tensor. A *piece* is a leaf or a range of its rows. A *fragment* is a
 set of pieces with its own schedule; it travels as one flat buffer, its pieces raveled and

@@ -1,26 +1,17 @@
-"""The learner steps on its own clock, answers pulls, adopts updates, and waits for nobody.
+"""The learner acts: it steps on its own clock, and performs what `protocol/learner` decides.
 
-Where to find a rule:
-
-=====================================  ===============
-membership, fencing of old syncers     `membership.py`
-permission to step, adoption           `training.py`
-answers to pulls and seed requests     `answering.py`
-which snapshot answers a pull          `pulls.py`
-when a learner waits for a round       `synchrony.py`, `turns.py`
-how many snapshots may be copied       `snapshot_copies.py`
-recovery of the optimizer's moments    `moments_recovery.py`, on `moments.py`
-moments given to a restarted peer      `donating.py`
-graceful shutdown (drain)              `leaving.py`
-token accounting of one fragment       `account.py`
-estimate of the fleet's step count     `fleet_clock.py`
-progress messages on the terminal      `narration.py`
-what an island's other hosts are asked `sharing.py`
-checkpoint of the moments on disk      `moments_checkpoint.py`
-the learner's memory                   `core.py`
-dispatch of events to all these rules  `state.py`
-=====================================  ===============
-
-`actor.py` performs what `state.py` decides and decides nothing itself. `compute.py` owns the
-device; there `boundary.py` carries out commands between two steps, and `engine.py` feeds the steps.
+- `actor.py`: The learner's actor performs what `state.py` decides
+- `boundary.py`: A boundary between two steps
+- `commands.py`: The commands that wait for a boundary, and how the thread that steps waits for them
+- `compute.py`: What drives the engine: the interface, its events, and the thread that owns a device
+- `copying.py`: Threads that wait for what a device has begun, off the path of a step
+- `engine.py`: The steps of a trainer, whether a device's thread or the virtual clock drives them
+- `gossip_port.py`: The effects of gossip: arithmetic off the loop, and messages to neighbours
+- `gossip_values.py`: A learner's slow values and momenta on the host
+- `inline_compute.py`: The engine on an asyncio loop, usually on the virtual clock
+- `moments_checkpoint.py`: Checkpoint of the moments on disk
+- `peer_links.py`: Links between learners
+- `peers.py`: Transfer of moment pieces: digests and reads from disk are done off the event loop
+- `sharing.py`: What an island's other hosts are asked
+- `stepped_compute.py`: Compute that is stepped by its caller
 """

@@ -21,4 +21,6 @@ no process hangs once another one is lost   `end_of_process.py`
 
 The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run from a file
 (`islands.layout.layout_file`), by the workload `islands.model.own_loop`.
+
+- `torch_refusals.py`: Refusals of what a loop of PyTorch cannot take part with, each in a sentence
 """

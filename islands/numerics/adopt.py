@@ -20,7 +20,7 @@ def delay_corrected(local: ArrayT, published: ArrayT, sent: ArrayT) -> ArrayT:
         since sending and the difference is exact.
 
     Deviation:
-        This rule is ours; the paper overwrites the local value. SPEC §2.
+        This rule is ours; the paper overwrites the local value. protocol §2.
     """
     corrected: ArrayT = local.astype(published.dtype) + (published - sent)
     return corrected.astype(local.dtype)

@@ -20,8 +20,8 @@ Bytes: all codes (`codec_kernel` says how they are packed), then all scales.
 
 Reference:
     Streaming DiLoCo (arXiv 2501.18512): fp4 with three bits of exponent and none of mantissa
-    (E3M0) for outer gradients; SPEC §5. Two bits with error feedback: MuLoCo (arXiv 2505.23725) and
-    SparseLoCo (arXiv 2508.15706), statistical quantization, which decodes to the means of bins.
+    (E3M0) for outer gradients; protocol §5. Two bits with error feedback: MuLoCo (arXiv 2505.23725)
+    and SparseLoCo (arXiv 2508.15706), statistical quantization, which decodes to the means of bins.
 
 Deviation (ours, for two_bit):
     The bins are symmetric, a sign and two magnitudes, and lie in blocks; there, in whole tensors,

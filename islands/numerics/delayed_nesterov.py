@@ -37,7 +37,7 @@ class DelayedNesterov:
         course: How η changes with the number of merges; None if it does not.
 
     Reference:
-        Asynchronous Local-SGD (arXiv 2401.09135), algorithm 3; SPEC §10.
+        Asynchronous Local-SGD (arXiv 2401.09135), algorithm 3; protocol §10.
 
     Deviation:
         Their c, the share of the momentum that ordinary steps apply, is 0, as in their experiments.

@@ -99,7 +99,7 @@ def average_step(shares: Sequence[Share]) -> Flat:
         InvariantError: The group is empty.
 
     Reference:
-        Decentralised SGD with partial averaging; SPEC §10, `gossip`, plain.
+        Decentralised SGD with partial averaging; protocol §10, `gossip`, plain.
     """
     value = _mean([share.value for share in shares])
     value -= _mean([share.gradient for share in shares])

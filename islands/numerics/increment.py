@@ -18,7 +18,7 @@ XLA would differ in every ninth element.
 
 Reference:
     Error feedback on the way down: the server's compressor of DoubleSqueeze (arXiv 1905.05957);
-    SPEC §5.
+    protocol §5.
 
 Deviation (ours):
     What the rounding of ⊕ loses is left for the next increment too. Running averages travel as

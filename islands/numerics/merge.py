@@ -12,7 +12,7 @@ The average of M directions that disagree is shorter than any of them (by √M i
 orthogonal); RDA averages lengths and directions apart, so disagreement does not shrink the step.
 
 Reference:
-    Decoupled DiLoCo (arXiv 2604.21428), radial-directional averaging; SPEC §3.6.
+    Decoupled DiLoCo (arXiv 2604.21428), radial-directional averaging; protocol §3.6.
 
 Deviation (ours, not the paper's):
     The length is capped at √M_eff times the average's: where directions nearly cancel, the uncapped

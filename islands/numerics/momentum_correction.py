@@ -40,7 +40,7 @@ def corrected(measured: Measured, momentum: NDArray[np.float32], units: Sequence
         The same object where nothing opposes the momentum, else a corrected copy with its norms.
 
     Reference:
-        HeLoCo (arXiv 2606.00271), as a digest reports it; SPEC §14.
+        HeLoCo (arXiv 2606.00271), as a digest reports it; protocol §14.
 
     Deviation:
         Only directions with a negative cosine are corrected; HeLoCo also turns those that agree

@@ -76,7 +76,7 @@ def clip(measured: Measured, norm_limit: float) -> Measured:
         InvariantError: The contribution is not finite; refuse it instead.
 
     Reference:
-        SPEC §6: when half of a round exceeds the limit, clip, do not refuse.
+        protocol §6: when half of a round exceeds the limit, clip, do not refuse.
     """
     if not measured.finite:
         raise InvariantError("a contribution that is not finite cannot be clipped; refuse it")

@@ -14,7 +14,7 @@ restart goes on with the same bits. The warm-up counts from the start of the run
 restart of the momentum.
 
 Reference:
-    Momentum warm-up and restarts: Pier (arXiv 2511.17849); SPEC §14. The forms are ours.
+    Momentum warm-up and restarts: Pier (arXiv 2511.17849); protocol §14. The forms are ours.
 """
 
 from dataclasses import dataclass

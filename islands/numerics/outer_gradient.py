@@ -50,7 +50,7 @@ def rebase(contribution: ArrayT, base: ArrayT, current: ArrayT) -> ArrayT:
         versions agree.
 
     Reference:
-        SPEC §3.6, anchor.
+        protocol §3.6, anchor.
     """
     moved: ArrayT = contribution + (current - base)
     return moved

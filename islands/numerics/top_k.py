@@ -19,7 +19,7 @@ ascend, which also tells a repeated one.
 
 Reference:
     SparseLoCo (arXiv 2508.15706): top-k in chunks of 4,096, values in two bits, error feedback and
-    no outer momentum; there k is 64 in most runs, a share of 1/64. SPEC §14.
+    no outer momentum; there k is 64 in most runs, a share of 1/64. protocol §14.
 
 Deviation (ours):
     The residual follows the fate of a contribution, and does not decay; the two bits are those of

@@ -19,8 +19,8 @@ less than half, the length between two honest lengths.
 - Units that are not stepped (running averages) are not rescaled: their T is what is published.
 
 Reference:
-    Yin et al., Byzantine-Robust Distributed Learning (arXiv 1803.01498), definitions 1 and 2; SPEC
-    §6 rescales them to the median norm.
+    Yin et al., Byzantine-Robust Distributed Learning (arXiv 1803.01498), definitions 1 and 2;
+    protocol §6 rescales them to the median norm.
 
 Deviation (ours):
     The length is limited to √M times that of T, for the reason for which RDA is limited

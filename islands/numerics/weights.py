@@ -31,7 +31,7 @@ def weight(
             eligible and must not be asked.
 
     Reference:
-        Decoupled DiLoCo (arXiv 2604.21428), weighting of contributions; SPEC §3.5.
+        Decoupled DiLoCo (arXiv 2604.21428), weighting of contributions; protocol §3.5.
     """
     if steps < 1 or tokens < 0:
         raise InvariantError(f"a contribution of {tokens} tokens in {steps} steps has no weight")

@@ -1,4 +1,4 @@
-"""The observer receives every fragment, contributes nothing, and evaluates what is published.
+"""The observer acts: it performs what `protocol/observer` decides.
 
-`state.py` decides, `actor.py` performs.
+- `actor.py`: The observer's actor keeps the newest values
 """

@@ -132,7 +132,7 @@ class DamagedError(JournalError):
 
 
 class InvariantError(IslandsError):
-    """An invariant of FAULTS.md does not hold. This is a bug: please report the event tape."""
+    """An invariant (protocol §15.5) does not hold. This is a bug: please report the event tape."""
 
 
 def exit_code_of(error: BaseException | None) -> int:

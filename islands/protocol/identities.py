@@ -132,7 +132,7 @@ WHOLE = (*TRAINING, Phase.STARVED, Phase.PAUSED)
 
 
 class Fate(StrEnum):
-    """What became of a contribution; each has exactly one fate (SPEC §6)."""
+    """What became of a contribution; each has exactly one fate (protocol §6)."""
 
     APPLIED = "applied"
     REJECTED = "rejected"

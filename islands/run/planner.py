@@ -274,7 +274,7 @@ def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
 
 
 def _of_sparse(settings: RunSettings) -> list[str]:
-    """Return what does not go well with contributions of which few values are sent (SPEC §14)."""
+    """Return what goes badly with contributions of which few values are sent (protocol §14.5)."""
     if settings.precision is not Precision.TOP_K:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""Layouts: how leaves become fragments, units and a fingerprint (SPEC §4)."""
+"""Layouts: how leaves become fragments, units and a fingerprint (protocol §4)."""
 
 from collections import Counter
 from functools import partial

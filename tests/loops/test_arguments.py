@@ -12,7 +12,7 @@ PLACES = {"islands.join": "join.py", "islands.torch.join": "join_torch.py"}
 
 def parameters_of(file: str) -> set[str]:
     """The parameters of `join` in a file, whose framework need not be installed."""
-    tree = ast.parse((ROOT / "islands" / "joining" / file).read_text())
+    tree = ast.parse((ROOT / "islands" / "loops" / file).read_text())
     found = [
         each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "join"
     ]

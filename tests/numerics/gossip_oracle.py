@@ -1,4 +1,4 @@
-"""NoLoCo's step for a whole fleet in NumPy float64, from SPEC §10 alone; no code is shared.
+"""NoLoCo's step for a whole fleet in NumPy float64, from protocol §10 alone; no code is shared.
 
 Rows are learners: θ (local), φ (slow) and m (momentum), each of shape (learners, n).
 """

@@ -1,4 +1,4 @@
-"""The arithmetic of SPEC §3 in NumPy float64, from the formulas alone.
+"""The arithmetic of protocol §3 in NumPy float64, from the formulas alone.
 
 Written apart from `islands.numerics` and sharing no code with it: straight lines, whole arrays, no
 blocks, no norms reused. Slow and plain on purpose.

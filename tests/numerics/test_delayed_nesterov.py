@@ -29,7 +29,7 @@ def test_two_merges_by_hand() -> None:
 
 
 def test_equal_directions_one_by_one_make_one_nesterov_step() -> None:
-    """N of them from rest: η(1 + μ)Δ, as SPEC §12 has it for one merge of all."""
+    """N of them from rest: η(1 + μ)Δ, as protocol §12 has it for one merge of all."""
     optimizer = DelayedNesterov(0.5, 0.75, 4)
     delta = np.array([8.0, -16.0], np.float32)
     value = np.zeros(2, np.float32)

@@ -37,7 +37,7 @@ def test_norms_are_right_at_every_magnitude(scale: float) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @given(where=st.integers(0, SIZE - 1))
 def test_one_bad_element_anywhere_is_found(bad: float, where: int) -> None:
-    """FAULTS 38: a contribution with a nan or an infinity is not finite."""
+    """A contribution with a nan or an infinity is not finite."""
     contribution = values()
     contribution[where] = bad
     assert not measure(contribution, UNITS).finite

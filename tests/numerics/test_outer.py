@@ -21,7 +21,7 @@ WEIGHTS = [1.0, 2.0, 4.0]
 
 
 def test_the_first_nesterov_step_from_rest() -> None:
-    """SPEC §12: η(1 + μ)Δ."""
+    """Protocol §12: η(1 + μ)Δ."""
     optimizer = Sgd(learning_rate=0.5, momentum=0.25)
     delta = np.array([8.0, -16.0], np.float32)
     zero = np.zeros_like(delta)

@@ -8,7 +8,7 @@ from islands.protocol.settings.run import Weighting
 
 
 def test_hundred_tokens_in_ten_steps_weigh_a_thousand() -> None:
-    """SPEC §12: w = tokens² / steps by default."""
+    """Protocol §12: w = tokens² / steps by default."""
     assert weight(100, 10) == 1000
 
 
@@ -17,7 +17,7 @@ def test_hundred_tokens_in_ten_steps_weigh_a_thousand() -> None:
     [(Weighting.TOKENS_SQUARED_PER_STEP, 1000), ("tokens", 100), (Weighting.UNIFORM, 1)],
 )
 def test_the_rule_is_chosen_by_member_or_name(rule: Weighting | str, expected: float) -> None:
-    """All three rules of SPEC §3.5, in both spellings."""
+    """All three rules of protocol §3.5, in both spellings."""
     assert weight(100, 10, rule) == expected
 
 

@@ -1,4 +1,4 @@
-"""Every published value of a run, recomputed in float64 from the rules of SPEC §3, 5 and 6 alone.
+"""Every published value of a run, recomputed in float64 from the rules of protocol §3 to §6 alone.
 
 Nothing of `islands.numerics` or of the syncer is used. What crossed the network gives the numbers;
 the tape gives, for each version, whose contributions it contains, and in which order contributions

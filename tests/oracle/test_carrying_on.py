@@ -1,7 +1,7 @@
 """The learner's half of the oracle where adoption carries on what a value does not contain.
 
-Reference: SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866): with its contribution in
-the value, local becomes value + (local − sent), without it value + (local − base).
+Reference: protocol §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866): with its contribution
+in the value, local becomes value + (local − sent), without it value + (local − base).
 """
 
 import numpy as np

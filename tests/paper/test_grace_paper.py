@@ -2,9 +2,9 @@
 
     grace = min(ξ_step, γ · max(0, τ·ξ_step − ξ_quorum − ξ_sync))
 
-Each test shows one sentence of SPEC §3.4, in our own words, on the syncer's state. All times are
-sums of few powers of two, so that the hand-computed figures are exact. [P] is the paper, as digests
-and implementations report it; [O] is ours, and must never be claimed for the paper.
+Each test shows one sentence of protocol §3.4, in our own words, on the syncer's state. All times
+are sums of few powers of two, so that the hand-computed figures are exact. [P] is the paper, as
+digests and implementations report it; [O] is ours, and must never be claimed for the paper.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """What Decoupled DiLoCo (arXiv 2604.21428) says of weights, merge and outer step, line by line.
 
-Each test quotes a sentence of SPEC §3, §4 or §12 and shows that the program does just that. [P] is
-the paper, as digests and implementations report it; [O] is ours, a deviation or an addition that
+Each test quotes a sentence of protocol §3, §4 or §12 and shows that the program does just that. [P]
+is the paper, as digests and implementations report it; [O] is ours, a deviation or an addition that
 must never be claimed for the paper; [M] was measured by us. The arithmetic is judged by hand values
 or by the float64 oracle of `tests/numerics`, which shares no code with the program.
 """
@@ -52,7 +52,7 @@ def ulp(x: Flat) -> Flat:
 
 
 def test_weight_is_tokens_squared_per_step() -> None:
-    """[P] "weight: w = tokens²/steps"; SPEC §12: 100 tokens in 10 steps weigh 1000."""
+    """[P] "weight: w = tokens²/steps"; protocol §12: 100 tokens in 10 steps weigh 1000."""
     assert weight(tokens=100, steps=10) == 1000
 
 
@@ -70,7 +70,7 @@ def test_at_equal_tokens_weight_is_proportional_to_batch() -> None:
 
 
 def test_rda_of_two_orthogonal_vectors_of_norm_two_has_norm_two() -> None:
-    """[P] SPEC §12: "RDA of two orthogonal vectors of norm 2: norm 2 (the average: √2)"."""
+    """[P] protocol §12: "RDA of two orthogonal vectors of norm 2: norm 2 (the average: √2)"."""
     x, y = np.array([2, 0], np.float32), np.array([0, 2], np.float32)
     assert norm(combine([x, y], [1.0, 1.0], whole(2))) == pytest.approx(2, rel=1e-6)
     plain = combine([x, y], [1.0, 1.0], whole(2, "average"))
@@ -206,7 +206,7 @@ def test_anchor_current_is_the_current_value_minus_the_local_one() -> None:
 
 
 def test_the_first_nesterov_step_from_rest_is_eta_times_one_plus_mu() -> None:
-    """[P] SPEC §12: η(1+μ)Δ; exact here, as all numbers are sums of few powers of two."""
+    """[P] protocol §12: η(1+μ)Δ; exact here, as all numbers are sums of few powers of two."""
     delta = np.array([8, -16, 0.5], np.float32)
     zero = np.zeros(3, np.float32)
     result = merge_and_step(
@@ -272,7 +272,7 @@ def trained(start: Flat, steps: int) -> Flat:
 
 
 def test_one_learner_with_plain_outer_sgd_is_plain_training_to_an_ulp() -> None:
-    """[O] SPEC §12: "within 1 ulp of max(|base|, |local|) per outer step", over ten outer steps."""
+    """[O] protocol §12: "within 1 ulp of max(|base|, |local|) per outer step", over ten of them."""
     start = normal(10_000)
     value, momentum = start, np.zeros_like(start)
     for _ in range(10):
@@ -304,7 +304,7 @@ def test_float32_cannot_be_bit_exact() -> None:
 
 
 def test_where_delta_and_step_are_float64_plain_training_is_bit_exact() -> None:
-    """[O] SPEC §12: "bit-exact where Δ and step are float64"."""
+    """[O] protocol §12: "bit-exact where Δ and step are float64"."""
     base = normal(100_000)
     local = (base + RNG.standard_normal(100_000)).astype(np.float32)
     wide = base.astype(np.float64)
@@ -314,7 +314,7 @@ def test_where_delta_and_step_are_float64_plain_training_is_bit_exact() -> None:
 
 @pytest.mark.parametrize("trim", [None, 0.25, 0.5])
 def test_one_learner_is_plain_training_under_every_merge_rule(trim: float | None) -> None:
-    """[O] SPEC §12 for RDA, trimmed mean and median: one contributor is the identity."""
+    """[O] protocol §12 for RDA, trimmed mean and median: one contributor is the identity."""
     value = normal(1000)
     local = trained(value, 24)
     delta, state = outer_gradient(value, local), Sgd().init(value)
@@ -330,7 +330,7 @@ def test_one_learner_is_plain_training_under_every_merge_rule(trim: float | None
 
 @pytest.mark.parametrize("trim", [0.25, 0.5])
 def test_robust_merges_are_rescaled_to_the_median_norm(trim: float) -> None:
-    """[O] SPEC §6: "coordinate median, trimmed mean, rescaled to the median norm"."""
+    """[O] protocol §6: "coordinate median, trimmed mean, rescaled to the median norm"."""
     shared = 3 * normal(2000)
     deltas = [shared * np.float32(i + 1) + normal(2000) for i in range(5)]
     step = merge_with(

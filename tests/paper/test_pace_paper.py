@@ -1,8 +1,8 @@
 """What Decoupled DiLoCo (arXiv 2604.21428) says of learners that wait for nobody, and of fragments.
 
-Each test shows one sentence of SPEC §2, §3.1 and §4, in our own words, on the production states.
-[P] is the paper, as digests and implementations report it; [O] is ours, a deviation or an addition
-that must never be claimed for the paper. No mark: SPEC names no source.
+Each test shows one sentence of protocol §2, §3.1 and §4, in our own words, on the production
+states. [P] is the paper, as digests and implementations report it; [O] is ours, a deviation or an
+addition that must never be claimed for the paper. No mark: the page names no source.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """What Decoupled DiLoCo (arXiv 2604.21428) says of pulls and quorums, on the syncer's state.
 
-Each test shows one sentence of SPEC §3.3 and §3.4, in our own words. [P] is the paper, as digests
-and implementations report it; [O] is ours, and must never be claimed for the paper.
+Each test shows one sentence of protocol §3.3 and §3.4, in our own words. [P] is the paper, as
+digests and implementations report it; [O] is ours, and must never be claimed for the paper.
 """
 
 import pytest

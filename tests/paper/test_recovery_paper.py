@@ -1,6 +1,6 @@
 """What Decoupled DiLoCo (arXiv 2604.21428) says of failure and recovery, on the production states.
 
-Each test shows one sentence of SPEC §7 and §8, in our own words. Only that a restarted learner
+Each test shows one sentence of protocol §7 and §8, in our own words. Only that a restarted learner
 recovers from a healthy peer, and that a checkpoint is a consistent cut, is the paper's [P], as
 digests and implementations report it; all else is ours [O], and must never be claimed for it.
 """

@@ -1,8 +1,8 @@
 """What the rules of a round come to, on the real states and the event model.
 
-Figures are of SPEC §12: with equal speeds, random phases and 10 % noise the effective H is within
-5 % of H and participation is at least 0.99; one odd learner does not change the others' H; nothing
-that comes, goes or restarts leaves the run in a state without progress.
+Figures are of protocol §12: with equal speeds, random phases and 10 % noise the effective H is
+within 5 % of H and participation is at least 0.99; one odd learner does not change the others' H;
+nothing that comes, goes or restarts leaves the run in a state without progress.
 """
 
 import random

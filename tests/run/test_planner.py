@@ -81,7 +81,7 @@ def test_what_is_known_of_the_model_is_used() -> None:
 
 
 def test_memory_of_the_syncer() -> None:
-    """Versions, momentum, and what waits in open rounds: with laggards the bound I5 of FAULTS."""
+    """Versions, momentum, and what waits in open rounds: the bound I5 (protocol §15.5)."""
     memory = made(learners=5, staleness_max=2).syncer
     assert memory.values == V + 2 * V // 4
     assert memory.values + memory.laggards == 4 * V
@@ -208,7 +208,7 @@ def test_gossip_sends_two_values_to_each_neighbour(
 
 
 def test_the_least_bandwidth_for_a_grace() -> None:
-    """An exchange with all learners must fit into τ steps (SPEC §3.4); without τ nothing does."""
+    """An exchange with all must fit into τ steps (protocol §3.4); without τ nothing does."""
     assert made(step_time_s=0.1).hub_bytes_per_s(2) == pytest.approx(3 * V / 2 / 0.2)
     assert made().hub_bytes_per_s(0) is None
 

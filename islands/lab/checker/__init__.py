@@ -1,4 +1,4 @@
-"""The history checker: it reads a tape and reports which promises of FAULTS.md were broken.
+"""The history checker: it reads a tape and reports which promises (protocol §15) were broken.
 
 It is pure, and trusts no counter of the states that it judges: it recounts from what each actor
 recorded of its own actions. Rules with the same name check different parts of one promise.
@@ -19,6 +19,10 @@ I7       queues are bounded                             `bounds.py`
 moments  moments come from a peer in time, or are fresh `moments.py`
 end      the run ends, and nobody failed                `bounds.py`
 =======  =============================================  ==============
+
+- `evidence.py`: The evidence that the rules judge
+- `spans.py`: The spans of time for which a fault lasted, from the entries that begin and end it
+- `tickets.py`: Parsing of a tape's versions, incarnations and tickets into values that can be …
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -20,4 +20,7 @@
 ===================  ============================================================================
 
 Nothing here is part of a run that `islands run` starts: its processes cannot be told to fail.
+
+- `timeline.py`: The timeline of a run with faults
+- `watched.py`: What the hub of a chaos run writes down of what it is told
 """

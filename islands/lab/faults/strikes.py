@@ -37,7 +37,7 @@ SECOND = "second"
 """Folder, in the run's, of second learners of a name."""
 MIB = 1 << 20
 STRANGERS_MOST_BYTES = 50 * MIB
-"""By how much more memory a hub may take for what strangers send it (FAULTS, row 30)."""
+"""By how much more memory a hub may take for what strangers send it."""
 GARBAGE_MOST_BYTES = 4096
 READ_BYTES = 1 << 16
 HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n"

@@ -1,4 +1,4 @@
-"""The rules of merge and outer step in NumPy float64, from SPEC's formulas and whole arrays.
+"""The rules of merge and outer step in NumPy float64, from the formulas of protocol §3.
 
 This is written apart from `islands.numerics` on purpose, and shares no code with it: what both
 compute alike is not a mistake of one of them.

@@ -9,4 +9,7 @@ one scenario and its check  `trial.py`
 ==========================  ===============================
 
 ``python -m islands.lab.world SEED`` plays the scenario of one seed and prints the verdict.
+
+- `drawn_settings.py`: Settings of a run drawn by chance
+- `host_deeds.py`: What the faults of `host_faults.py` do to a world, and when
 """

@@ -11,7 +11,7 @@ r decides every ticket up to r, and an update from a later epoch decides every o
 work is carried over there is no doubt: it stays in the local value, and pending, until it is
 merged.
 
-Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
+Reference: the carrying rule is protocol §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """
 
 from dataclasses import dataclass, field, replace

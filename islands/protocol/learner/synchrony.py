@@ -1,8 +1,8 @@
 """Where a learner stands still until a merge: the schedule of the synchronous presets.
 
 A learner that waits (`learner_waits: at_tau`) counts its rounds in its own steps. With H, P and τ
-of SPEC §1, round r is **due** H/P steps after round r − 1: the contribution holds exactly the steps
-up to there. The value that contains it is adopted exactly τ steps later, and where it has not
+of protocol §1, round r is **due** H/P steps after round r − 1: the contribution holds exactly the
+steps up to there. The value that contains it is adopted exactly τ steps later, and where it has not
 arrived by then, the learner stands still. So all learners stay within τ steps of one another, as in
 DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
 

@@ -16,8 +16,12 @@ module          contents
 `peers`         messages between learners, which the hub relays
 `gossip`        messages between learners that gossip, over links of their own
 `control`       commands of operators, and what members report for the run's folder
-`protocol`      all message types, and the version of the protocol
+`registry`      all message types, and the version of the protocol
 ==============  ====================================================================================
 
 The docstring of a message says whether it carries a bulk payload; all others are control messages.
+
+- `multihost.py`: Messages between the hosts of one island: rank 0 leads, and the others follow
+- `registry.py`: The types of all messages that a link carries, and the version of the protocol
+- `shares.py`: Messages of the other hosts of an island to the syncer, over sessions that carry …
 """

@@ -1,6 +1,6 @@
 """Settings of a run: the supervisor keeps them, and members get them from it alone.
 
-Symbols of SPEC §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ = `overlap_steps`,
+Symbols of protocol §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ = `overlap_steps`,
 γ = `grace_safety`. Durations end in ``_s`` and are seconds.
 """
 

@@ -1,1 +1,51 @@
-"""The room `protocol/syncer`."""
+"""The syncer's rules: which round opens, who is asked, what is merged, and every token's fate.
+
+- `acknowledgement.py`: What the syncer sends back at once, before it looks into what has arrived
+- `actions.py`: Actions that the syncer's state returns; the actor performs them in order
+- `admission.py`: Admission of contributions
+- `assembly.py`: How shares become a contribution
+- `closing.py`: How a run ends
+- `commits.py`: How version 0 is fetched
+- `connection_index.py`: Peer names by connection
+- `core.py`: The memory that rules act on
+- `divergence.py`: When the run has diverged
+- `eligibility.py`: Which learners are eligible
+- `ended_incarnations.py`: Ended incarnations, fencing
+- `events.py`: Events that the syncer's state handles
+- `fence.py`: Ended incarnations, fencing
+- `grace.py`: Grace, timeouts
+- `increments.py`: Who is sent increments
+- `kept_versions.py`: Versions to contribute from
+- `learner_index.py`: Totals over all learners
+- `leases.py`: Data leases and token quotas
+- `ledger.py`: The fate of every token
+- `old_values.py`: When old values are freed
+- `overload.py`: When the syncer is overloaded
+- `pace.py`: When a round opens
+- `pausing.py`: How a run is paused
+- `plausibility.py`: Checks of reported numbers
+- `positions.py`: How far own data was read
+- `quarantine.py`: What a quarantined learner leaves unused: it goes back and is granted to others
+- `quorum.py`: The quorum of a round
+- `recipients.py`: Who gets a new value
+- `record_schedule.py`: When a journal record is written
+- `reports.py`: Checks of reported numbers
+- `resume_checks.py`: Which journals may be resumed
+- `retries.py`: Retransmission
+- `roster.py`: Membership: links and learners
+- `rounds.py`: The state of one round
+- `scheduling.py`: On which fragment, whom it asks
+- `seeding.py`: How version 0 is fetched
+- `sessions.py`: Membership: links and learners
+- `share_sessions.py`: Who may send shares of an island
+- `stability.py`: How long an outer step may be before it makes a run swing about its optimum for …
+- `standing.py`: Whom the run waits for
+- `standstill.py`: When nothing is merged
+- `state.py`: All rules together
+- `state_donors.py`: Donors of inner moments
+- `swings.py`: When merged directions swing
+- `taking_back.py`: Values that are taken back from members
+- `timeouts.py`: Grace, timeouts
+- `turn_length.py`: How long a turn is
+- `turns.py`: Rounds that learners open
+"""

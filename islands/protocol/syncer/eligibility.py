@@ -15,7 +15,7 @@ A ready learner is **eligible** for a fragment when also
 7. its base contains its own last merged contribution: what was applied is never applied again;
 8. its base is one of the `staleness_max` + 1 newest versions, which the syncer keeps.
 
-Source: SPEC §3.2.
+Source: protocol §3.2.
 """
 
 from collections.abc import Collection

@@ -9,7 +9,7 @@ that has not stepped is the one that it asks first.
 Whole states are large, so a name gets a donor, told or chosen, `DONATIONS_MAX` times within
 `STRIKE_WINDOW_S`, however often it comes back.
 
-Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
+Source: protocol §3.2 (a fresh or unhealed learner never donates) and §8.
 """
 
 from islands.protocol.identities import LearnerName, Role

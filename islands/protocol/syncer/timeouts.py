@@ -32,8 +32,9 @@ waiting too short costs a whole exchange, while waiting too long costs little: a
 its quorum asks each learner that becomes eligible, and an absent learner is excused by liveness,
 not by these timeouts.
 
-Source: SPEC §7, "the rest derive from measured step and transfer times".
-Deviation: SPEC §3.4 has 4·P·ξ_step alone, with which no round closes where the network is slower.
+Source: protocol §7, "the rest derive from measured step and transfer times".
+Deviation: protocol §3.4 has 4·P·ξ_step alone, with which no round closes where the network is
+slower.
 """
 
 from dataclasses import dataclass, field

@@ -16,4 +16,6 @@ entries of rounds, tokens, the journal     `round_entries.py`
 entries of learners                        `learner_entries.py`
 entries of a simulated world               `simulation_entries.py`
 =========================================  =========================
+
+- `gossip_entries.py`: Entries of learners that gossip: exchanges, and why there was none
 """

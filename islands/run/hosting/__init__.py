@@ -14,4 +14,7 @@ actors that run as tasks of this process   `task_processes.py`
 a launcher that starts nothing             `no_launcher.py`
 systemd watchdog, event-loop stalls        `watchdog.py`
 =========================================  =====================
+
+- `ending_signals.py`: The signals that ask a process of a run to end in order, handled on the …
+- `lossy_output.py`: Output that may lose its reader
 """

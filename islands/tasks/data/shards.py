@@ -1,4 +1,4 @@
-"""Virtual shards: how the records of a pass are divided among shards (SPEC §9).
+"""Virtual shards: how the records of a pass are divided among shards (protocol §9).
 
 The corpus has a fixed number of records and is cut into a fixed number of virtual shards. In each
 pass all records are shuffled by (seed, pass) and divided among the shards in consecutive ranges. So

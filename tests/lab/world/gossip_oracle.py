@@ -1,4 +1,4 @@
-"""Recomputes a run that gossiped in NumPy float64: from SPEC §10, and the order of events alone.
+"""Recomputes a run that gossiped in NumPy float64, from protocol §10 and the order of events alone.
 
 What happened is taken from the run: which batches a learner stepped on, at which of its steps its
 share was taken and the result adopted, and who met whom. Every value is computed anew, with no code

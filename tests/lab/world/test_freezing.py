@@ -1,4 +1,4 @@
-"""Processes that are stopped and go on: FAULTS rows 7 to 9, 44 and 45 among the real actors."""
+"""Processes that are stopped and go on: zombies, pauses and two syncers among the real actors."""
 
 import asyncio
 import json

@@ -74,6 +74,6 @@ def test_one_file_handles_the_signals_of_a_run() -> None:
     handlers = [
         str(file.relative_to(ISLANDS))
         for file in sorted(ISLANDS.rglob("*.py"))
-        if "add_signal_handler(" in file.read_text() and "chaos" not in file.parts
+        if "add_signal_handler(" in file.read_text() and "lab" not in file.parts
     ]
     assert handlers == ["run/hosting/ending_signals.py"]
