@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there."""
+"""The Python of README and docs/runs.md runs as it stands there."""
 
 import os
 import re
@@ -11,7 +11,9 @@ import pytest
 from islands.model.jax_settings import cpu_environment
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "runs.md")
+TEXT = "".join(page.read_text() for page in PAGES)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 EXPECTED = (r"\d+\.\d\d bits per byte, yield \d+%", r"y = (2\.9|3\.0)\d x -(0\.9|1\.0)\d")
 
 
@@ -34,7 +36,7 @@ def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_pat
 
 
 def test_no_block_of_python_is_left_out() -> None:
-    """Every block of Python in the README is one of those that run."""
+    """Every block of Python on these pages is one of those that run."""
     assert len(BLOCKS) == len(EXPECTED)
 
 

@@ -1,4 +1,4 @@
-"""README's run on several hosts, followed to the letter on two hosts that share only a network."""
+"""The run of docs/runs.md on several hosts, to the letter: two hosts that share only a network."""
 
 import os
 import re
@@ -32,8 +32,8 @@ LIMIT_S = 300.0
 
 
 def blocks() -> list[list[str]]:
-    """The commands of README's section on several hosts, block by block."""
-    text = (ROOT / "README.md").read_text()
+    """The commands of the page's section on several hosts, block by block."""
+    text = (ROOT / "docs" / "runs.md").read_text()
     section = text.split("## A run on several hosts", 1)[1].split("\n## ", 1)[0]
     found = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     return [block.replace("\\\n", " ").strip().splitlines() for block in found]
@@ -41,7 +41,7 @@ def blocks() -> list[list[str]]:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two hosts with the README's addresses."""
+    """Two hosts with the page's addresses."""
     with open_pair(addresses=(HUB, OTHER)) as pair:
         yield pair
 
@@ -56,7 +56,7 @@ def host(folder: Path, namespace: Namespace) -> Room:
 
 
 def paste(room: Room, line: str) -> Program:
-    """Run a line of the README in a shell, as a person does."""
+    """Run a line of the page in a shell, as a person does."""
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # noqa: PTH120
     return room.start_words(
         ("bash", "-c", line),
