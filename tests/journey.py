@@ -22,7 +22,7 @@ ACTORS = {"gossip": "learner"}
 
 MESSAGES = ISLANDS / "protocol" / "messages"
 
-# A fragment's round trip: whose rules or effects, the event, action or rule, and what happens there.
+# A fragment's round trip: the role, its event, action or rule, and what happens there.
 TRIP = (
     (
         "learner",
