@@ -129,7 +129,7 @@ class JaxWorkload(Workload):
             precision=settings.precision.of_snapshots,
             adoption=settings.adoption,
             merges_moments=settings.merge_moments,
-            interval_steps=settings.interval_steps_min,
+            interval_steps=settings.interval_steps,
         )
 
 

@@ -18,7 +18,6 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 - `optax_named.py`: An optimizer of optax by its name, tried out before a run
 - `outer.py`: Outer optimizers: what the syncer does with a merged direction
 - `outer_choice.py`: The outer optimizer that the settings name
-- `outer_course.py`: What changes in an outer optimizer from merge to merge
 - `outer_gradient.py`: The outer gradient: the negative of a learner's movement since its base
 - `quantize.py`: Encode contributions for the wire and decode them: float32 values to bytes and back
 - `rules.py`: The merge rules

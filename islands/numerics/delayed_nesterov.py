@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.numerics.outer import OuterState
-from islands.numerics.outer_course import Course
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.outer import OuterSettings
@@ -34,7 +33,6 @@ class DelayedNesterov:
         learning_rate: η, dimensionless.
         momentum: μ in [0, 1).
         delay_merges: N ≥ 1, fixed at the start; at 1 it is SGD with Nesterov momentum.
-        course: How η changes with the number of merges; None if it does not.
 
     Reference:
         Asynchronous Local-SGD (arXiv 2401.09135), algorithm 3; protocol §10.
@@ -46,7 +44,6 @@ class DelayedNesterov:
     learning_rate: float
     momentum: float
     delay_merges: int
-    course: Course | None = None
 
     @classmethod
     def of(cls, settings: OuterSettings) -> "DelayedNesterov":
@@ -58,7 +55,7 @@ class DelayedNesterov:
         if settings.delay_merges is None:
             raise InvariantError("delayed_nesterov needs delay_merges")
         rate, decay = float(settings.learning_rate), float(settings.momentum)
-        return cls(rate, decay, settings.delay_merges, Course.of(settings))
+        return cls(rate, decay, settings.delay_merges)
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
         """Return a state at rest."""
@@ -79,9 +76,6 @@ class DelayedNesterov:
         if {name: array.dtype for name, array in state.items()} != STATE:
             raise InvariantError(f"a state of {sorted(state)} is not one of {sorted(STATE)}")
         before = int(state["merges"])
-        rate = self.learning_rate
-        if self.course is not None:
-            rate = self.course.rate(rate, before)
         step = direction / np.float32(self.delay_merges)
         momentum = np.asarray(state["momentum"], np.float32)
         buffer = np.asarray(state["buffer"], np.float32) + direction
@@ -91,4 +85,4 @@ class DelayedNesterov:
             step += decay * momentum
             buffer = np.zeros_like(buffer)
         after = {"momentum": momentum, "buffer": buffer, "merges": np.array(before + 1, np.int64)}
-        return value - np.float32(rate) * step, after
+        return value - np.float32(self.learning_rate) * step, after

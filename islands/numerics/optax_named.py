@@ -11,7 +11,7 @@ import optax
 
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.outer import OuterSchedule, OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 
 RATE = "learning_rate"
 TRIED = (np.array([2, -0.5], np.float32), np.array([0.5, 2], np.float32))
@@ -30,8 +30,6 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 def named_chain(settings: OuterSettings) -> OptaxChain:
     """Make the optimizer that the settings name, with their rate and arguments.
-
-    A rate that changes becomes a schedule of optax, whose count is part of the optimizer's state.
 
     Raises:
         SettingsError: There is no such optimizer, it does not take these arguments, or its state
@@ -54,7 +52,7 @@ def named_chain(settings: OuterSettings) -> OptaxChain:
                 f"{', '.join(takes)}"
             )
     try:
-        chain = OptaxChain(make(**{RATE: _rate(settings)}, **settings.arguments))
+        chain = OptaxChain(make(**{RATE: float(settings.learning_rate)}, **settings.arguments))
         _try(chain, settings.optimizer)
     except MISFITS as error:
         told = str(error).partition("\n")[0]
@@ -74,20 +72,6 @@ def _optimizers() -> Mapping[str, Callable[..., optax.GradientTransformation]]:
         and isinstance(each, (FunctionType, partial))
         and RATE in inspect.signature(each).parameters
     }
-
-
-def _rate(settings: OuterSettings) -> float | Callable[[object], object]:
-    rate, share = float(settings.learning_rate), float(settings.final_learning_rate_share)
-    merges = settings.schedule_merges or 1
-    match settings.schedule:
-        case OuterSchedule.CONSTANT:
-            return rate
-        case OuterSchedule.LINEAR:
-            linear: Callable[[object], object] = optax.linear_schedule(rate, rate * share, merges)
-            return linear
-        case OuterSchedule.COSINE:
-            cosine: Callable[[object], object] = optax.cosine_decay_schedule(rate, merges, share)
-            return cosine
 
 
 def _try(chain: OptaxChain, name: str) -> None:

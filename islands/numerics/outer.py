@@ -17,7 +17,6 @@ from islands.layout.leaves import Unit
 from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.momentum_correction import corrected
 from islands.numerics.norms import Measured, measure
-from islands.numerics.outer_course import Course
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.run import OuterSettings
@@ -95,30 +94,30 @@ def merge_with(
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     norms = tuple(one.norm for one in measured)
     if correct:
-        before = _momentum_before(optimizer, state)
+        before = np.asarray(state["momentum"], np.float32)
         measured = [corrected(one, before, units) for one in measured]
     if combined is not None and len(measured) > 1:  # from here on as if that were one contribution
         measured = [measure(combined(measured, units), units)]
         weights = [1.0]
     if isinstance(optimizer, Sgd):
-        now, momentum = optimizer.at(state)
+        momentum = optimizer.momentum_of(state)
         result = merge_and_step(
             value,
             momentum,
             measured,
             weights,
             units,
-            learning_rate=now.learning_rate,
-            momentum_decay=now.momentum,
-            nesterov=now.nesterov,
+            learning_rate=optimizer.learning_rate,
+            momentum_decay=optimizer.momentum,
+            nesterov=optimizer.nesterov,
             out=out,
         )
-        if now != Sgd() and any(not unit.stepped for unit in units):
-            direction = result.momentum - np.float32(now.momentum) * momentum
+        if optimizer != Sgd() and any(not unit.stepped for unit in units):
+            direction = result.momentum - np.float32(optimizer.momentum) * momentum
             _publish_merged(result.value, value, direction, units)
         return OuterStep(
             value=result.value,
-            state=optimizer.after(state, result.momentum),
+            state={"momentum": result.momentum},
             norms=norms,
             direction_norm=result.direction_norm,
             cosine_to_previous=result.cosine_to_previous,
@@ -129,11 +128,6 @@ def merge_with(
         stepped = np.array(stepped)
         _publish_merged(stepped, value, direction, units)
     return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
-
-
-def _momentum_before(optimizer: OuterOptimizer, state: OuterState) -> NDArray[np.float32]:
-    """Return the momentum that a direction is added to: 0 at a merge where it restarts."""
-    return optimizer.at(state)[1] if isinstance(optimizer, Sgd) else np.asarray(state["momentum"])
 
 
 def _publish_merged(
@@ -160,8 +154,6 @@ class Sgd:
         learning_rate: η, dimensionless.
         momentum: μ in [0, 1). The momentum is kept also at 0, where it is the last direction.
         nesterov: Whether to look ahead along the momentum.
-        course: What changes from merge to merge; None if nothing does. The state then has the
-            momentum alone, else also the number of merges so far.
 
     Reference:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
@@ -173,54 +165,34 @@ class Sgd:
     learning_rate: float = 1.0
     momentum: float = 0.0
     nesterov: bool = True
-    course: Course | None = None
 
     @classmethod
     def of(cls, settings: OuterSettings) -> "Sgd":
         """Make the optimizer that the settings describe."""
         rate, decay = float(settings.learning_rate), float(settings.momentum)
-        return cls(rate, decay, settings.nesterov, Course.of(settings))
+        return cls(rate, decay, settings.nesterov)
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
         """Return a state whose momentum is zero; it takes no memory before it is written to."""
-        momentum = {"momentum": np.zeros(value.shape, np.float32)}
-        return momentum if self.course is None else {**momentum, "merges": np.zeros((), np.int64)}
+        return {"momentum": np.zeros(value.shape, np.float32)}
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
         """Take one step along a direction; the result has the same bits as the fused path."""
-        now, momentum = self.at(state)
-        rate, decay = np.float32(now.learning_rate), np.float32(now.momentum)
-        moved = decay * momentum + direction
-        step = direction + decay * moved if now.nesterov else moved
-        return value - rate * step, self.after(state, moved)
+        rate, decay = np.float32(self.learning_rate), np.float32(self.momentum)
+        moved = decay * self.momentum_of(state) + direction
+        step = direction + decay * moved if self.nesterov else moved
+        return value - rate * step, {"momentum": moved}
 
-    def at(self, state: OuterState) -> tuple["Sgd", NDArray[np.float32]]:
-        """Return the next step's rate and momentum decay as a plain `Sgd`, and the momentum.
+    @staticmethod
+    def momentum_of(state: OuterState) -> NDArray[np.float32]:
+        """Return the momentum that a direction is added to.
 
         Raises:
             InvariantError: The state belongs to another optimizer: journal and settings disagree.
         """
-        held, merges = state.get("momentum"), state.get("merges")
-        wanted = 1 if self.course is None else 2
-        if held is None or held.dtype != np.float32 or len(state) != wanted:
+        held = state.get("momentum")
+        if held is None or held.dtype != np.float32 or len(state) != 1:
             raise InvariantError(f"an SGD state has one float32 momentum, not {sorted(state)}")
-        momentum: NDArray[np.float32] = np.asarray(held, np.float32)
-        if self.course is None:
-            return self, momentum
-        if merges is None:
-            raise InvariantError(f"a state of changing SGD counts merges, unlike {sorted(state)}")
-        count = int(merges)
-        now = Sgd(
-            self.course.rate(self.learning_rate, count),
-            self.course.momentum(self.momentum, count),
-            self.nesterov,
-        )
-        return now, np.zeros_like(momentum) if self.course.restarts(count) else momentum
-
-    def after(self, state: OuterState, momentum: NDArray[np.float32]) -> OuterState:
-        """Return the state after a step that left this momentum."""
-        if self.course is None:
-            return {"momentum": momentum}
-        return {"momentum": momentum, "merges": np.array(int(state["merges"]) + 1, np.int64)}
+        return np.asarray(held, np.float32)

@@ -274,7 +274,7 @@ def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
 
 
 def _of_sparse(settings: RunSettings) -> list[str]:
-    """Return what goes badly with contributions of which few values are sent (protocol §14.5)."""
+    """Return what goes badly with contributions of which few values are sent (protocol §14.3)."""
     if settings.precision is not Precision.TOP_K:
         return []
     found = []

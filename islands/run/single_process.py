@@ -141,7 +141,7 @@ class LocalSystem:
             precision=self.settings.precision.of_snapshots,
             adoption=self.settings.adoption,
             merges_moments=self.settings.merge_moments,
-            interval_steps=self.settings.interval_steps_min,
+            interval_steps=self.settings.interval_steps,
         )
 
     # --- the run ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ finds out before it joins.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -37,6 +38,21 @@ RESUMABLE = frozenset(
 
 docs/operations.md lists them.
 """
+
+
+DROPPED: Mapping[str, object] = MappingProxyType(
+    {
+        "interval_first_steps": None,
+        "interval_growth": "by_rate",
+        "interval_growth_steps": 500,
+        "outer.momentum_warmup": 0,
+        "outer.restart_every": None,
+        "outer.schedule": "constant",
+        "outer.schedule_merges": None,
+        "outer.final_learning_rate_share": 0.1,
+    }
+)
+"""Settings of older versions that this one lacks, each with the value at which it did nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +91,18 @@ class RunSpec:
             RefusedError: the text is no spec that this version understands.
         """
         try:
-            return msgspec.json.decode(text, type=RunSpec)
+            spec = msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
+        told = msgspec.json.decode(text, type=dict[str, object]).get("settings")
+        for key, harmless in DROPPED.items():
+            value = _at(told if isinstance(told, dict) else {}, key, harmless)
+            if value != harmless:
+                raise RefusedError(
+                    f"the run's settings are not understood here: {key} is {value}, and this "
+                    "version has no such setting; go on with the version that began the run"
+                )
+        return spec
 
     def with_precision(self, precision: Precision | None) -> "RunSpec":
         """Return the spec as a learner with a precision of its own follows it; None: the run's."""
@@ -152,11 +177,13 @@ def _plain(settings: RunSettings) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
 
 
-def _at(settings: dict[str, object], key: str) -> object:
-    """Return the value at a dotted key."""
+def _at(settings: dict[str, object], key: str, otherwise: object = None) -> object:
+    """Return the value at a dotted key, or another value if there is none."""
     found: object = settings
     for name in key.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(found, dict) or name not in found:
+            return otherwise
+        found = found[name]
     return found
 
 

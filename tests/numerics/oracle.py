@@ -100,18 +100,6 @@ class Syncer:
         self.value = self.value - self.learning_rate * ahead
 
 
-def scheduled(outer: OuterSettings, merges: int) -> float:
-    """The rate after so many merges."""
-    done = min(1.0, merges / (outer.schedule_merges or 1))
-    left = {
-        "constant": 1.0,
-        "linear": 1.0 - done,
-        "cosine": 0.5 + 0.5 * np.cos(np.pi * done),
-    }[outer.schedule.value]
-    floor = outer.final_learning_rate_share
-    return float(outer.learning_rate * (floor + (1 - floor) * left))
-
-
 Memory = dict[str, Double]
 
 
@@ -122,13 +110,10 @@ def outer_step(
     zero = np.zeros_like(direction)
     v, m, b = (memory.get(name, zero) for name in "vmb")
     n = int(memory.get("n", np.zeros(()))) + 1
-    rate = scheduled(outer, n - 1) if outer.schedule != "constant" else outer.learning_rate
+    rate = outer.learning_rate
     count = np.array(float(n))
     if outer.optimizer == "sgd":
-        if outer.restart_every and (n - 1) % outer.restart_every == 0:
-            v = zero
-        share = min(1.0, (n - 1) / outer.momentum_warmup) if outer.momentum_warmup else 1.0
-        syncer = Syncer(value, v, rate, outer.momentum * share, outer.nesterov)
+        syncer = Syncer(value, v, rate, outer.momentum, outer.nesterov)
         syncer.step(direction)
         return syncer.value, {"v": syncer.momentum, "n": count}
     if outer.optimizer == "delayed_nesterov":

@@ -6,7 +6,7 @@ import pytest
 from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.outer import Sgd
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import OuterSchedule, OuterSettings
+from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(50).astype(np.float32)
@@ -51,14 +51,8 @@ def test_with_a_delay_of_one_it_is_nesterov() -> None:
 
 @pytest.mark.parametrize("delay", [1, 2, 4, 100])
 def test_any_delay_agrees_with_the_oracle(delay: int) -> None:
-    """Nine merges with a falling rate, in float64 from the formula alone."""
-    settings = OuterSettings(
-        *(0.7, 0.9),
-        optimizer="delayed_nesterov",
-        delay_merges=delay,
-        schedule=OuterSchedule.LINEAR,
-        schedule_merges=8,
-    )
+    """Nine merges in float64, from the formula alone."""
+    settings = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=delay)
     optimizer = DelayedNesterov.of(settings)
     value, state = VALUE, optimizer.init(VALUE)
     judge, memory = VALUE.astype(float), oracle.Memory()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Unit
 from islands.numerics.momentum_correction import MOMENTUM_WEIGHT, STRENGTH, corrected
 from islands.numerics.norms import measure
-from islands.numerics.outer import OuterState, merge_with
+from islands.numerics.outer import merge_with
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.outer import Correction, OuterSettings
@@ -92,19 +92,6 @@ def test_the_outer_step_is_taken_on_corrected_contributions(outer: OuterSettings
     by_hand = merge_with(optimizer, value, state, [damped], [1.0], UNITS)
     np.testing.assert_array_equal(with_it.value, by_hand.value)
     assert with_it.norms == (measure(delta, UNITS).norm,)
-
-
-def test_a_momentum_that_restarts_corrects_nothing() -> None:
-    """A contribution is compared with the momentum that it is added to, which is 0 then."""
-    optimizer = outer_optimizer(OuterSettings(0.7, 0.9, restart_every=2))
-    value, delta = np.zeros(210, np.float32), opposing(4, 2.0)
-    for merges, same in ((1, False), (2, True)):
-        state: OuterState = {"momentum": MOMENTUM, "merges": np.array(merges, np.int64)}
-        plain, with_it = (
-            merge_with(optimizer, value, state, [delta], [1.0], UNITS, correct=correct).value
-            for correct in (False, True)
-        )
-        assert np.array_equal(plain, with_it) is same
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import Sgd
 from islands.numerics.outer_choice import outer_optimizer, state_values
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.run import OuterSchedule, OuterSettings
+from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(40).astype(np.float32)
@@ -43,12 +43,9 @@ def test_optimizers_of_optax_are_found_by_name(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("schedule", OuterSchedule)
-def test_adam_with_arguments_and_a_schedule_agrees_with_the_oracle(schedule: OuterSchedule) -> None:
-    """The rate of the n-th merge is that of the built-in schedules."""
-    settings = OuterSettings(
-        *(0.1,), optimizer="adam", arguments={"b1": 0.5}, schedule=schedule, schedule_merges=4
-    )
+def test_adam_with_arguments_agrees_with_the_oracle() -> None:
+    """Its arguments go to optax by their names."""
+    settings = OuterSettings(0.1, optimizer="adam", arguments={"b1": 0.5})
     optimizer = outer_optimizer(settings)
     value, state = VALUE, optimizer.init(VALUE)
     judge, memory = VALUE.astype(float), oracle.Memory()
@@ -103,7 +100,7 @@ def test_what_optax_does_not_know_is_refused_in_a_sentence(
 def test_how_much_an_optimizer_keeps() -> None:
     """Values per parameter, for the planner: its momentum, and whatever stands beside it."""
     assert state_values(OuterSettings()) == 1
-    assert state_values(OuterSettings(0.7, 0.9, restart_every=5)) == 1
+    assert state_values(OuterSettings(0.7, 0.9)) == 1
     assert state_values(DELAYED) == 2
     assert state_values(OuterSettings(optimizer="adam")) == 2
     assert state_values(OuterSettings(optimizer="lion")) == 1

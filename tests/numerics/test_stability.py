@@ -8,7 +8,7 @@ import pytest
 
 from islands.layout.leaves import Unit
 from islands.numerics.outer import Sgd, merge_with
-from islands.protocol.settings.run import MergeRule, OuterSchedule, OuterSettings
+from islands.protocol.settings.run import MergeRule, OuterSettings
 from islands.protocol.syncer.stability import (
     gain_max,
     learning_rate_max,
@@ -17,7 +17,6 @@ from islands.protocol.syncer.stability import (
 )
 
 RDA, AVERAGE = MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE
-COSINE = OuterSchedule.COSINE
 LINEAGE = OuterSettings(learning_rate=0.7, momentum=0.9)
 
 
@@ -62,8 +61,6 @@ def test_the_limits_of_the_usual_settings() -> None:
         (OuterSettings(), RDA, 4096, "64 times .* outer.learning_rate to 0.028 or less, or merge"),
         (OuterSettings(), MergeRule.MEDIAN, 4, "2 times .* set outer.learning_rate to 0.9 or less"),
         (OuterSettings(50.0, optimizer="lion"), RDA, 4096, None),
-        (OuterSettings(50.0, 0.9, restart_every=2), RDA, 4096, None),
-        (OuterSettings(2.5, schedule=COSINE, schedule_merges=9), AVERAGE, 2, "until outer.schedul"),
         (OuterSettings(2.5), AVERAGE, 2, "is 2.5 with momentum 0: .* outer.learning_rate to 1 or"),
     ],
 )

@@ -7,7 +7,6 @@ from islands.protocol.settings.run import (
     Adoption,
     Anchor,
     MergeRule,
-    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -45,24 +44,8 @@ CASES = {
             "no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)
         ),
         _case(
-            "warm-up-restarts-and-cosine",
-            outer=OuterSettings(
-                *(0.9, 0.8),
-                momentum_warmup=9,
-                restart_every=7,
-                schedule=OuterSchedule.COSINE,
-                schedule_merges=12,
-            ),
-        ),
-        _case(
             "delayed-nesterov",
-            outer=OuterSettings(
-                *(0.7, 0.9),
-                optimizer="delayed_nesterov",
-                delay_merges=3,
-                schedule=OuterSchedule.LINEAR,
-                schedule_merges=15,
-            ),
+            outer=OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3),
         ),
         _case(
             "adam",

@@ -35,8 +35,6 @@ OTHERWISE: list[tuple[str, dict[str, object]]] = [
     ("weights-are-equal", {"weighting": "tokens_squared_per_step"}),
     ("no-momentum", {"momentum": 0.9}),
     ("no-look-ahead", {"nesterov": True}),
-    ("warm-up-restarts-and-cosine", {"outer": OuterSettings()}),
-    ("warm-up-restarts-and-cosine", {"forget_momentum": "at a restart"}),
     ("delayed-nesterov", {"outer": OuterSettings()}),
     ("delayed-nesterov", {"forget_momentum": "at a restart"}),
     ("adam", {"forget_momentum": "at a restart"}),

@@ -8,7 +8,6 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.settings.run import (
     Anchor,
     LearnerWaits,
-    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -36,13 +35,7 @@ from islands.protocol.settings.run import (
         ({"timing": Timing(patience=0.0)}, "timing.patience is 0.0"),
         ({"timing": Timing(evict_s=1.0)}, "timing.evict_s is 1.0; it must be at least suspect_s"),
         ({"outer": OuterSettings(learning_rate=0.0)}, "outer.learning_rate is 0.0"),
-        ({"outer": OuterSettings(momentum_warmup=-1)}, "outer.momentum_warmup is -1; .* least 0"),
-        ({"outer": OuterSettings(restart_every=0)}, "outer.restart_every is 0"),
-        ({"outer": OuterSettings(final_learning_rate_share=2.0)}, "outer.final_learning_rate_sh"),
-        (
-            {"outer": OuterSettings(schedule=OuterSchedule.LINEAR)},
-            "outer.schedule is linear; it needs outer.schedule_merges",
-        ),
+        ({"outer": OuterSettings(delay_merges=0)}, "outer.delay_merges is 0; .* at least 1"),
         (
             {"outer": OuterSettings(optimizer="delayed_nesterov")},
             "outer.optimizer is delayed_nesterov; it needs outer.delay_merges",

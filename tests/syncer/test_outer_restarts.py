@@ -16,7 +16,6 @@ from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName,
 from islands.protocol.settings.combinations import SUPPORTED
 from islands.protocol.settings.run import (
     MergeRule,
-    OuterSchedule,
     OuterSettings,
     RunSettings,
     UpdatePrecision,
@@ -33,13 +32,8 @@ NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))
 OUTER = {
     "plain": OuterSettings(),
     "momentum": OuterSettings(0.7, 0.9),
-    "warm-up and restarts": OuterSettings(0.7, 0.9, momentum_warmup=8, restart_every=5),
-    "cosine": OuterSettings(schedule=OuterSchedule.COSINE, schedule_merges=6),
     "delayed": OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3),
     "adam": OuterSettings(0.1, optimizer="adam", arguments={"b1": 0.5}),
-    "adam by schedule": OuterSettings(
-        *(0.1,), optimizer="adam", schedule=OuterSchedule.LINEAR, schedule_merges=6
-    ),
     "lion": OuterSettings(0.1, optimizer="lion"),
 }
 
@@ -128,7 +122,7 @@ PLAYED = [
 
 @pytest.mark.parametrize(("outer", "rule"), PLAYED)
 def test_a_restart_changes_no_bit(outer: OuterSettings, rule: MergeRule, tmp_path: Path) -> None:
-    """After 4 of 9 merges: across a restart of the momentum, and the end of a schedule."""
+    """After 4 of 9 merges."""
     goes_on_bit_for_bit(settings_of(outer, rule), tmp_path)
 
 

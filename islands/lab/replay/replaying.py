@@ -160,8 +160,8 @@ class Replay:
         outer = settings.outer
         if outer != OuterSettings(outer.learning_rate, outer.momentum, outer.nesterov):
             raise UserError(
-                "the run's outer momentum or rate changes in its course, or corrects "
-                "contributions; only steady ones, of contributions as they are, can be replayed"
+                "the run's outer momentum corrects contributions; only contributions as they are "
+                "can be replayed"
             )
         _refuse_robust("the run merges by", settings.merge)
         self._began = began

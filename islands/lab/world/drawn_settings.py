@@ -18,7 +18,6 @@ from islands.protocol.settings.run import (
     Automatic,
     LearnerWaits,
     MergeRule,
-    OuterSchedule,
     OuterSettings,
     PaceBy,
     Precision,
@@ -34,7 +33,7 @@ ROBUST = 0.25
 """Share of scenarios whose merge is a median or a trimmed mean."""
 
 OTHER_OUTER = 0.15
-"""Share of scenarios with each of the other outer steps."""
+"""Share of scenarios with another outer step."""
 
 WAITING = 0.15
 """Share of scenarios whose learners wait for merges."""
@@ -163,19 +162,9 @@ def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> Ru
 
 
 def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
-    """Draw a course or another optimizer for some scenarios; the others keep what they have."""
+    """Draw another optimizer for some scenarios; the others keep what they have."""
     outer = settings.outer
-    kind = rng.random()
-    if kind < OTHER_OUTER:
-        schedule = rng.choice(tuple(OuterSchedule))
-        return replace(
-            outer,
-            momentum_warmup=rng.choice((0, 3, 20)),
-            restart_every=rng.choice((None, 1, 5)),
-            schedule=schedule,
-            schedule_merges=rng.choice((1, 10, 100)),
-        )
-    if kind < 2 * OTHER_OUTER and not settings.merge.robust:
+    if OTHER_OUTER <= rng.random() < 2 * OTHER_OUTER and not settings.merge.robust:
         delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
         return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
     return outer

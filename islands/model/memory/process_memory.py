@@ -193,7 +193,7 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
 def values_bytes(sizes: list[int], settings: RunSettings) -> int:
     """Return the bytes of the values that a syncer keeps while no learner is behind the others."""
     whole, fragments = sum(sizes), len(sizes)
-    adopting = ceil(STEPS_TO_ADOPT * fragments / settings.interval_steps_min)
+    adopting = ceil(STEPS_TO_ADOPT * fragments / settings.interval_steps)
     older = min(fragments, settings.open_rounds_max(fragments) + adopting)
     return whole + sum(sorted(sizes)[-older:])
 

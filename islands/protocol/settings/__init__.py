@@ -3,7 +3,6 @@
 - `addresses.py`: Hosts, ports, URLs
 - `combinations.py`: Merge, adoption, anchor; what goes together
 - `gossip.py`: Settings of gossip: learners exchange values with neighbours, and no syncer merges
-- `interval.py`: The interval H between two merges of a fragment, as a function of the run's clock
 - `learning_rate.py`: The inner learning rate by the clock
 - `outer.py`: The outer optimizer
 - `patterns.py`: How tensors are spread over fragments, by name; `fragments.py` does it

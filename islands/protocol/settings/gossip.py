@@ -25,7 +25,6 @@ FOR_SYNCERS: Mapping[str, object] = MappingProxyType(
         "send_to": "all",
         "update_precision": "float32",
         "precision": "float32",
-        "interval_first_steps": None,
         "record_contributions": False,
         "outer": OuterSettings(),
     }

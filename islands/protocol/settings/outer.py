@@ -15,29 +15,12 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "momentum": (SGD, DELAYED_NESTEROV),
         "nesterov": (SGD,),
-        "momentum_warmup": (SGD,),
-        "restart_every": (SGD,),
         "delay_merges": (DELAYED_NESTEROV,),
         "correction": (SGD, DELAYED_NESTEROV),
         "arguments": (OPTAX,),
     }
 )
 """Settings that not every kind takes, and the kinds that do."""
-
-LEAST = {
-    "momentum_warmup": 0,
-    "restart_every": 1,
-    "schedule_merges": 1,
-    "delay_merges": 1,
-}
-
-
-class OuterSchedule(StrEnum):
-    """How the outer learning rate changes with the number of merges of a fragment."""
-
-    CONSTANT = "constant"
-    LINEAR = "linear"
-    COSINE = "cosine"
 
 
 class Correction(StrEnum):
@@ -55,9 +38,6 @@ class OuterSettings:
     plain averages; under RDA these swing from four learners on
     (`islands.protocol.syncer.stability`).
 
-    Schedules count the merges of each fragment, which its journalled state holds. So a restart goes
-    on exactly, and abandoned rounds, longer budgets and learners that come or go change nothing.
-
     Args:
         learning_rate: η, outer learning rate, dimensionless.
         momentum: μ, share of the momentum that is kept at each merge.
@@ -65,12 +45,6 @@ class OuterSettings:
         optimizer: `sgd`, `delayed_nesterov` (for contributions that are merged one by one), or the
             name of an optimizer of optax, such as `adam` or `lion`.
         arguments: further arguments of an optimizer of optax by name.
-        momentum_warmup: merges of a fragment over which μ rises linearly from 0; for `sgd`.
-        restart_every: merges of a fragment after which its momentum starts from 0 again; None =
-            never; for `sgd`.
-        schedule: how η falls: `constant`, `linear` or `cosine`.
-        schedule_merges: merges of a fragment after which a schedule has reached its floor.
-        final_learning_rate_share: floor of the schedule as share of η.
         delay_merges: N of `delayed_nesterov`: merges of a fragment whose directions enter the
             momentum together, such as the number of learners.
         correction: what is done before a merge with a contribution that points against the
@@ -83,11 +57,6 @@ class OuterSettings:
     nesterov: bool = True
     optimizer: str = SGD
     arguments: dict[str, object] = field(default_factory=dict, hash=False)
-    momentum_warmup: int = 0
-    restart_every: int | None = None
-    schedule: OuterSchedule = OuterSchedule.CONSTANT
-    schedule_merges: int | None = None
-    final_learning_rate_share: float = 0.1
     delay_merges: int | None = None
     correction: Correction = Correction.NONE
 
@@ -109,18 +78,8 @@ def check_outer(outer: OuterSettings) -> None:
         )
     if not 0 <= outer.momentum < 1:
         raise SettingsError(f"outer.momentum is {outer.momentum}; it must be in [0, 1)")
-    share = outer.final_learning_rate_share
-    if not 0 <= share <= 1:
-        raise SettingsError(f"outer.final_learning_rate_share is {share}; it must be in [0, 1]")
-    for name, least in LEAST.items():
-        value = getattr(outer, name)
-        if value is not None and not value >= least:
-            raise SettingsError(f"outer.{name} is {value}; it must be at least {least}")
-    if outer.schedule is not OuterSchedule.CONSTANT and outer.schedule_merges is None:
-        raise SettingsError(
-            f"outer.schedule is {outer.schedule}; it needs outer.schedule_merges, the merges of a "
-            "fragment after which the rate has reached its floor"
-        )
+    if outer.delay_merges is not None and not outer.delay_merges >= 1:
+        raise SettingsError(f"outer.delay_merges is {outer.delay_merges}; it must be at least 1")
     if outer.kind == DELAYED_NESTEROV and outer.delay_merges is None:
         raise SettingsError(
             f"outer.optimizer is {outer.optimizer}; it needs outer.delay_merges, the merges of a "

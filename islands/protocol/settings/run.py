@@ -24,7 +24,7 @@ from islands.protocol.settings.gossip import (
     check_gossip,
     why_not_gossip,
 )
-from islands.protocol.settings.outer import OuterSchedule, OuterSettings, check_outer
+from islands.protocol.settings.outer import OuterSettings, check_outer
 from islands.protocol.settings.patterns import Pattern
 from islands.protocol.settings.turns import SendTo, Trigger, why_turns_unsupported
 from islands.protocol.settings.update_precision import UpdatePrecision
@@ -34,10 +34,8 @@ __all__ = [
     "Adoption",
     "Anchor",
     "Automatic",
-    "IntervalGrowth",
     "LearnerWaits",
     "MergeRule",
-    "OuterSchedule",
     "OuterSettings",
     "PaceBy",
     "Pattern",
@@ -57,8 +55,6 @@ REPORTS_PER_ROUND = 8
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LEAST = {
     "interval_steps": 1,
-    "interval_first_steps": 1,
-    "interval_growth_steps": 1,
     "fragments": 1,
     "piece_bytes_min": 4,
     "quorum": 1,
@@ -106,13 +102,6 @@ class LearnerWaits(StrEnum):
 
     NEVER = "never"
     AT_TAU = "at_tau"
-
-
-class IntervalGrowth(StrEnum):
-    """How the interval between two merges of a fragment grows from its first length."""
-
-    LINEAR = "linear"
-    BY_RATE = "by_rate"
 
 
 SnapshotPrecision = Literal["float32", "bfloat16"]
@@ -201,11 +190,6 @@ class RunSettings:
     Args:
         run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
-        interval_first_steps: H at the start of the run, from where it grows to `interval_steps`;
-            null = it is the same throughout.
-        interval_growth: how it grows: `linear` over `interval_growth_steps`, or `by_rate`, with the
-            inverse square of the inner learning rate.
-        interval_growth_steps: steps of the clock in which `linear` growth ends.
         fragments: P, wanted number of fragments; a small model is cut into fewer.
         piece_bytes_min: bytes in float32 of the smallest piece that a fragment may consist of; a
             lower value cuts a small model into more fragments.
@@ -268,9 +252,6 @@ class RunSettings:
 
     run: str = "run"
     interval_steps: int = 24
-    interval_first_steps: int | None = None
-    interval_growth: IntervalGrowth = IntervalGrowth.BY_RATE
-    interval_growth_steps: int = 500
     fragments: int = 24
     piece_bytes_min: int = 64 * 1024
     pattern: Pattern = Pattern.BALANCED
@@ -351,7 +332,6 @@ class RunSettings:
             lossy = why_lossy(self.adoption, error_feedback=self.error_feedback)
             if lossy is not None:
                 raise SettingsError(f"precision is top_k, and {lossy}")
-        self._check_interval()
         self._check_waiting()
         self._check_adaptive()
         if self.record_contributions and self.update_precision.of_increments:
@@ -374,23 +354,6 @@ class RunSettings:
         wrong = why_not_gossip(self.gossip, told)
         if wrong is not None:
             raise SettingsError(wrong)
-
-    def _check_interval(self) -> None:
-        first = self.interval_first_steps
-        if first is None:
-            return
-        if first > self.interval_steps:
-            message = (
-                f"interval_first_steps is {first}; it must be at most interval_steps, "
-                f"{self.interval_steps}"
-            )
-            raise SettingsError(message)
-        if self.learner_waits is LearnerWaits.AT_TAU:
-            message = (
-                f"interval_first_steps is {first}; where learner_waits is at_tau the interval is "
-                "the same throughout"
-            )
-            raise SettingsError(message)
 
     def _check_waiting(self) -> None:
         waits = self.learner_waits is LearnerWaits.AT_TAU
@@ -440,14 +403,9 @@ class RunSettings:
         """H/P, the steps between two openings of rounds, for the P fragments of the plan."""
         return self.interval_steps / fragments
 
-    @property
-    def interval_steps_min(self) -> int:
-        """The shortest interval of the run, which is its first one."""
-        return self.interval_first_steps or self.interval_steps
-
     def report_interval_steps(self, fragments: int) -> int:
-        """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
-        return max(1, int(self.interval_steps_min / fragments / REPORTS_PER_ROUND))
+        """Steps between two progress reports: max(1, ⌊H/(8·P)⌋)."""
+        return max(1, int(self.interval_steps / fragments / REPORTS_PER_ROUND))
 
     @property
     def precision_coarsest(self) -> Precision:
@@ -495,19 +453,19 @@ class RunSettings:
             return max(OVERLAP_LEAST, self.interval_steps // OVERLAP_SHARE)
         return self.overlap_steps
 
-    def open_rounds(self, fragments: int, overlap_steps: int, interval_steps: float) -> int:
-        """Most rounds open at once with this τ and H: min(P, max(1, ⌈τ·P/H⌉))."""
-        hidden = ceil(overlap_steps * fragments / interval_steps)
+    def open_rounds(self, fragments: int, overlap_steps: int) -> int:
+        """Most rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
+        hidden = ceil(overlap_steps * fragments / self.interval_steps)
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ and the shortest interval.
+        """Most rounds open at once with the largest τ.
 
         Where learners open them, each fragment may have one.
         """
         if self.trigger is Trigger.LEARNER:
             return fragments
-        return self.open_rounds(fragments, self.overlap_steps_max, self.interval_steps_min)
+        return self.open_rounds(fragments, self.overlap_steps_max)
 
 
 def _above_zero(name: str, value: float | None) -> None:

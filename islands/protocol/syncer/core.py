@@ -20,7 +20,6 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import FragmentUpdate, LeaseGranted, Merged
-from islands.protocol.settings.interval import interval_steps_at
 from islands.protocol.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
 from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.syncer.actions import Action, Send, SendValue, WriteJournal
@@ -246,9 +245,9 @@ class Core:
         return published.version
 
     @property
-    def interval_steps(self) -> float:
-        """Return H at this time of the run."""
-        return interval_steps_at(self.settings, self.clock)
+    def interval_steps(self) -> int:
+        """H of the run."""
+        return self.settings.interval_steps
 
     @property
     def overlap_steps(self) -> int:

@@ -101,7 +101,7 @@ class Pace:
         """Take the price of an opened round from every learner's credit, and set the next one's.
 
         Args:
-            next_interval_steps: H/P of the next round, which an interval by schedule changes.
+            next_interval_steps: H/P of the next round.
         """
         for name in self.credits:
             paid = self.credits[name] - self.round_interval_steps

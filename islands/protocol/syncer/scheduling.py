@@ -45,7 +45,7 @@ def open_rounds(core: Core, now_s: float) -> None:
     """
     if core.settings.gossip.on:
         return
-    limit = core.settings.open_rounds(core.fragments, core.overlap_steps, core.interval_steps)
+    limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
     while len(core.rounds) < limit and core.pace_allows():
         number = core.durable.round
         fragment = number % core.fragments

@@ -14,14 +14,13 @@ their average, so s grows with their disagreement, up to √M for M of equal wei
 `islands.numerics.merge`): learners that disagree about most directions lengthen the step in those
 few that saturate, too. The median and the trimmed mean are rescaled up to the same √M.
 
-All this is about SGD whose momentum is never taken away. Of other optimizers, and of momentum that
-restarts, nothing is said. A warm-up of the momentum, and a falling rate, pass: what counts is where
-they begin to be what is set.
+All this is about SGD whose momentum is never taken away. Of other optimizers nothing is
+said.
 """
 
 from math import floor, log10, sqrt
 
-from islands.protocol.settings.outer import SGD, OuterSchedule, OuterSettings
+from islands.protocol.settings.outer import SGD, OuterSettings
 from islands.protocol.settings.run import MergeRule
 
 MARGIN = 0.9
@@ -54,7 +53,7 @@ def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int)
 
     It is None, too, for optimizers that this module has no limit for.
     """
-    if outer.kind != SGD or outer.restart_every is not None:
+    if outer.kind != SGD:
         return None
     if outer.learning_rate < learning_rate_max(outer, merge, contributions):
         return None
@@ -63,13 +62,8 @@ def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int)
     return (
         f"outer.learning_rate is {outer.learning_rate:g} with momentum {outer.momentum:g}"
         f"{longer if gain > 1 else ''}: directions that settle within interval_steps may swing "
-        f"{_how_long(outer)}; {shorter_step(outer, merge, contributions)}"
+        f"for ever; {shorter_step(outer, merge, contributions)}"
     )
-
-
-def _how_long(outer: OuterSettings) -> str:
-    constant = outer.schedule is OuterSchedule.CONSTANT
-    return "for ever" if constant else "until outer.schedule has lowered the rate"
 
 
 def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> str:

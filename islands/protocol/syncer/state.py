@@ -14,7 +14,6 @@ from islands.protocol.errors import UNFORESEEN, InvariantError
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Version
 from islands.protocol.membership import HeartbeatContent
 from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
-from islands.protocol.settings.interval import interval_steps_at
 from islands.protocol.settings.run import Anchor, LearnerWaits, RunSettings, Trigger
 from islands.protocol.syncer.actions import Action, Dismiss
 from islands.protocol.syncer.admission import NormGauge
@@ -128,7 +127,7 @@ class SyncerState:
             settings=settings,
             fingerprint=fingerprint,
             durable=durable,
-            pace=_pace(settings, fragments, durable.clock),
+            pace=_pace(settings, fragments),
             counted_s=now_s,
             published=published or [None] * fragments,
             positions=durable.positions.copy(),
@@ -408,9 +407,9 @@ def _known_before(settings: RunSettings, version: Version) -> Iterator[Version]:
             yield Version(version.epoch, number)
 
 
-def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:
-    """Return the credits of a run at this time of its clock, before anybody has reported steps."""
-    interval_steps, ahead_steps = interval_steps_at(settings, clock) / fragments, 0.0
+def _pace(settings: RunSettings, fragments: int) -> Pace:
+    """Return the credits of a run before anybody has reported steps."""
+    interval_steps, ahead_steps = settings.round_interval_steps(fragments), 0.0
     if settings.learner_waits is LearnerWaits.AT_TAU:
         ahead_steps = interval_steps + settings.overlap_steps_max
     return Pace(settings.pace_by, interval_steps, ahead_steps)

@@ -39,7 +39,7 @@ def set_turn(
 
     Args:
         settings: the run's settings; H is told only where learners open rounds.
-        interval_steps: H of the run at this time.
+        interval_steps: H of the run.
         learner: the record of the learner.
         fastest: what is known of the fastest learner.
         trained: the learners among which that one is looked for.

@@ -15,6 +15,7 @@ from islands.lab.replay.replaying import Findings, Replay
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import UserError
+from islands.protocol.settings.outer import Correction
 from islands.protocol.settings.run import (
     Anchor,
     MergeRule,
@@ -239,7 +240,7 @@ def test_a_run_without_a_record_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     ("changed", "said"),
     [
         ({"merge": MergeRule.MEDIAN}, "merges by median; only rda and average"),
-        ({"outer": OuterSettings(momentum=0.5, restart_every=3)}, "changes in its course"),
+        ({"outer": OuterSettings(momentum=0.5, correction=Correction.COSINE)}, "momentum corrects"),
         (
             {"outer": OuterSettings(optimizer="delayed_nesterov", delay_merges=2)},
             "outer optimizer is Delayed",

@@ -14,7 +14,6 @@ from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
 from islands.model.trainer import PendingStep
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.interval import interval_steps_at
 from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from tests.lab.study.lockstep import Reference
@@ -202,15 +201,3 @@ def test_a_toy_has_no_data_parallel_training() -> None:
     )
     with pytest.raises(TaskError, match="is a toy, and has no data-parallel training"):
         play(trials_of(options)[0])
-
-
-def test_an_interval_by_schedule_merges_often_at_first_and_less_later() -> None:
-    """The rounds are those of its integral: Σ 1/H over the steps of the clock."""
-    cell = {"quorum": None, "interval_steps": 32, "interval_first_steps": 4, "warmup_steps": 0}
-    asked = trial({"run": cell})
-    settings = decaying(asked, hosts_of(asked, JaxWorkload(Regression())))
-    assert settings.total_steps == TOKENS // 16
-    expected = sum(1 / interval_steps_at(settings, step) for step in range(settings.total_steps))
-    assert 0.5 * expected > TOKENS / 16 / 32
-    assert expected < 0.5 * TOKENS / 16 / 4
-    assert play(asked).merges == pytest.approx(expected, rel=0.1, abs=2)

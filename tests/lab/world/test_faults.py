@@ -56,7 +56,7 @@ def test_settings_are_varied() -> None:
             "update precision": settings.update_precision,
             "anchor": settings.anchor,
             "merge": settings.merge,
-            "outer step": (settings.outer.optimizer, settings.outer.restart_every),
+            "outer step": settings.outer.optimizer,
             "turns": (settings.trigger, settings.send_to),
             "learners": len(scenario.hosts),
         }
