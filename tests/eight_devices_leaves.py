@@ -44,7 +44,7 @@ from islands.model.mesh import placed
 from islands.model.placement import Placement
 from islands.model.rectangles import cut_of
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import Adoption
 
 Floats = NDArray[np.float32]

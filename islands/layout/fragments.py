@@ -35,7 +35,7 @@ from islands.layout.leaves import (
     write,
 )
 from islands.protocol.errors import SettingsError, TaskError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 
 __all__ = [
     "MIN_PIECE_BYTES",

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 
 Rule = Literal["average", "rda"]
 

@@ -16,7 +16,8 @@ from islands.numerics.gossip import Share as Values
 from islands.numerics.gossip import average_step, noloco_step
 from islands.protocol.gossip.gossip_events import Checked
 from islands.protocol.messages.gossip import Share
-from islands.protocol.settings.gossip import GossipRule, GossipSettings
+from islands.protocol.settings.choices import GossipRule
+from islands.protocol.settings.gossip import GossipSettings
 from messaging.codec.tensors import as_buffer, digest
 
 Floats = NDArray[np.float32]

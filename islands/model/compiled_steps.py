@@ -36,7 +36,7 @@ from islands.model.second_moments import (
     decays_of,
     first_of,
 )
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.tasks.task import Task, TaskState, path_of
 from islands.tasks.task_trace import (
     checked_loss,

@@ -37,7 +37,7 @@ from islands.model.second_moments import advance, rows_beside
 from islands.model.trainer import PendingStep, Trainer, first_pass
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import Adoption, SnapshotPrecision
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Task

@@ -36,7 +36,7 @@ from islands.model.jax_trainer import JaxTrainer
 from islands.model.memory.host_memory import PeakMemory
 from islands.model.moment_pieces import words_of
 from islands.protocol.errors import IslandsError, TaskError, UserError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.quantities import size
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.source_location import (

@@ -1,6 +1,6 @@
 """The merge rules: one object each, by which the syncer merges the contributions of a round.
 
-To add one, give it a name and its facts in `islands.protocol.settings.combinations.MergeRule`, and
+To add one, give it a name and its facts in `islands.protocol.settings.choices.MergeRule`, and
 its object here. Checks of settings, the limit of the outer step, the planner, simulations and the
 tests of every rule ask these two places, and no other names a rule.
 """
@@ -15,7 +15,7 @@ from islands.numerics.merge import averaged
 from islands.numerics.norms import Measured
 from islands.numerics.trimmed import MEDIAN, combine_trimmed
 from islands.numerics.types import Flat
-from islands.protocol.settings.combinations import MergeRule
+from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.run import RunSettings
 
 Combine = Callable[[Sequence[Measured], Sequence[Unit]], Flat]

@@ -25,8 +25,8 @@ from islands.model.memory.process_memory import (
 )
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.gossip import neighbours_mean
-from islands.protocol.settings.patterns import Pattern
 from islands.protocol.settings.run import MergeRule, Precision, RunSettings, Trigger
 from islands.protocol.syncer.stability import overlong_because
 

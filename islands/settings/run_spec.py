@@ -19,26 +19,13 @@ from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
 from islands.protocol.settings.run import Precision, RunSettings
+from islands.protocol.settings.setting import facts_of
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.nested import put
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
 MEND = "restore it from a copy, or begin the run anew with --restart"
-
-RESUMABLE = frozenset(
-    (
-        *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
-        *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
-        *("overlap_steps", "pace_by", "weighting", "merge", "trim", "anchor"),
-        *("interval_steps", "record_contributions"),
-    )
-)
-"""Settings that may change when a restarted run continues; any other makes it another run.
-
-docs/operations.md lists them.
-"""
-
 
 DROPPED: Mapping[str, object] = MappingProxyType(
     {
@@ -146,7 +133,7 @@ class RunSpec:
         found += [
             replace(change, name=f"run.{change.name}")
             for change in _differences("", _plain(earlier.settings), _plain(self.settings))
-            if change.name.partition(".")[0] not in RESUMABLE
+            if not facts_of(RunSettings)[change.name.partition(".")[0]].resumable
         ]
         return found[0].sentence if found else None
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from islands.numerics.increment import quantised
 from islands.numerics.quantize import Ranges
 from islands.protocol.identities import Version
-from islands.protocol.settings.run import Precision, UpdatePrecision
-from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.settings.run import INCREMENTS_KEPT, Precision, UpdatePrecision
 from islands.protocol.syncer.events import IncrementFacts
 from messaging.codec.tensors import as_buffer
 

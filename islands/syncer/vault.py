@@ -21,7 +21,7 @@ from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.protocol.ranges import Ranges, size_of
-from islands.protocol.settings.outer import Correction
+from islands.protocol.settings.choices import Correction
 from islands.protocol.settings.run import Anchor, RunSettings, Weighting
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.admission import Check

@@ -13,7 +13,7 @@ from islands.protocol.identities import LearnerName
 from islands.protocol.messages.control import Note
 from islands.protocol.messages.membership import Stop
 from islands.protocol.messages.registry import MESSAGE_TYPES
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.kinds import decode_fields
 from messaging.codec.frames import Codec

@@ -41,7 +41,8 @@ from islands.protocol.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
 from islands.protocol.tape.entry import Entry, encode_entry
 from islands.settings.wire_limits import limits_of

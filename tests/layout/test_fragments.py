@@ -19,7 +19,7 @@ from islands.layout.fragments import (
     plan,
 )
 from islands.protocol.errors import SettingsError, TaskError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 
 KIB = 1024 // 4  # elements in one KiB of float32
 

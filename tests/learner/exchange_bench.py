@@ -8,7 +8,8 @@ from islands.protocol.gossip.gossip_events import Checked, ShareArrived, ShareTa
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.learner.exchanges import Exchanges
 from islands.protocol.messages.gossip import Share, ShareDeclined
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
 from islands.protocol.tape.entry import Entry, Record
 

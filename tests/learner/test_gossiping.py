@@ -39,7 +39,8 @@ from islands.protocol.learner.events import FromSupervisor, FromSyncer, Snapshot
 from islands.protocol.messages.gossip import Share, ValueGiven, ValueWanted
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FinalRound
-from islands.protocol.settings.gossip import GossipRule, GossipSettings, Neighbours
+from islands.protocol.settings.choices import GossipRule, Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.tape.gossip_entries import TookOver
 from messaging.codec.tensors import as_buffer
 from tests.learner.exchange_bench import PAIRS, settings_of

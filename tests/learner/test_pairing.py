@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.gossip.pairing import neighbours_of, random_pairs, ring
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 
 PAIRS = GossipSettings(Neighbours.RANDOM_PAIRS)
 RING = GossipSettings(Neighbours.RING)

@@ -18,7 +18,7 @@ from islands.model.memory.process_memory import (
     TrainerMemory,
     processes,
 )
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import (
     Adoption,
     Precision,

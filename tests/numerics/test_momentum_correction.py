@@ -12,7 +12,8 @@ from islands.numerics.norms import measure
 from islands.numerics.outer import merge_with
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.outer import Correction, OuterSettings
+from islands.protocol.settings.choices import Correction
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from tests.numerics import oracle
 

@@ -16,7 +16,8 @@ from islands.cli.plan_screen import show
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory.process_memory import TrainerMemory
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.quantities import rate, size
 from islands.protocol.settings.run import (

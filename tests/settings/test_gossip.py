@@ -5,13 +5,8 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.gossip import (
-    FOR_SYNCERS,
-    GossipSettings,
-    Neighbours,
-    check_gossip,
-    check_members,
-)
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings, check_members
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import (
     Adoption,
@@ -19,7 +14,9 @@ from islands.protocol.settings.run import (
     MergeRule,
     OuterSettings,
     Precision,
+    RunSettings,
 )
+from islands.protocol.settings.setting import facts_of
 
 GRAPH = Neighbours.GRAPH
 
@@ -40,7 +37,7 @@ GRAPH = Neighbours.GRAPH
 def test_what_cannot_work_is_refused(settings: GossipSettings, says: str) -> None:
     """Out of range, a graph without lines, and one in two parts."""
     with pytest.raises(SettingsError, match=says):
-        check_gossip(settings)
+        replace(PRESETS[Preset.GOSSIP], gossip=settings)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +68,7 @@ def test_neighbours_that_the_run_lacks_are_refused(
 )
 def test_what_works_is_taken(settings: GossipSettings) -> None:
     """The smallest and the largest values, and a graph whose lines are named once."""
-    check_gossip(settings)
+    replace(PRESETS[Preset.GOSSIP], gossip=settings)
     check_members(settings, ["a", "b", "c"])
     assert settings.on is (settings.neighbours is not Neighbours.NOBODY)
 
@@ -103,5 +100,8 @@ def test_settings_of_a_syncer_are_refused_with_gossip(
 
 def test_every_setting_for_syncers_has_its_needed_value_in_the_preset() -> None:
     """So a file that says nothing of them can choose the preset."""
+    needed = {name: fact.with_gossip for name, fact in facts_of(RunSettings).items()}
+    needed = {name: value for name, value in needed.items() if value is not None}
     preset = PRESETS[Preset.GOSSIP]
-    assert {name: getattr(preset, name) for name in FOR_SYNCERS} == dict(FOR_SYNCERS)
+    assert {name: getattr(preset, name) for name in needed} == needed
+    assert len(needed) == 16

@@ -10,8 +10,9 @@ from islands.lab.toys.toy_workload import Sleeping
 from islands.protocol.errors import DamagedError, RefusedError, UserError
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, Timing
+from islands.protocol.settings.setting import facts_of
 from islands.settings.nested import put
-from islands.settings.run_spec import RESUMABLE, RunPlan, RunSpec, read, write
+from islands.settings.run_spec import RunPlan, RunSpec, read, write
 
 SPEC = RunSpec(
     RunSettings(
@@ -192,5 +193,5 @@ def test_the_page_names_what_may_change() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     listed = page.partition("<!-- resumable -->")[2].partition("Any other")[0].split()
     assert [one.strip("`") for one in listed if one != "-"] == sorted(
-        f"run.{name}" for name in RESUMABLE
+        f"run.{name}" for name, fact in facts_of(RunSettings).items() if fact.resumable
     )

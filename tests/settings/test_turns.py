@@ -8,14 +8,19 @@ import pytest
 from islands.lab.world.faults import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.combinations import Adoption, Anchor, MergeRule
+from islands.protocol.settings.choices import Adoption, Anchor, MergeRule, SendTo, Trigger
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import LearnerWaits, RunSettings
-from islands.protocol.settings.turns import TURNS, SendTo, Trigger
 
 ASYNC = PRESETS[Preset.ASYNC_DILOCO]
 ALL = list(itertools.product(Trigger, SendTo, Adoption))
-TABLE = [(*key, adoption) for key, adoptions in TURNS.items() for adoption in adoptions]
+TABLE = [
+    (trigger, send_to, adoption)
+    for trigger, send_to, adoption in ALL
+    if (trigger is Trigger.LEARNER and send_to is SendTo.CONTRIBUTORS)
+    or (trigger is Trigger.LEARNER and adoption is Adoption.DELAY_CORRECTED)
+    or (trigger is Trigger.PACE and send_to is SendTo.ALL)
+]
 BY_PACE = RunSettings(anchor=Anchor.BASE, quorum=1, overlap_steps=0, merge=MergeRule.AVERAGE)
 
 

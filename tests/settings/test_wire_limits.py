@@ -30,7 +30,7 @@ from islands.protocol.messages.training import (
     Progress,
     Welcome,
 )
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.leases import LEASES_HELD_MAX
 from islands.settings.run_spec import RunPlan, RunSpec

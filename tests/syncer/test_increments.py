@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
-from islands.protocol.settings.run import RunSettings, UpdatePrecision
-from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts
 from islands.protocol.syncer.increments import Increments

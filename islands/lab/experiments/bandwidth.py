@@ -16,9 +16,9 @@ from islands.lab.experiments.formulas import Job, gbit_text, needed_gbit_s, sync
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.simulations import BandwidthOptions
 from islands.protocol.errors import UserError
+from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import Precision, RunSettings, Timing
-from islands.protocol.settings.update_precision import UpdatePrecision
 from islands.run.records.formatting import count, json_text, markdown_table
 
 SHARDS = (1, 4, 16)

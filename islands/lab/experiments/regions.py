@@ -16,8 +16,8 @@ from islands.lab.experiments.chart import Line, chart
 from islands.lab.experiments.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.simulations import RegionsOptions
+from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import LearnerWaits, Precision, RunSettings
-from islands.protocol.settings.update_precision import UpdatePrecision
 from islands.run.records.formatting import json_text, markdown_table
 
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"

@@ -25,6 +25,7 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import PRESETS, Preset, settings_of
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.setting import facts_of
 from islands.settings.nested import put
 
 RESULT_FORMAT = 2
@@ -34,10 +35,7 @@ DECIDED_BY_THE_STUDY = ("run", "seed", "budget_tokens", "budget_s")
 MAPPINGS = ("arguments", "graph")
 """Settings whose keys are the user's own."""
 
-OF_NO_PRESET = (
-    *("learning_rate", "warmup_steps", "total_steps", "final_learning_rate_share"),
-    *("norm_limit", "piece_bytes_min", "timing", "run"),
-)
+OF_NO_PRESET = tuple(name for name, fact in facts_of(RunSettings).items() if not fact.by_preset)
 """Settings of a study that hold for all cells, whatever their presets."""
 
 

@@ -19,7 +19,7 @@ from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
 from islands.model.trainer import PendingStep, Trainer
 from islands.model.workload import Place, Workload
 from islands.protocol.errors import InvariantError, SettingsError
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings, SnapshotPrecision
 from islands.settings.run_spec import RunPlan
 from messaging.codec.tensors import digest

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from islands.lab.world.world import LearnerHost
-from islands.protocol.settings.gossip import FOR_SYNCERS, GossipRule, GossipSettings, Neighbours
-from islands.protocol.settings.outer import Correction
-from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.choices import Correction, GossipRule, Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import (
     TOP_K_SHARE,
     Adoption,
@@ -28,6 +27,7 @@ from islands.protocol.settings.run import (
     UpdatePrecision,
     Weighting,
 )
+from islands.protocol.settings.setting import facts_of
 
 ROBUST = 0.25
 """Share of scenarios whose merge is a median or a trimmed mean."""
@@ -125,9 +125,9 @@ def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunS
         rule=rng.choice(tuple(GossipRule)),
         everyone_every=rng.choice((None, None, 1, 4)),
     )
-    preset = PRESETS[Preset.GOSSIP]
-    needed = {name: getattr(preset, name) for name in FOR_SYNCERS}
-    return replace(settings, gossip=gossip, **needed)
+    facts = facts_of(RunSettings).items()
+    needed = {name: fact.with_gossip for name, fact in facts if fact.with_gossip is not None}
+    return replace(settings, gossip=gossip, **needed)  # type: ignore[arg-type]
 
 
 def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:

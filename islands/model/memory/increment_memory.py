@@ -14,8 +14,7 @@ The exact ranges of averages are neglected.
 
 from islands.layout.leaves import VALUE_BYTES
 from islands.numerics.quantize import size_bytes
-from islands.protocol.settings.run import RunSettings
-from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 
 FRAGMENTS_ADDED = 2
 

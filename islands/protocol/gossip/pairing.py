@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import assert_never
 
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 
 
 def neighbours_of(

@@ -1,14 +1,15 @@
 """The settings of a run, which all of its members share, and which of them go together.
 
+To add a setting is a field of its class with its facts and its line under `Args:`, and its use.
+
 - `addresses.py`: Hosts, ports, URLs
-- `combinations.py`: Merge, adoption, anchor; what goes together
+- `choices.py`: The choices that a run has by name
+- `combinations.py`: Which settings exclude one another, one rule each
 - `gossip.py`: Settings of gossip: learners exchange values with neighbours, and no syncer merges
 - `learning_rate.py`: The inner learning rate by the clock
 - `outer.py`: The outer optimizer
-- `patterns.py`: How tensors are spread over fragments, by name; `fragments.py` does it
 - `presets.py`: Presets
 - `quantities.py`: Amounts in readable units
-- `run.py`: What all members of a run agree on
-- `turns.py`: Who opens a round, and who gets its value: the settings of asynchronous runs
-- `update_precision.py`: How updates travel from the syncer to learners
+- `run.py`: Settings that all members of a run agree on
+- `setting.py`: Facts about a setting: its range, and who may change, need or see it
 """

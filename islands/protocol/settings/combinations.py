@@ -1,102 +1,189 @@
-"""How contributions are merged and values adopted, and which of these choices go together.
+"""Which settings exclude one another: one table of rules, each with the sentence that refuses.
 
-`SUPPORTED` is the table: for each kind of outer optimizer the merges, adoptions and anchors that a
-run may have with it. Settings outside it are refused with the sentence of their row.
+The first rule that a run breaks is told. In a sentence, `run` are the settings of the run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, OuterSettings
+from islands.protocol.settings.choices import (
+    Adoption,
+    Anchor,
+    Automatic,
+    Correction,
+    LearnerWaits,
+    Precision,
+    SendTo,
+    Trigger,
+)
+from islands.protocol.settings.outer import DELAYED_NESTEROV
+from islands.protocol.settings.setting import facts_of
 
-
-class MergeRule(StrEnum):
-    """How contributions become one direction; `islands.numerics.rules` has the arithmetic."""
-
-    RADIAL_DIRECTIONAL = "rda"
-    AVERAGE = "average"
-    MEDIAN = "median"
-    TRIMMED_MEAN = "trimmed_mean"
-
-    @property
-    def robust(self) -> bool:
-        """Whether a minority of contributions cannot decide the direction."""
-        return self in (MergeRule.MEDIAN, MergeRule.TRIMMED_MEAN)
-
-    @property
-    def keeps_length(self) -> bool:
-        """Whether M orthogonal contributions merge into more than their average: up to √M times."""
-        return self is not MergeRule.AVERAGE
-
-
-class Adoption(StrEnum):
-    """What happens to the local value when a published one is adopted."""
-
-    OVERWRITE = "overwrite"
-    MIX = "mix"
-    DELAY_CORRECTED = "delay_corrected"
-
-
-class Anchor(StrEnum):
-    """The published value against which a contribution is measured."""
-
-    CURRENT = "current"
-    BASE = "base"
+if TYPE_CHECKING:  # its checks ask for the rules
+    from islands.protocol.settings.run import RunSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one kind of outer optimizer goes together with, and why with nothing else."""
+class Rule:
+    """Settings that exclude one another.
 
-    merges: tuple[MergeRule, ...] = tuple(MergeRule)
-    adoptions: tuple[Adoption, ...] = tuple(Adoption)
-    anchors: tuple[Anchor, ...] = tuple(Anchor)
-    because: str = ""
+    Args:
+        broken: whether a run breaks the rule.
+        sentence: name, value, what is allowed, and why.
+    """
+
+    broken: Callable[["RunSettings"], bool]
+    sentence: str
 
 
-SUPPORTED: Mapping[str, Row] = MappingProxyType(
-    {
-        SGD: Row(),
-        OPTAX: Row(),
-        DELAYED_NESTEROV: Row(
-            merges=tuple(rule for rule in MergeRule if not rule.robust),
-            because="it is for contributions that are merged one by one, among which a robust "
-            "merge has nothing to drop",
+def _waits(run: "RunSettings") -> bool:
+    return run.learner_waits is LearnerWaits.AT_TAU
+
+
+def _by_learners(run: "RunSettings") -> bool:
+    return run.trigger is Trigger.LEARNER
+
+
+def _adapts(run: "RunSettings") -> bool:
+    return run.precision is Precision.ADAPTIVE
+
+
+def _leaves_out(run: "RunSettings") -> bool:
+    return run.precision is Precision.TOP_K
+
+
+RULES: tuple[Rule, ...] = (
+    # --- the outer step ---
+    Rule(
+        lambda run: run.outer.kind == DELAYED_NESTEROV and run.outer.delay_merges is None,
+        "outer.optimizer is {run.outer.optimizer}; it needs outer.delay_merges, the merges of a "
+        "fragment that enter the momentum together, such as the number of learners",
+    ),
+    Rule(
+        lambda run: run.outer.correction is not Correction.NONE and run.outer.momentum == 0,
+        "outer.correction is {run.outer.correction}; it needs an outer.momentum above 0, with "
+        "which contributions are compared",
+    ),
+    Rule(
+        lambda run: run.outer.kind == DELAYED_NESTEROV and run.merge.robust,
+        "merge is {run.merge}, which does not go with outer.optimizer {run.outer.optimizer}: it is "
+        "for contributions that are merged one by one, among which a robust merge has nothing to "
+        "drop; use rda or average",
+    ),
+    # --- who opens a round, and who gets its value ---
+    Rule(
+        lambda run: not _by_learners(run) and run.send_to is SendTo.CONTRIBUTORS,
+        "send_to is {run.send_to}, which needs trigger learner: where all are asked together, "
+        "those whose answers came late would train on from an old value; use all",
+    ),
+    Rule(
+        lambda run: not _by_learners(run) and run.interval_by_speed,
+        "interval_by_speed is true, which needs trigger learner: at the pace of all, H is the same "
+        "for all",
+    ),
+    Rule(
+        lambda run: (
+            _by_learners(run)
+            and run.send_to is SendTo.ALL
+            and run.adoption is not Adoption.DELAY_CORRECTED
         ),
-    }
+        "adoption is {run.adoption}, which with trigger learner does not go with send_to "
+        "{run.send_to}: the value of one learner would discard the work that the others are at; "
+        "use send_to contributors, or adoption delay_corrected",
+    ),
+    Rule(
+        lambda run: _by_learners(run) and run.anchor is not Anchor.BASE,
+        "anchor is {run.anchor}; where trigger is learner it must be base, for a contribution that "
+        "is merged alone would else undo all that was merged since its base",
+    ),
+    Rule(
+        lambda run: _by_learners(run) and run.merge.robust,
+        "merge is {run.merge}; where trigger is learner it must be average or rda, for a robust "
+        "merge of one contribution has nothing to drop",
+    ),
+    Rule(
+        lambda run: _by_learners(run) and run.quorum != 1,
+        "quorum is not 1; where trigger is learner it must be 1, for each contribution is merged "
+        "as it arrives",
+    ),
+    Rule(
+        lambda run: _by_learners(run) and _waits(run) and run.overlap_steps != 0,
+        "overlap_steps is not 0; where trigger is learner it must be 0 if learners wait, each for "
+        "a value of its own",
+    ),
+    # --- what is sent ---
+    Rule(
+        lambda run: _leaves_out(run) and not run.error_feedback,
+        "precision is top_k, and error_feedback is false, so what is not among the largest values "
+        "would never be sent; set it, or use another precision",
+    ),
+    Rule(
+        lambda run: _leaves_out(run) and run.adoption is Adoption.MIX,
+        "precision is top_k, and adoption is mix, which keeps but a share of what was not sent; "
+        "use overwrite or delay_corrected",
+    ),
+    # --- learners that wait ---
+    Rule(
+        lambda run: _waits(run) and run.overlap_steps is Automatic.AUTO,
+        "overlap_steps is auto; where learner_waits is at_tau it must be a number",
+    ),
+    Rule(
+        lambda run: _waits(run) and run.overlap_steps_max >= run.interval_steps,
+        "overlap_steps is {run.overlap_steps}; where learner_waits is at_tau it must be below "
+        "interval_steps, {run.interval_steps}",
+    ),
+    # --- learners that choose their precision ---
+    Rule(
+        lambda run: _adapts(run) and _waits(run),
+        "precision is adaptive; where learner_waits is at_tau every learner answers every pull, so "
+        "name a precision",
+    ),
+    Rule(
+        lambda run: _adapts(run) and _by_learners(run),
+        "precision is adaptive; where trigger is learner a learner is pulled only when it asks, "
+        "and leaves out no pull, so name a precision",
+    ),
+    Rule(
+        lambda run: _adapts(run) and run.overlap_steps == 0,
+        "precision is adaptive and overlap_steps is 0: no exchange is hidden behind no steps; set "
+        "overlap_steps to 1 or more, or name a precision",
+    ),
+    # --- what is kept beside the values ---
+    Rule(
+        lambda run: run.record_contributions and run.update_precision.of_increments,
+        "record_contributions is set and update_precision is {run.update_precision}; a replay "
+        "redoes whole values only, so update_precision must be float32 with it",
+    ),
+    Rule(
+        lambda run: run.merge_moments and run.anchor is Anchor.BASE,
+        "anchor is base; where merge_moments is set it must be current, for an old base says "
+        "nothing of present moments",
+    ),
+    # --- timeouts ---
+    Rule(
+        lambda run: run.timing.suspect_s < run.timing.heartbeat_s,
+        "timing.suspect_s is {run.timing.suspect_s}; it must be at least heartbeat_s, "
+        "{run.timing.heartbeat_s}",
+    ),
+    Rule(
+        lambda run: run.timing.evict_s < run.timing.suspect_s,
+        "timing.evict_s is {run.timing.evict_s}; it must be at least suspect_s, "
+        "{run.timing.suspect_s}",
+    ),
 )
 
 
-def why_unsupported(
-    merge: MergeRule, outer: OuterSettings, adoption: Adoption, anchor: Anchor
-) -> str | None:
-    """Say which choice does not go with the outer optimizer, and what does; None if all do."""
-    row = SUPPORTED[outer.kind]
-    for name, value, allowed in (
-        ("merge", merge, row.merges),
-        ("adoption", adoption, row.adoptions),
-        ("anchor", anchor, row.anchors),
-    ):
-        if value not in allowed:
-            return (
-                f"{name} is {value}, which does not go with outer.optimizer {outer.optimizer}: "
-                f"{row.because}; use {' or '.join(allowed)}"
-            )
-    return None
-
-
-def why_lossy(adoption: Adoption, *, error_feedback: bool) -> str | None:
-    """Say why what a sparse contribution leaves out would never be sent; None if it will be."""
-    if not error_feedback:
-        return (
-            "error_feedback is false, so what is not among the largest values would never be sent; "
-            "set it, or use another precision"
-        )
-    if adoption is Adoption.MIX:
-        return (
-            "adoption is mix, which keeps but a share of what was not sent; use "
-            f"{Adoption.OVERWRITE} or {Adoption.DELAY_CORRECTED}"
-        )
-    return None
+def refusals(run: "RunSettings") -> Iterator[str]:
+    """Yield a sentence for each rule that the settings of a run break."""
+    if run.gossip.on:
+        for name, fact in facts_of(type(run)).items():
+            value, needed = getattr(run, name), fact.with_gossip
+            if needed is not None and value != needed:
+                yield (
+                    f"{name} is {value}, which is for merges of a syncer; where learners gossip "
+                    f"leave it out, with preset: gossip (it is {needed} there)"
+                )
+    for rule in RULES:
+        if rule.broken(run):
+            yield rule.sentence.format(run=run)

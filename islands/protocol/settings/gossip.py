@@ -2,50 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from types import MappingProxyType
-from typing import assert_never
+from typing import Annotated, assert_never
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.outer import OuterSettings
-
-FOR_SYNCERS: Mapping[str, object] = MappingProxyType(
-    {
-        "quorum": 1,
-        "grace_safety": 0.8,
-        "pace_by": "median",
-        "weighting": "uniform",
-        "merge": "average",
-        "merge_moments": False,
-        "anchor": "current",
-        "adoption": "overwrite",
-        "learner_waits": "never",
-        "trigger": "pace",
-        "interval_by_speed": False,
-        "send_to": "all",
-        "update_precision": "float32",
-        "precision": "float32",
-        "record_contributions": False,
-        "outer": OuterSettings(),
-    }
-)
-"""Settings that say how a syncer merges, and the values with which the last merge is a mean."""
-
-
-class Neighbours(StrEnum):
-    """With whom a learner exchanges values."""
-
-    NOBODY = "nobody"
-    RANDOM_PAIRS = "random_pairs"
-    RING = "ring"
-    GRAPH = "graph"
-
-
-class GossipRule(StrEnum):
-    """What a learner makes of its neighbours' values."""
-
-    NOLOCO = "noloco"
-    AVERAGE = "average"
+from islands.protocol.settings.choices import GossipRule, Neighbours
+from islands.protocol.settings.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +29,10 @@ class GossipSettings:
     neighbours: Neighbours = Neighbours.NOBODY
     graph: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     rule: GossipRule = GossipRule.NOLOCO
-    momentum: float = 0.5
-    rate: float = 0.7
-    pull: float = 0.7
-    everyone_every: int | None = None
+    momentum: Annotated[float, Setting(least=0, below=1)] = 0.5
+    rate: Annotated[float, Setting(above=0, most=1)] = 0.7
+    pull: Annotated[float, Setting(above=0, most=1)] = 0.7
+    everyone_every: Annotated[int | None, Setting(least=1)] = None
 
     @property
     def on(self) -> bool:
@@ -90,21 +51,12 @@ class GossipSettings:
         return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
-def check_gossip(gossip: GossipSettings) -> None:
-    """Refuse what cannot work, whoever takes part.
+def check_graph(gossip: GossipSettings) -> None:
+    """Refuse a graph that cannot work, whoever takes part.
 
     Raises:
-        SettingsError: name, value and what is allowed of the first wrong setting.
+        SettingsError: what is wrong with the first wrong line.
     """
-    if not 0 <= gossip.momentum < 1:
-        raise SettingsError(f"gossip.momentum is {gossip.momentum}; it must be in [0, 1)")
-    for name in ("rate", "pull"):
-        value = getattr(gossip, name)
-        if not 0 < value <= 1:
-            raise SettingsError(f"gossip.{name} is {value}; it must be above 0, and at most 1")
-    every = gossip.everyone_every
-    if every is not None and every < 1:
-        raise SettingsError(f"gossip.everyone_every is {every}; it must be at least 1")
     if (gossip.neighbours is Neighbours.GRAPH) != bool(gossip.graph):
         raise SettingsError(
             f"gossip.neighbours is {gossip.neighbours}, and gossip.graph names "
@@ -119,24 +71,6 @@ def check_gossip(gossip: GossipSettings) -> None:
             f"gossip.graph does not connect {apart[0]!r} and {apart[1]!r}, so their models would "
             "never meet; add a line between the parts"
         )
-
-
-def why_not_gossip(gossip: GossipSettings, told: Mapping[str, object]) -> str | None:
-    """Say which setting is for a syncer's merges, where there are none; None if none is.
-
-    Args:
-        gossip: settings.
-        told: the settings of the run by name.
-    """
-    if not gossip.on:
-        return None
-    for name, needed in FOR_SYNCERS.items():
-        if told[name] != needed:
-            return (
-                f"{name} is {told[name]}, which is for merges of a syncer; where learners gossip "
-                f"leave it out, with preset: gossip (it is {needed} there)"
-            )
-    return None
 
 
 def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:

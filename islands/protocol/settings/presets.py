@@ -33,7 +33,8 @@ from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from islands.protocol.settings.gossip import GossipSettings, Neighbours
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import DELAYED_NESTEROV
 from islands.protocol.settings.run import (
     Adoption,

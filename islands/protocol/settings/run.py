@@ -5,31 +5,33 @@ Symbols of protocol §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ
 """
 
 import re
-from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Literal
+from typing import Annotated
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.combinations import (
+from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
+    Automatic,
+    LearnerWaits,
     MergeRule,
-    why_lossy,
-    why_unsupported,
+    PaceBy,
+    Pattern,
+    Precision,
+    SendTo,
+    SnapshotPrecision,
+    Trigger,
+    UpdatePrecision,
+    Weighting,
 )
-from islands.protocol.settings.gossip import (
-    FOR_SYNCERS,
-    GossipSettings,
-    check_gossip,
-    why_not_gossip,
-)
-from islands.protocol.settings.outer import OuterSettings, check_outer
-from islands.protocol.settings.patterns import Pattern
-from islands.protocol.settings.turns import SendTo, Trigger, why_turns_unsupported
-from islands.protocol.settings.update_precision import UpdatePrecision
+from islands.protocol.settings.combinations import refusals
+from islands.protocol.settings.gossip import GossipSettings, check_graph
+from islands.protocol.settings.outer import OuterSettings, check_taken
+from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 
 __all__ = [
+    "INCREMENTS_KEPT",
     "TOP_K_SHARE",
     "Adoption",
     "Anchor",
@@ -53,99 +55,17 @@ REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-LEAST = {
-    "interval_steps": 1,
-    "fragments": 1,
-    "piece_bytes_min": 4,
-    "quorum": 1,
-    "overlap_steps": 0,
-    "staleness_max": 0,
-    "budget_tokens": 1,
-    "warmup_steps": 0,
-    "total_steps": 1,
-    "seed": 0,
-}
-ABOVE_ZERO = ("budget_s", "learning_rate", "norm_limit")
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
 TOP_K_SHARE = 1 / 32
-TRIM_BELOW = 0.5
-SHARES = ("grace_safety", "final_learning_rate_share", "local_share")
+INCREMENTS_KEPT = 8
+"""Newest increments of a fragment that the syncer keeps."""
 
 
-class Automatic(StrEnum):
-    """The value of a setting that is derived from measured times during the run."""
-
-    AUTO = "auto"
-
-
-class PaceBy(StrEnum):
-    """Which learner's step time sets the interval between rounds."""
-
-    MEDIAN = "median"
-    FASTEST = "fastest"
-    SLOWEST = "slowest"
-
-
-class Weighting(StrEnum):
-    """How a contribution is weighted in a merge."""
-
-    TOKENS_SQUARED_PER_STEP = "tokens_squared_per_step"
-    TOKENS = "tokens"
-    UNIFORM = "uniform"
-
-
-class LearnerWaits(StrEnum):
-    """Whether a learner stands still until the merge of its contribution has arrived."""
-
-    NEVER = "never"
-    AT_TAU = "at_tau"
-
-
-SnapshotPrecision = Literal["float32", "bfloat16"]
-"""Element type in which a contribution leaves its device."""
-
-
-class Precision(StrEnum):
-    """Element type of a contribution on the wire; a setting may leave the choice to the learner.
-
-    A codec is a member here, an entry of `islands.numerics.quantize.QUANTIZERS`, and nothing else.
-    """
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    INT8 = "int8"
-    FP4 = "fp4"
-    TWO_BIT = "two_bit"
-    TOP_K = "top_k"
-    ADAPTIVE = "adaptive"
-
-    @property
-    def finest(self) -> "Precision":
-        """The precision of the largest contributions that this setting allows."""
-        return Precision.FLOAT32 if self is Precision.ADAPTIVE else self
-
-    @property
-    def of_snapshots(self) -> SnapshotPrecision:
-        """Element type in which the device hands a contribution over."""
-        return "bfloat16" if self is Precision.BFLOAT16 else "float32"
-
-    @property
-    def on_host(self) -> bool:
-        """Whether contributions are encoded on the host, before they are sent."""
-        return self not in (Precision.FLOAT32, Precision.BFLOAT16)
-
-    @property
-    def coarse(self) -> bool:
-        """Whether contributions lose so much that moments of an optimizer must not be sent so."""
-        return self.on_host and self is not Precision.ADAPTIVE
-
-    @property
-    def adaptive_level(self) -> bool:
-        """Whether a learner whose precision is adaptive may choose this one; finest come first."""
-        return self not in (Precision.TOP_K, Precision.ADAPTIVE)
+DURATION = Setting(above=0, below=inf)
+RARE_DURATION = Setting(above=0, below=inf, advanced=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +84,15 @@ class Timing:
         resend_s: time after which an unanswered pull or an unadopted update is retransmitted.
     """
 
-    patience: float = 1.0
-    heartbeat_s: float = 1.0
-    suspect_s: float = 3.0
-    evict_s: float = 5.0
-    stalled_s: float = 30.0
-    compile_s: float = 600.0
-    round_s: float = 10.0
-    final_s: float = 30.0
-    resend_s: float = 2.0
+    patience: Annotated[float, DURATION] = 1.0
+    heartbeat_s: Annotated[float, RARE_DURATION] = 1.0
+    suspect_s: Annotated[float, RARE_DURATION] = 3.0
+    evict_s: Annotated[float, RARE_DURATION] = 5.0
+    stalled_s: Annotated[float, RARE_DURATION] = 30.0
+    compile_s: Annotated[float, RARE_DURATION] = 600.0
+    round_s: Annotated[float, RARE_DURATION] = 10.0
+    final_s: Annotated[float, RARE_DURATION] = 30.0
+    resend_s: Annotated[float, RARE_DURATION] = 2.0
 
     def scaled(self, duration_s: float) -> float:
         """A duration of this table, scaled by the patience of the run."""
@@ -250,43 +170,69 @@ class RunSettings:
             `islands replay`; --dry-run tells the size.
     """
 
-    run: str = "run"
-    interval_steps: int = 24
-    fragments: int = 24
-    piece_bytes_min: int = 64 * 1024
-    pattern: Pattern = Pattern.BALANCED
-    quorum: int | Automatic | None = 1
-    overlap_steps: int | Automatic = 2
-    grace_safety: float = 0.8
-    pace_by: PaceBy = PaceBy.MEDIAN
-    weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
-    merge: MergeRule = MergeRule.RADIAL_DIRECTIONAL
-    trim: float = 0.25
-    merge_moments: bool = False
-    anchor: Anchor = Anchor.CURRENT
-    adoption: Adoption = Adoption.OVERWRITE
-    local_share: float = 0.5
-    learner_waits: LearnerWaits = LearnerWaits.NEVER
-    trigger: Trigger = Trigger.PACE
-    interval_by_speed: bool = False
-    send_to: SendTo = SendTo.ALL
-    staleness_max: int = 2
-    outer: OuterSettings = field(default_factory=OuterSettings)
-    gossip: GossipSettings = field(default_factory=GossipSettings)
-    precision: Precision = Precision.FLOAT32
-    top_k_share: float = TOP_K_SHARE
-    error_feedback: bool = True
-    update_precision: UpdatePrecision = UpdatePrecision.FLOAT32
-    budget_tokens: int | None = None
-    budget_s: float | None = None
-    warmup_steps: int = 50
-    learning_rate: float = 3e-3
-    total_steps: int | None = None
-    final_learning_rate_share: float = 0.1
-    norm_limit: float = 10.0
-    timing: Timing = field(default_factory=Timing)
-    seed: int = 0
-    record_contributions: bool = False
+    run: Annotated[str, Setting(by_preset=False)] = "run"
+    interval_steps: Annotated[int, Setting(least=1, resumable=True)] = 24
+    fragments: Annotated[int, Setting(least=1)] = 24
+    piece_bytes_min: Annotated[int, Setting(least=4, by_preset=False, advanced=True)] = 64 * 1024
+    pattern: Annotated[Pattern, ADVANCED] = Pattern.BALANCED
+    quorum: Annotated[int | Automatic | None, Setting(least=1, resumable=True, with_gossip=1)] = 1
+    overlap_steps: Annotated[int | Automatic, Setting(least=0, resumable=True)] = 2
+    grace_safety: Annotated[
+        float, Setting(least=0, most=1, resumable=True, with_gossip=0.8, advanced=True)
+    ] = 0.8
+    pace_by: Annotated[
+        PaceBy, Setting(resumable=True, with_gossip=PaceBy.MEDIAN, advanced=True)
+    ] = PaceBy.MEDIAN
+    weighting: Annotated[
+        Weighting, Setting(resumable=True, with_gossip=Weighting.UNIFORM, advanced=True)
+    ] = Weighting.TOKENS_SQUARED_PER_STEP
+    merge: Annotated[MergeRule, Setting(resumable=True, with_gossip=MergeRule.AVERAGE)] = (
+        MergeRule.RADIAL_DIRECTIONAL
+    )
+    trim: Annotated[float, Setting(above=0, below=0.5, resumable=True, advanced=True)] = 0.25
+    merge_moments: Annotated[bool, Setting(with_gossip=False)] = False
+    anchor: Annotated[
+        Anchor, Setting(resumable=True, with_gossip=Anchor.CURRENT, advanced=True)
+    ] = Anchor.CURRENT
+    adoption: Annotated[Adoption, Setting(with_gossip=Adoption.OVERWRITE)] = Adoption.OVERWRITE
+    local_share: Annotated[float, Setting(least=0, most=1, advanced=True)] = 0.5
+    learner_waits: Annotated[
+        LearnerWaits, Setting(with_gossip=LearnerWaits.NEVER, advanced=True)
+    ] = LearnerWaits.NEVER
+    trigger: Annotated[Trigger, Setting(with_gossip=Trigger.PACE, advanced=True)] = Trigger.PACE
+    interval_by_speed: Annotated[bool, Setting(with_gossip=False, advanced=True)] = False
+    send_to: Annotated[SendTo, Setting(with_gossip=SendTo.ALL, advanced=True)] = SendTo.ALL
+    staleness_max: Annotated[int, Setting(least=0, advanced=True)] = 2
+    outer: Annotated[OuterSettings, Setting(with_gossip=OuterSettings())] = field(
+        default_factory=OuterSettings
+    )
+    gossip: Annotated[GossipSettings, ADVANCED] = field(default_factory=GossipSettings)
+    precision: Annotated[Precision, Setting(with_gossip=Precision.FLOAT32)] = Precision.FLOAT32
+    top_k_share: Annotated[float, Setting(above=0, most=1, advanced=True)] = TOP_K_SHARE
+    error_feedback: Annotated[bool, ADVANCED] = True
+    update_precision: Annotated[UpdatePrecision, Setting(with_gossip=UpdatePrecision.FLOAT32)] = (
+        UpdatePrecision.FLOAT32
+    )
+    budget_tokens: Annotated[int | None, Setting(least=1, resumable=True)] = None
+    budget_s: Annotated[float | None, Setting(above=0, below=inf, resumable=True)] = None
+    warmup_steps: Annotated[int, Setting(least=0, resumable=True, by_preset=False)] = 50
+    learning_rate: Annotated[
+        float, Setting(above=0, below=inf, resumable=True, by_preset=False)
+    ] = 3e-3
+    total_steps: Annotated[int | None, Setting(least=1, resumable=True, by_preset=False)] = None
+    final_learning_rate_share: Annotated[
+        float, Setting(least=0, most=1, resumable=True, by_preset=False, advanced=True)
+    ] = 0.1
+    norm_limit: Annotated[
+        float, Setting(above=0, below=inf, resumable=True, by_preset=False, advanced=True)
+    ] = 10.0
+    timing: Annotated[Timing, Setting(resumable=True, by_preset=False)] = field(
+        default_factory=Timing
+    )
+    seed: Annotated[int, Setting(least=0)] = 0
+    record_contributions: Annotated[
+        bool, Setting(resumable=True, with_gossip=False, advanced=True)
+    ] = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.
@@ -295,109 +241,18 @@ class RunSettings:
             SettingsError: name, value and allowed range of the first wrong setting.
         """
         if not RUN_NAME.fullmatch(self.run):
-            message = (
+            raise SettingsError(
                 f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
                 "underscores, and begin with a letter or digit"
             )
-            raise SettingsError(message)
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value is not Automatic.AUTO and not value >= least:
-                raise SettingsError(f"{name} is {value}; it must be at least {least}")
-        for name in ABOVE_ZERO:
-            _above_zero(name, getattr(self, name))
-        check_outer(self.outer)
-        self._check_gossip()
-        unsupported = why_unsupported(self.merge, self.outer, self.adoption, self.anchor)
-        if unsupported is not None:
-            raise SettingsError(unsupported)
-        for name in SHARES:
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
-        unsupported = why_turns_unsupported(
-            *(self.trigger, self.send_to, self.merge, self.adoption, self.anchor),
-            by_speed=self.interval_by_speed,
-            alone=self.quorum == 1,
-            overlaps=self.overlap_steps != 0 and self.learner_waits is LearnerWaits.AT_TAU,
-        )
-        if unsupported is not None:
-            raise SettingsError(unsupported)
-        if not 0 < self.trim < TRIM_BELOW:
-            raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
-        if not 0 < self.top_k_share <= 1:
-            message = f"top_k_share is {self.top_k_share}; it must be above 0, and at most 1"
-            raise SettingsError(message)
-        if self.precision is Precision.TOP_K:
-            lossy = why_lossy(self.adoption, error_feedback=self.error_feedback)
-            if lossy is not None:
-                raise SettingsError(f"precision is top_k, and {lossy}")
-        self._check_waiting()
-        self._check_adaptive()
-        if self.record_contributions and self.update_precision.of_increments:
-            message = (
-                f"record_contributions is set and update_precision is {self.update_precision}; a "
-                "replay redoes whole values only, so update_precision must be float32 with it"
-            )
-            raise SettingsError(message)
-        if self.merge_moments and self.anchor is Anchor.BASE:
-            message = (
-                "anchor is base; where merge_moments is set it must be current, for an old base "
-                "says nothing of present moments"
-            )
-            raise SettingsError(message)
-        self._check_timing()
-
-    def _check_gossip(self) -> None:
-        check_gossip(self.gossip)
-        told = {name: getattr(self, name) for name in FOR_SYNCERS}
-        wrong = why_not_gossip(self.gossip, told)
-        if wrong is not None:
-            raise SettingsError(wrong)
-
-    def _check_waiting(self) -> None:
-        waits = self.learner_waits is LearnerWaits.AT_TAU
-        if waits and self.overlap_steps is Automatic.AUTO:
-            message = "overlap_steps is auto; where learner_waits is at_tau it must be a number"
-            raise SettingsError(message)
-        if waits and self.overlap_steps_max >= self.interval_steps:
-            message = (
-                f"overlap_steps is {self.overlap_steps}; where learner_waits is at_tau it must be "
-                f"below interval_steps, {self.interval_steps}"
-            )
-            raise SettingsError(message)
-
-    def _check_adaptive(self) -> None:
-        if self.precision is not Precision.ADAPTIVE:
-            return
-        if self.learner_waits is LearnerWaits.AT_TAU:
-            message = (
-                "precision is adaptive; where learner_waits is at_tau every learner answers every "
-                "pull, so name a precision"
-            )
-            raise SettingsError(message)
-        if self.trigger is Trigger.LEARNER:
-            message = (
-                "precision is adaptive; where trigger is learner a learner is pulled only when it "
-                "asks, and leaves out no pull, so name a precision"
-            )
-            raise SettingsError(message)
-        if self.overlap_steps == 0:
-            message = (
-                "precision is adaptive and overlap_steps is 0: no exchange is hidden behind no "
-                "steps; set overlap_steps to 1 or more, or name a precision"
-            )
-            raise SettingsError(message)
-
-    def _check_timing(self) -> None:
-        timing = self.timing
-        for field_ in fields(timing):
-            _above_zero(f"timing.{field_.name}", getattr(timing, field_.name))
-        for later, earlier in (("suspect_s", "heartbeat_s"), ("evict_s", "suspect_s")):
-            value, least = getattr(timing, later), getattr(timing, earlier)
-            if value < least:
-                message = f"timing.{later} is {value}; it must be at least {earlier}, {least}"
-                raise SettingsError(message)
+        check_ranges(self)
+        check_ranges(self.outer, "outer.")
+        check_ranges(self.gossip, "gossip.")
+        check_ranges(self.timing, "timing.")
+        check_taken(self.outer)
+        check_graph(self.gossip)
+        for sentence in refusals(self):
+            raise SettingsError(sentence)
 
     def round_interval_steps(self, fragments: int) -> float:
         """H/P, the steps between two openings of rounds, for the P fragments of the plan."""
@@ -466,8 +321,3 @@ class RunSettings:
         if self.trigger is Trigger.LEARNER:
             return fragments
         return self.open_rounds(fragments, self.overlap_steps_max)
-
-
-def _above_zero(name: str, value: float | None) -> None:
-    if value is not None and not 0 < value < inf:
-        raise SettingsError(f"{name} is {value}; it must be above 0, and finite")

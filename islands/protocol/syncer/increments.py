@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import IncrementsSince
-from islands.protocol.settings.run import RunSettings
-from islands.protocol.settings.update_precision import INCREMENTS_KEPT
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.events import IncrementFacts
 
 

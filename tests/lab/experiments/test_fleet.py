@@ -14,9 +14,9 @@ from islands.lab.settings.goodput import GoodputOptions, Published
 from islands.numerics.quantize import size_bytes
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Phase
+from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import Precision, RunSettings, Timing
-from islands.protocol.settings.update_precision import UpdatePrecision
 from islands.protocol.syncer.events import StopRequested
 from tests.syncer.bench import opened, seeded
 

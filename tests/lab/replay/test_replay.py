@@ -15,7 +15,7 @@ from islands.lab.replay.replaying import Findings, Replay
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import UserError
-from islands.protocol.settings.outer import Correction
+from islands.protocol.settings.choices import Correction
 from islands.protocol.settings.run import (
     Anchor,
     MergeRule,

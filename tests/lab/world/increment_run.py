@@ -22,8 +22,8 @@ from islands.model.jax_trainer import JaxTrainer
 from islands.model.trainer import Trainer
 from islands.protocol.identities import SUPERVISOR, SYNCER, Version
 from islands.protocol.messages.training import FragmentUpdate
+from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import Adoption, OuterSettings, Precision, RunSettings, Timing
-from islands.protocol.settings.update_precision import UpdatePrecision
 from messaging.codec.tensors import as_buffer, digest
 from messaging.simulation.virtual_time import run_virtual
 from tests.lab.study.regression import Regression

@@ -12,7 +12,8 @@ import pytest
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
-from islands.protocol.settings.gossip import GossipRule, GossipSettings, Neighbours
+from islands.protocol.settings.choices import GossipRule, Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual

@@ -3,7 +3,7 @@
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import Fragment, Leaf, layout_of
-from islands.protocol.settings.patterns import Pattern
+from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry_limit import ENTRIES_PER_S, EntryLimit
 from islands.protocol.tape.process_entries import Refused

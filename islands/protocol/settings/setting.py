@@ -1,0 +1,103 @@
+"""Facts about a setting that stand beside it, in the annotation of its field.
+
+The checks, the help of commands, the drawn scenarios and the pages read them; there is no other
+list of the names of settings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from math import inf
+from types import MappingProxyType
+from typing import get_type_hints
+
+from islands.protocol.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its range, and who may change, need or see it.
+
+    Args:
+        least: the smallest value that is allowed; None = there is none.
+        above: the value below all that are allowed.
+        most: the largest value that is allowed.
+        below: the value above all that are allowed; infinity = every finite one.
+        resumable: whether a run that goes on may change it; else it would be another run.
+        by_preset: whether a preset chooses it; else it belongs to the task or to the host.
+        with_gossip: of a setting for merges of a syncer: the value that it must have where learners
+            gossip, with which the last merge is a mean; None of all others.
+        taken_by: kinds of outer optimizers that take it; empty = all.
+        advanced: whether only `--help all` shows it; of a group, all that is in it.
+    """
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    resumable: bool = False
+    by_preset: bool = True
+    with_gossip: object = None
+    taken_by: tuple[str, ...] = ()
+    advanced: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Whether a number is in the range; NaN is in none that has a bound."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    @property
+    def range(self) -> str:
+        """The range in words."""
+        if self.above is None:
+            if self.below is not None:
+                return f"in [{self.least}, {self.below})"
+            return (
+                f"at least {self.least}" if self.most is None else f"in [{self.least}, {self.most}]"
+            )
+        if self.most is not None:
+            return f"above {self.above}, and at most {self.most}"
+        if self.below is None:
+            return f"above {self.above}"
+        return f"above {self.above}, and {'finite' if self.below == inf else f'below {self.below}'}"
+
+
+NO_FACTS = Setting()
+ADVANCED = Setting(advanced=True)
+
+
+def facts_of(group: type) -> Mapping[str, Setting]:
+    """Return the facts of each field of a dataclass of settings, by its name."""
+    return _facts_of(group)
+
+
+@cache
+def _facts_of(group: type) -> Mapping[str, Setting]:
+    hints = get_type_hints(group, include_extras=True)
+    told = {one.name: getattr(hints[one.name], "__metadata__", ()) for one in fields(group)}
+    return MappingProxyType(
+        {
+            name: next((fact for fact in those if isinstance(fact, Setting)), NO_FACTS)
+            for name, those in told.items()
+        }
+    )
+
+
+def check_ranges(group: object, prefix: str = "") -> None:
+    """Refuse a number outside of its range; words, null and groups have none.
+
+    Args:
+        group: a dataclass of settings.
+        prefix: what stands before their names in the sentence.
+
+    Raises:
+        SettingsError: name, value and allowed range of the first wrong setting.
+    """
+    for name, fact in facts_of(type(group)).items():
+        value = getattr(group, name)
+        if isinstance(value, int | float) and not fact.allows(value):
+            raise SettingsError(f"{prefix}{name} is {value}; it must be {fact.range}")
