@@ -105,7 +105,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("bytes_sent", "island"): Bound(
         4096,
         "its ranges of each version once",
-        "islands/protocol/syncer/share_sessions.py",
+        "islands/protocol/syncer/shares.py",
         "receivers",
     ),
     ("stored", "stranger"): Bound(

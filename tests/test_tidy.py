@@ -196,7 +196,7 @@ def test_rule_lets_good_code_pass(rule: FileRule, path: str, text: str) -> None:
     ("path", "text", "says"),
     [
         ("islands/protocol/syncer/state.py", "def f():\n    import time\n", "`time`"),
-        ("islands/protocol/syncer/pace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
+        ("islands/protocol/syncer/timing.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
         ("islands/protocol/learner/state.py", "from numpy import zeros\n", "`numpy`"),
         (
             "islands/protocol/syncer/ledger.py",

@@ -36,7 +36,7 @@ from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import SYNCER, FinalVersions
-from islands.protocol.syncer.taking_back import waits_s
+from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
 from islands.run.records.export import FINAL_FILE, metadata_of, write_model
 from islands.run.records.merge_record import ContributionRecorder

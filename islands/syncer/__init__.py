@@ -2,11 +2,9 @@
 
 - `actor.py`: The syncer's actor
 - `hooks.py`: Callbacks of a syncer into its host
-- `increment_shelf.py`: The increments of one fragment as bytes
 - `inspection_queue.py`: Payloads that arrived and are measured on a worker
 - `journal.py`: Writing the journal, recovery
 - `journal_writer.py`: Writing the journal, recovery
-- `links.py`: What the parts of the syncer's actor that send and take shares use of it
 - `share_desk.py`: The shares of contributions that hosts of an island send
 - `value_sender.py`: Whole, as increments, in shares
 - `vault.py`: The syncer's arrays

@@ -36,11 +36,12 @@ from islands.protocol.messages.shares import ContributionShare, ShareHello, Upda
 from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
+    ContributionReceived,
     FragmentSeed,
     Hello,
+    LinkProbe,
     Progress,
 )
-from islands.protocol.syncer.acknowledgement import acknowledgement
 from islands.protocol.syncer.actions import (
     Action,
     BeginMerge,
@@ -54,7 +55,8 @@ from islands.protocol.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.protocol.syncer.connection_index import ConnectionIndex
+from islands.protocol.syncer.donors import route
+from islands.protocol.syncer.durable import fresh, take_up
 from islands.protocol.syncer.events import (
     EndHeard,
     Event,
@@ -71,9 +73,8 @@ from islands.protocol.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
-from islands.protocol.syncer.resume_checks import take_up
-from islands.protocol.syncer.state import SyncerState, fresh
-from islands.protocol.syncer.state_donors import route
+from islands.protocol.syncer.members import ConnectionIndex
+from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import member_entries, process_entries, round_entries
 from islands.protocol.tape.entry import Record
 from islands.syncer.hooks import Hooks
@@ -502,3 +503,15 @@ class SyncerActor(RoleActor[Event]):
         asked, who = self.state.core.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
             self._inspections.take_seed(seed, payload, len(self.context.layout.fragments))
+
+
+def acknowledgement(body: object) -> ContributionReceived | LinkProbe | None:
+    """Return the answer to a message that asks for one at once; None if it asks for none.
+
+    A learner that measures its link asks for it. The time until it comes holds none of the syncer's
+    work: neither the inspection of a contribution, nor the round that it belongs to. Of a
+    contribution in shares, the arrival is told once all of them are here.
+    """
+    if isinstance(body, Contribution) and body.acknowledge and not body.ranges:
+        return ContributionReceived(body.ticket)
+    return body if isinstance(body, LinkProbe) else None

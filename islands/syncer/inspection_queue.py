@@ -1,6 +1,6 @@
 """Payloads that arrived and are measured on a worker; each becomes an event once it is measured.
 
-A contribution that comes in shares is measured once all of it is here (`assembly.py`).
+A contribution that comes in shares is measured once all of it is here (`shares.py`).
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from islands.protocol.messages.shares import ContributionShare
 from islands.protocol.messages.training import Contribution, FragmentSeed
 from islands.protocol.ranges import size_of
 from islands.protocol.settings.run import Precision
-from islands.protocol.syncer.admission import Check
-from islands.protocol.syncer.assembly import Answer, Assemblies, Assembly
 from islands.protocol.syncer.eligibility import BUSY
 from islands.protocol.syncer.events import ContributionArrived, SeedArrived
-from islands.protocol.syncer.overload import LoadWatch
+from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.shares import Answer, Assemblies, Assembly
+from islands.protocol.syncer.watches import LoadWatch
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from islands.syncer.vault import Vault

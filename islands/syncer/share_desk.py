@@ -1,9 +1,11 @@
 """The shares of contributions that hosts of an island send, and the sessions over which they come.
 
-`share_sessions.py` says who may open one and what may come over it, `assembly.py` how shares
+`shares.py` says who may open one and what may come over it, `shares.py` how shares
 become a contribution. A share that fits no pull is dropped; a link over which one comes that no
 honest host sends is closed. Either way the tape tells why, and no memory is taken.
 """
+
+from typing import Protocol
 
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import MalformedError
@@ -15,11 +17,39 @@ from islands.protocol.messages.shares import (
     UpdatesInShares,
 )
 from islands.protocol.messages.training import ContributionReceived
-from islands.protocol.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
+from islands.protocol.syncer.shares import ShareSessions, parted, refusal, why_unknown
+from islands.protocol.syncer.state import SyncerState
+from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.member_entries import HostLinked, HostUnlinked
 from islands.protocol.tape.process_entries import Impostor, ShareDropped
 from islands.syncer.inspection_queue import InspectionQueue
-from islands.syncer.links import Links
+from messaging.links.link import Lane, Link
+
+
+class Links(Protocol):
+    """The actor's state, its links and its tape."""
+
+    state: SyncerState
+
+    def link(self, connection: int) -> Link | None:
+        """Return the link of a connection; None once it is closed."""
+
+    def drop(self, connection: int, reason: str) -> None:
+        """Close the link of a connection."""
+
+    def send(
+        self,
+        link: Link | None,
+        body: object,
+        payload: tuple[memoryview, ...] = (),
+        lane: Lane = Lane.CONTROL,
+        *,
+        topic: str | None = None,
+    ) -> bool:
+        """Send a message, on the bulk lane if it has a payload."""
+
+    def record(self, entry: Entry) -> None:
+        """Write an entry to the tape."""
 
 
 class ShareDesk:

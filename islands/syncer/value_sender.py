@@ -1,6 +1,6 @@
 """Published values on their way to their receivers: whole, as increments, or in shares.
 
-A value is sent in shares to a member whose hosts all have sessions (`share_sessions.py`): to each
+A value is sent in shares to a member whose hosts all have sessions (`shares.py`): to each
 host its own, and to the member the message that tells all else. Whoever does not report that it has
 adopted it is sent it again, and then whole; and until a version that went in shares is reported as
 adopted, or a newer one is, every other version goes whole. So the hosts of an island have the
@@ -15,8 +15,8 @@ from islands.actors.ports import Worker
 from islands.protocol.identities import LearnerName, Version
 from islands.protocol.messages.shares import UpdateShare
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.syncer.share_sessions import ShareSessions
-from islands.syncer.links import Links
+from islands.protocol.syncer.shares import ShareSessions
+from islands.syncer.share_desk import Links
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest_of
 from messaging.links.link import Lane

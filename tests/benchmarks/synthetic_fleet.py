@@ -48,8 +48,9 @@ from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.admission import Check
-from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.syncer.durable import fresh
+from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode
 

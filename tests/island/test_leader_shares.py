@@ -24,7 +24,7 @@ from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.shares import BUFFERS_MAX, ContributionShare, UpdatesInShares
 from islands.protocol.messages.training import Contribution, FragmentUpdate, Hello, Progress
 from islands.protocol.ranges import Ranges
-from islands.protocol.syncer.share_sessions import parted
+from islands.protocol.syncer.shares import parted
 from messaging.codec.tensors import digest
 from messaging.simulation.virtual_time import run_virtual
 

@@ -25,7 +25,7 @@ from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello, LeaseGranted, Welcome
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.durable import Durable
 from tests.learner.test_moments import BEN, PIECES, SCHEMA, Fresh
 from tests.learner.test_state import ANA, stepping
 from tests.supervisor.desk import Desk, beat, sent

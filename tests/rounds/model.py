@@ -49,9 +49,9 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.run import Anchor, RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.admission import Check
-from islands.protocol.syncer.core import Durable
-from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.syncer.durable import Durable, fresh
+from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line, Record
 from islands.protocol.tape.round_entries import Merged
 from tests.syncer.recount import recount

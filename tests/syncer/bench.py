@@ -33,8 +33,8 @@ from islands.protocol.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.protocol.syncer.admission import Check
-from islands.protocol.syncer.core import Core, Durable
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.durable import Durable, fresh
 from islands.protocol.syncer.events import (
     ContributionArrived,
     Event,
@@ -49,7 +49,8 @@ from islands.protocol.syncer.events import (
     SeedArrived,
     Ticked,
 )
-from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.recount import recount

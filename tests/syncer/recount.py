@@ -8,7 +8,7 @@ from islands.protocol.identities import TRAINING, Role
 from islands.protocol.syncer.closing import tokens_used_up
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import unready_because
-from islands.protocol.syncer.learner_index import best_donor
+from islands.protocol.syncer.members import best_donor
 
 
 def recount(core: Core) -> None:

@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.identities import Fate
-from islands.protocol.syncer.admission import (
+from islands.protocol.syncer.admission import Refusal, refusal
+from islands.protocol.syncer.plausibility import (
     LATELY,
     NORM_LEARNERS_KEPT,
     NORM_SAMPLES_MIN,
     Check,
     Judgement,
     NormGauge,
-    Refusal,
-    refusal,
 )
 
 GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)

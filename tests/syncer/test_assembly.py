@@ -13,7 +13,7 @@ from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName,
 from islands.protocol.messages.shares import RANGES_MAX
 from islands.protocol.messages.training import Contribution
 from islands.protocol.ranges import Ranges, held_by, size_of
-from islands.protocol.syncer.assembly import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
+from islands.protocol.syncer.shares import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest
 

@@ -5,8 +5,8 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
-from islands.protocol.syncer.divergence import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from islands.protocol.syncer.events import LeaveArrived
+from islands.protocol.syncer.watches import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from islands.run.run_end import RunEnd
 from tests.syncer.bench import Bench, seeded
 

@@ -12,7 +12,7 @@ from islands.protocol.syncer.eligibility import (
     stale_because,
     unready_because,
 )
-from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord
 
 KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
 PROGRESS = Progress(

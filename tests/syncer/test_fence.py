@@ -5,7 +5,7 @@ import random
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.syncer.events import LinkOpened, MembershipArrived
-from islands.protocol.syncer.fence import NAMES_KEPT, Fence
+from islands.protocol.syncer.members import NAMES_KEPT, Fence
 from islands.syncer.journal import encode
 from tests.syncer.bench import Bench, Learner, seeded
 

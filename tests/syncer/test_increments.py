@@ -9,9 +9,9 @@ from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts
-from islands.protocol.syncer.increments import Increments
+from islands.protocol.syncer.versions import Increments
 from islands.protocol.tape.round_entries import Merged
-from islands.syncer.increment_shelf import IncrementShelf
+from islands.syncer.vault import IncrementShelf
 from tests.syncer.bench import Bench, opened, seeded
 
 FACTS = IncrementFacts(size_bytes=10, value_bytes=75, remainder_norm=0.5)

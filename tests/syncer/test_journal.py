@@ -13,8 +13,8 @@ from islands.files.disk import DiskFile, RealDisk
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.core import Durable, Published
-from islands.protocol.syncer.state import fresh
+from islands.protocol.syncer.durable import Durable, fresh
+from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, Recovered, encode
 from messaging.codec.tensors import as_buffer, digest
 

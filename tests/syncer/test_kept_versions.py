@@ -3,7 +3,7 @@
 import pytest
 
 from islands.protocol.identities import Version
-from islands.protocol.syncer.kept_versions import KeptVersions
+from islands.protocol.syncer.versions import KeptVersions
 
 
 @pytest.mark.parametrize("most", [1, 2, 5000])

@@ -8,7 +8,7 @@ import pytest
 
 from islands.protocol.identities import LearnerName
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.learner_index import Witness
+from islands.protocol.syncer.members import Witness
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 
 T = TypeVar("T")

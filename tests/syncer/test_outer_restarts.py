@@ -21,8 +21,8 @@ from islands.protocol.settings.run import (
     UpdatePrecision,
 )
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.core import Published
-from islands.protocol.syncer.state import fresh
+from islands.protocol.syncer.durable import fresh
+from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, encode
 from islands.syncer.vault import Vault
 

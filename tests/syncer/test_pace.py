@@ -4,7 +4,7 @@ import pytest
 
 from islands.protocol.identities import LearnerName
 from islands.protocol.settings.run import PaceBy
-from islands.protocol.syncer.pace import Pace
+from islands.protocol.syncer.timing import Pace
 
 NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]
 

@@ -19,14 +19,14 @@ from islands.protocol.identities import (
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, PullFragment, Welcome
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer import positions
+from islands.protocol.syncer import books
+from islands.protocol.syncer.books import DEPARTED_KEPT, Positions
 from islands.protocol.syncer.events import (
     ContributionArrived,
     LinkOpened,
     MergeFacts,
     MergeFinished,
 )
-from islands.protocol.syncer.positions import DEPARTED_KEPT, Positions
 from islands.protocol.tape.round_entries import CursorNotKept
 from islands.syncer.journal import decode, encode
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
@@ -211,7 +211,7 @@ def test_the_number_of_cursors_is_bounded(members: int) -> None:
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 10 bytes of cursors."""
-    monkeypatch.setattr(positions, "HELD_BYTES_MAX", 10)
+    monkeypatch.setattr(books, "HELD_BYTES_MAX", 10)
 
 
 @pytest.mark.usefixtures("little_room")

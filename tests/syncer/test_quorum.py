@@ -6,7 +6,7 @@ from islands.protocol.messages.training import ContributionDeclined
 from islands.protocol.settings.run import Automatic, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import PullDeclined
-from islands.protocol.syncer.quorum import QuorumTarget, worth_waiting
+from islands.protocol.syncer.timing import QuorumTarget, worth_waiting
 from tests.syncer.bench import Bench, opened, seeded
 
 AUTO = Automatic.AUTO

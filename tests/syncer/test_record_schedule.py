@@ -6,8 +6,8 @@ from islands.protocol.identities import Incarnation, LearnerName, Lease, Status
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import LeaseGranted, PullFragment
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.books import RecordSchedule
 from islands.protocol.syncer.events import JournalFinished, MembershipArrived
-from islands.protocol.syncer.record_schedule import RecordSchedule
 from tests.syncer.bench import BATCH, Bench, seeded
 
 BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)

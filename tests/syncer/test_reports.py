@@ -26,7 +26,7 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.settings.run import PaceBy, RunSettings
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
 from islands.protocol.syncer.reports import WRONGS_MAX
 from islands.protocol.tape.member_entries import WrongReport

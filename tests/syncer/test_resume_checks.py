@@ -8,10 +8,8 @@ import pytest
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.core import Durable
+from islands.protocol.syncer.durable import Durable, fresh, take_up
 from islands.protocol.syncer.ledger import Book
-from islands.protocol.syncer.resume_checks import take_up
-from islands.protocol.syncer.state import fresh
 from islands.protocol.tape.round_entries import Extended
 from tests.syncer.bench import Bench, opened, seeded
 

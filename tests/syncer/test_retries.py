@@ -3,7 +3,7 @@
 from islands.protocol.identities import LearnerName, Version
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.roster import Sent
+from islands.protocol.syncer.members import Sent
 from islands.protocol.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
 from islands.protocol.tape.round_entries import GraceZero
 from tests.syncer.bench import Bench, opened, seeded

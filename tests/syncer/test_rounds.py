@@ -13,9 +13,9 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
-from islands.protocol.syncer.admission import Check
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.events import ContributionArrived, PullDeclined
+from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.bench import GOOD, Bench, opened, seeded

@@ -10,7 +10,7 @@ from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkOpened, ProgressArrived, StopRequested
-from islands.protocol.syncer.roster import LINKS_FREE
+from islands.protocol.syncer.members import LINKS_FREE
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
 

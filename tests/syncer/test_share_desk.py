@@ -13,8 +13,7 @@ from islands.protocol.messages.membership import HeartbeatAck, Leave, Refused
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.shares import ContributionShare, ShareHello, ShareWelcome
 from islands.protocol.messages.training import Contribution, ContributionReceived, Welcome
-from islands.protocol.syncer.assembly import ASSEMBLIES_MAX
-from islands.protocol.syncer.share_sessions import HOSTS_MAX
+from islands.protocol.syncer.shares import ASSEMBLIES_MAX, HOSTS_MAX
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link

@@ -7,9 +7,9 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Welcome
+from islands.protocol.syncer.donors import DONATIONS_MAX, route
 from islands.protocol.syncer.events import LinkOpened, StopRequested
-from islands.protocol.syncer.roster import STRIKE_WINDOW_S
-from islands.protocol.syncer.state_donors import DONATIONS_MAX, route
+from islands.protocol.syncer.members import STRIKE_WINDOW_S
 from tests.syncer.bench import Bench, seeded
 
 

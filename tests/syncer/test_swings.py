@@ -5,7 +5,7 @@ import random
 import pytest
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
+from islands.protocol.syncer.watches import SWING_WINDOW, SWINGS_EVERY_S, Swinging, SwingWatch
 from islands.protocol.tape import round_entries
 from tests.syncer.bench import opened, seeded
 
@@ -18,7 +18,7 @@ def heard(watch: SwingWatch, cosines: list[float], *, step_s: float = 100.0) -> 
 
 def test_a_cosine_that_stays_negative_is_told_once() -> None:
     """After so many merges in a row; as long as it stays so, nothing is said again."""
-    assert heard(SwingWatch(), [-0.2] * (WINDOW - 1)) == []
+    assert heard(SwingWatch(), [-0.2] * (SWING_WINDOW - 1)) == []
     told = heard(SwingWatch(), [-0.2] * 100)
     assert [swinging.fragments for swinging in told] == [1]
     assert told[0].cosine == pytest.approx(-0.2)
@@ -27,9 +27,9 @@ def test_a_cosine_that_stays_negative_is_told_once() -> None:
 def test_it_is_over_once_directions_agree_again() -> None:
     """A single agreement is not yet the end; when the mean is back at 0, the run hears so."""
     watch = SwingWatch()
-    (told,) = heard(watch, [-0.25] * WINDOW + [0.1, -0.25, 0.1])
+    (told,) = heard(watch, [-0.25] * SWING_WINDOW + [0.1, -0.25, 0.1])
     assert told == Swinging(1, -0.25)
-    assert heard(watch, [0.3] * WINDOW) == []  # the clock of this list began anew: too early
+    assert heard(watch, [0.3] * SWING_WINDOW) == []  # the clock of this list began anew: too early
     assert watch.merged(0, 0.3, 1e6) == Swinging(0, 0.0)
     assert watch.merged(0, 0.3, 2e6) is None
 
@@ -44,7 +44,7 @@ def test_what_is_near_zero_or_above_is_not_told(cosine: float) -> None:
 
 def test_one_merge_that_agrees_among_many_is_no_swing() -> None:
     """Steps that sometimes get somewhere do not swing for ever."""
-    assert heard(SwingWatch(), ([-0.3] * (WINDOW - 1) + [0.1]) * 20) == []
+    assert heard(SwingWatch(), ([-0.3] * (SWING_WINDOW - 1) + [0.1]) * 20) == []
 
 
 def test_directions_without_relation_are_not_told() -> None:
@@ -59,14 +59,14 @@ def test_many_fragments_are_told_together_at_most_once_a_minute() -> None:
     watch = SwingWatch()
     told = [
         (at_s, swinging.fragments)
-        for merge in range(2 * WINDOW)
+        for merge in range(2 * SWING_WINDOW)
         for fragment in range(600)
         for at_s in (60.0 * merge + fragment / 10,)
         for swinging in (watch.merged(fragment, -0.5, at_s),)
         if swinging is not None
     ]
-    assert told == [(60.0 * (WINDOW - 1), 1), (60.0 * WINDOW, 600)]
-    assert told[1][0] - told[0][0] >= TOLD_EVERY_S
+    assert told == [(60.0 * (SWING_WINDOW - 1), 1), (60.0 * SWING_WINDOW, 600)]
+    assert told[1][0] - told[0][0] >= SWINGS_EVERY_S
 
 
 def entries_of(*names: str, contributions: int) -> list[round_entries.Swinging]:
@@ -74,7 +74,7 @@ def entries_of(*names: str, contributions: int) -> list[round_entries.Swinging]:
     settings = RunSettings(interval_steps=4, fragments=1, quorum=contributions, overlap_steps=0)
     bench = seeded(*names, fragments=1, settings=settings)
     entries: list[round_entries.Swinging] = []
-    for _ in range(2 * WINDOW):
+    for _ in range(2 * SWING_WINDOW):
         for pull in opened(bench)[:contributions]:
             bench.answer(pull)
         bench.merge(cosine=-0.3)

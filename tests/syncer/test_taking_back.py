@@ -8,7 +8,7 @@ from islands.protocol.identities import FragmentIndex, LearnerName, Version
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed, Kept
 from islands.protocol.settings.run import Timing
 from islands.protocol.syncer.events import InitialRead, LinkOpened, SeedArrived
-from islands.protocol.syncer.taking_back import newest_of, waits_s
+from islands.protocol.syncer.versions import newest_of, waits_s
 from tests.syncer.bench import Bench
 
 

@@ -10,9 +10,9 @@ from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import ContributionDeclined, PullFragment
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, SendTo
-from islands.protocol.syncer.admission import Check
 from islands.protocol.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
-from islands.protocol.syncer.turn_length import done_share, speed_share
+from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.timing import done_share, speed_share
 from islands.protocol.tape.member_entries import TurnSet
 from islands.protocol.tape.round_entries import Abandoned, Opened
 from tests.syncer.bench import Bench, seeded

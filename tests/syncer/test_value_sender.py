@@ -12,7 +12,7 @@ from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.messages.shares import BUFFERS_MAX, UpdateShare, UpdatesInShares
 from islands.protocol.messages.training import FragmentProgress, FragmentUpdate
 from islands.protocol.ranges import Ranges
-from islands.protocol.syncer.share_sessions import HOSTS_MAX, parted
+from islands.protocol.syncer.shares import HOSTS_MAX, parted
 from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
 from messaging.links.link import Link

@@ -24,7 +24,8 @@ from islands.protocol.identities import (
 from islands.protocol.messages.training import Contribution, FragmentSeed
 from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.admission import Check, refusal
+from islands.protocol.syncer.admission import refusal
+from islands.protocol.syncer.plausibility import Check
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import as_buffer, digest
 

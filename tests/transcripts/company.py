@@ -29,12 +29,7 @@ from islands.protocol.messages.membership import (
     SyncerAddress,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    FragmentUpdate,
-    Hello,
-    LinkProbe,
-    Welcome,
-)
+from islands.protocol.messages.training import FragmentUpdate, Hello, LinkProbe, Welcome
 from islands.protocol.observer import actions as observer_actions
 from islands.protocol.observer import events as observer_events
 from islands.protocol.observer.state import ObserverState
@@ -44,8 +39,8 @@ from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.core import Durable
-from islands.protocol.syncer.state import SyncerState, fresh
+from islands.protocol.syncer.durable import Durable, fresh
+from islands.protocol.syncer.state import SyncerState
 from tests.rounds.model import BATCH_TOKENS, FakeCompute
 from tests.transcripts.people import (
     A,

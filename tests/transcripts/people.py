@@ -8,22 +8,12 @@ from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.control import Command
-from islands.protocol.messages.membership import (
-    Heartbeat,
-    Join,
-    Leave,
-    Stop,
-)
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    FragmentUpdate,
-    Hello,
-    Progress,
-)
+from islands.protocol.messages.membership import Heartbeat, Join, Leave, Stop
+from islands.protocol.messages.training import ContributionDeclined, FragmentUpdate, Hello, Progress
 from islands.protocol.observer.state import ObserverState
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.state import SyncerState
 from tests.rounds.model import FakeCompute
 

@@ -36,15 +36,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory.increment_memory import (
-    increments_at_a_learner,
-    increments_at_the_syncer,
-)
+from islands.model.memory.increment_memory import increments_at_a_learner, increments_at_the_syncer
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.outer import OPTAX
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.seeding import SEEDS_AT_ONCE
+from islands.protocol.syncer.versions import SEEDS_AT_ONCE
 from messaging.codec.tensors import POOL_BYTES
 
 ADAM_MOMENTS = 2

@@ -1,51 +1,43 @@
 """The syncer's rules: which round opens, who is asked, what is merged, and every token's fate.
 
-- `acknowledgement.py`: What the syncer sends back at once, before it looks into what has arrived
-- `actions.py`: Actions that the syncer's state returns; the actor performs them in order
-- `admission.py`: Admission of contributions
-- `assembly.py`: How shares become a contribution
-- `closing.py`: How a run ends
-- `commits.py`: How version 0 is fetched
-- `connection_index.py`: Peer names by connection
+What it knows, below the rules:
+
+- `durable.py`: What a restarted syncer reads, and whether its journal may be resumed
 - `core.py`: The memory that rules act on
-- `divergence.py`: When the run has diverged
-- `eligibility.py`: Which learners are eligible
-- `ended_incarnations.py`: Ended incarnations, fencing
-- `events.py`: Events that the syncer's state handles
-- `fence.py`: Ended incarnations, fencing
-- `grace.py`: Grace, timeouts
-- `increments.py`: Who is sent increments
-- `kept_versions.py`: Versions to contribute from
-- `learner_index.py`: Totals over all learners
+- `members.py`: Records of learners, totals over all of them, and the fence of ended incarnations
+- `rounds.py`: The state of one round
+- `versions.py`: Newest versions, increments between them, the fetch of version 0
 - `leases.py`: Data leases and token quotas
 - `ledger.py`: The fate of every token
-- `old_values.py`: When old values are freed
-- `overload.py`: When the syncer is overloaded
-- `pace.py`: When a round opens
-- `pausing.py`: How a run is paused
-- `plausibility.py`: Checks of reported numbers
-- `positions.py`: How far own data was read
-- `quarantine.py`: What a quarantined learner leaves unused: it goes back and is granted to others
-- `quorum.py`: The quorum of a round
-- `recipients.py`: Who gets a new value
-- `record_schedule.py`: When a journal record is written
-- `reports.py`: Checks of reported numbers
-- `resume_checks.py`: Which journals may be resumed
-- `retries.py`: Retransmission
-- `roster.py`: Membership: links and learners
-- `rounds.py`: The state of one round
-- `scheduling.py`: On which fragment, whom it asks
-- `seeding.py`: How version 0 is fetched
-- `sessions.py`: Membership: links and learners
-- `share_sessions.py`: Who may send shares of an island
-- `stability.py`: How long an outer step may be before it makes a run swing about its optimum for …
+- `books.py`: How far own data was read, and when a journal record is written
+- `watches.py`: Standstill, swings, divergence and overload, each with its warning
+- `events.py`: What the state handles
+- `actions.py`: What it returns; the actor performs it in order
+
+Rules that look at one thing:
+
+- `eligibility.py`: Which learners may be asked
+- `plausibility.py`: What makes a weight honest: checks of reported numbers, and of norms
+- `timing.py`: Grace, quorum, the pace of rounds, the length of turns
+- `timeouts.py`: Every other wait, from measured times
+- `stability.py`: How long an outer step may be
+
+Rules that act:
+
+- `state.py`: All rules together: event by event, to a fixed point
+- `sessions.py`: Links of peers, and the supervisor's view of them
+- `reports.py`: Reports of learners, checked and taken into the books
+- `scheduling.py`: On which fragment the next round opens, whom it asks, when it closes
+- `admission.py`: The fate of a contribution that arrived
+- `commits.py`: New versions, and when the values of old ones are freed
+- `seeding.py`: Where version 0 comes from
+- `recipients.py`: To whom a value is sent
+- `granting.py`: Who is given data and tokens
+- `retirement.py`: The end of an incarnation, and what it leaves to others
+- `donors.py`: Donors of inner moments
+- `shares.py`: Contributions that come in shares, and the sessions of an island's hosts
 - `standing.py`: Whom the run waits for
-- `standstill.py`: When nothing is merged
-- `state.py`: All rules together
-- `state_donors.py`: Donors of inner moments
-- `swings.py`: When merged directions swing
-- `taking_back.py`: Values that are taken back from members
-- `timeouts.py`: Grace, timeouts
-- `turn_length.py`: How long a turn is
-- `turns.py`: Rounds that learners open
+- `retries.py`: Retransmission, and the sweep that looks for what is wrong
+- `pausing.py`: How a run is paused
+- `closing.py`: How a run ends
 """

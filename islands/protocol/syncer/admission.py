@@ -1,4 +1,4 @@
-"""Admission: whether a contribution that arrived enters its round, and if not, why.
+"""Admission: whether a contribution that arrived enters its round, and if not, its fate and why.
 
 The fate of its tokens is counted in `ledger.py`.
 
@@ -17,60 +17,25 @@ not finite                             rejected   yes
 norm per step, when its round closes   rejected   yes
 =====================================  =========  ======
 
-The norm is judged last, by `NormGauge.judge`, when the round closes. It is compared with the median
-over learners of each one's own median, so that each has one voice, however often it answers. If
-more than half of those that contributed lately exceed the limit, the regime has changed; then
-contributions are scaled down to the limit, not refused. Only what was merged enters the medians, as
-it was scaled: a refused norm changes nothing.
-
-A contribution that is alone in its round is scaled down to the limit, too, unless it exceeds the
-limit by that same factor once more. Where each contribution is an outer step of its own, an honest
-learner's norm outruns the medians: its base is several outer steps old, and while the values swing
-about their optimum, ever wider, no two norms are alike. Were it refused, it would carry its work
-on, offer √k times as much after k turns, and be refused again, until it is quarantined. Scaled, it
-moves the values by no more than a contribution just within the limit, which passes anyway.
-
-Deviation: protocol §6 lets every finite norm enter the medians, and clips if half of a round
-exceeds. So one contributor of two, or one alone in its round, was never refused however long it
-was, and its norms entered until they passed unclipped. If two learners drift apart slowly, nobody
-can tell which one is right; among three a liar is alone.
-
-Deviation: protocol §6 divides the norm by steps × learning rate. Local progress grows between
-√steps (noise) and steps (drift), so the rate of a learner with one step (slow, or just back) is up
-to √H times that of the others, and an honest learner is refused for H > 100. Dividing by √steps
-instead never makes few steps look large, and a contribution with 1000 times its norm stands out as
-clearly.
+The norm is judged last, when the round closes (`plausibility.py`).
 """
 
 from dataclasses import dataclass
-from statistics import median
+from math import sqrt
 
-from islands.protocol.identities import Fate
+from islands.protocol.identities import Fate, LearnerName, Role, Ticket
+from islands.protocol.messages.training import Contribution, ContributionFate, Quarantined
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.syncer.actions import DropContribution, Send
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.eligibility import stale_because
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
+from islands.protocol.syncer.rounds import Admitted, Round, Stage, excuse
+from islands.protocol.tape import member_entries, round_entries
 
-NORM_SAMPLES_MIN = 8
-"""Norms that must have been merged before any is refused."""
-
-NORMS_KEPT = 8
-NORM_LEARNERS_KEPT = 64
-"""Newest norms per learner, and number of learners (the last contributors), that are kept."""
-
-LATELY = 16
-"""Newest contributions to a fragment, which show whether the regime has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a worker measured on the payload, without any judgement.
-
-    `flaw` says what is wrong where the length is right and the payload cannot be decoded. `norm` is
-    the Euclidean norm of the contribution in float32 units; it is not finite if any value is not.
-    """
-
-    schema_ok: bool
-    digest_ok: bool
-    finite: bool
-    norm: float
-    flaw: str = ""
+LEARNING_RATE_MIN = 1e-12
+"""Norms are divided by the learning rate, or by this, since a schedule may end at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,62 +81,212 @@ def refusal(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """By contributor: the multiple of the limit of those to refuse, the scale of the others."""
+def take_contribution(
+    core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
+) -> None:
+    """Admit a contribution to its round, or give it another fate (`admission.py`).
 
-    refused: dict[str, float]
-    scales: dict[str, float]
-
-
-class NormGauge:
-    """The usual norm/(√steps·learning rate) of one fragment, estimated from what was merged.
-
-    Args:
-        limit: the largest allowed multiple of the usual rate.
+    The first answer to a ticket stands, whatever link others come over. No answer is taken from an
+    incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
+    An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
+    pull, which is sent again over the next link, is still to be answered.
     """
+    ticket = contribution.ticket
+    learner = core.learners.get(ticket.name)
+    observing = learner is not None and learner.role is not Role.LEARNER
+    if learner is None or observing or learner.incarnation != ticket.incarnation:
+        core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
+        _drop(core, ticket, connection)
+        return
+    if connection != learner.connection:
+        core.record(round_entries.Void(str(ticket), "it came over a link that is gone"))
+        core.actions.append(DropContribution(ticket, connection))
+        return
+    if not 0 <= contribution.fragment < core.fragments:
+        _drop(core, ticket, connection)
+        strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
+        return
+    round_ = core.rounds.get(contribution.fragment)
+    known = learner.answers.has(ticket.epoch, ticket.round)
+    copies = learner.answers.count(ticket.epoch, ticket.round, connection)
+    if known or _admitted(core, ticket) is not None:
+        core.record(round_entries.Duplicate(str(ticket), copies))
+        _drop(core, ticket, connection)
+        if copies > COPIES_MAX:
+            strike(core, learner, f"{copies} answers to one pull", connection, now_s)
+        return
+    if ticket.epoch == core.durable.epoch:
+        learner.unanswered.pop(ticket.round, None)
+        learner.exchange.answer(ticket.round, now_s, core.fragments)
+        age_s = age_steps(contribution, learner.progress) * learner.step_s
+        learner.exchange.ages_s.add(age_s, core.fragments)
+        abandoned_s = core.abandoned_s.get(ticket.round)
+        learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
+        core.touch_answers(learner.name)
+    refused = _refusal_of(core, learner, contribution, check, round_)
+    if refused is not None or round_ is None:
+        assert refused is not None, "without a round the ticket is not open"
+        refuse(core, contribution, refused, now_s, connection)
+        if round_ is not None and round_.asked.get(ticket.name) == ticket:
+            excuse(round_, ticket.name, refused.reason)
+        return
+    rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
+    steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
+    norm_rate = check.norm / (sqrt(steps) * rate)
+    round_.excused.pop(ticket.name, None)
+    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate)
+    core.record(round_entries.Arrived(str(ticket), contribution.tokens))
+    core.went_forward(learner)
+    if round_.quorum_s is None and round_.quorum_complete:
+        round_.quorum_s = now_s
+        core.durations.quorum_s.add(now_s - round_.opened_s)
 
-    def __init__(self, limit: float) -> None:
-        """Start without samples."""
-        self._limit = limit
-        self._kept: dict[
-            str, tuple[float, ...]
-        ] = {}  # newest rates; the last contributor comes last
-        self._medians: dict[str, float] = {}
-        self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
 
-    @property
-    def usual(self) -> float:
-        """The median over learners of each one's own; 0 until enough is known."""
-        known = sum(len(rates) for rates in self._kept.values())
-        return median(self._medians.values()) if known >= NORM_SAMPLES_MIN else 0.0
+def _refusal_of(
+    core: Core,
+    learner: LearnerRecord,
+    contribution: Contribution,
+    check: Check,
+    round_: Round | None,
+) -> Refusal | None:
+    fragment, ledger = contribution.fragment, core.durable.ledger
+    granted = core.durable.leases.holders[learner.name].quota_tokens
+    untrue = wrong_steps(contribution, learner.progress, learner.marks)
+    if not ledger.can_hold(learner.name, fragment, contribution, granted):
+        untrue = "more tokens than were processed"
+    if untrue is None:
+        ledger.attest(learner.name, contribution.processed_tokens)
+    ticket_open = (
+        round_ is not None
+        and round_.stage is Stage.COLLECTING
+        and round_.asked.get(learner.name) == contribution.ticket
+    )
+    return refusal(
+        check,
+        untrue=untrue,
+        fenced="quarantined" if learner.quarantined else None,
+        ticket_open=ticket_open,
+        stale=stale_because(
+            contribution.base,
+            kept=core.kept[fragment],
+            merged=core.merged_version(learner.name, fragment),
+        ),
+    )
 
-    @property
-    def known(self) -> tuple[int, int]:
-        """The number of learners and the number of contributions that are remembered."""
-        return len(self._kept), len(self._lately)
 
-    def judge(self, rates: dict[str, float]) -> Judgement:
-        """Judge the contributions of a closing round; one alone in it is refused if far too long.
+def refuse(
+    core: Core, contribution: Contribution, refused: Refusal, now_s: float, connection: int | None
+) -> None:
+    """Give a contribution a fate other than applied; strikes may quarantine its sender."""
+    ticket = contribution.ticket
+    core.actions.append(DropContribution(ticket))
+    if not _discarded(core, contribution):
+        ledger = core.durable.ledger
+        ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
+    core.record(
+        round_entries.FateTold(
+            ticket=str(ticket),
+            fragment=contribution.fragment,
+            fate=refused.fate,
+            reason=refused.reason,
+            tokens=contribution.tokens,
+        )
+    )
+    learner = core.learners[ticket.name]
+    if connection is None:
+        connection = learner.connection
+    if connection is None:
+        return
+    fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
+    core.actions.append(Send(connection, fate))
+    if refused.strike:
+        strike(core, learner, refused.reason, connection, now_s)
 
-        Args:
-            rates: norm/(√steps·learning rate) of each contribution, by contributor.
-        """
-        allowed = self._limit * self.usual
-        excesses = {name: rate / allowed if allowed > 0 else 0.0 for name, rate in rates.items()}
-        over = {name: excess for name, excess in excesses.items() if excess > 1}
-        self._lately += [(name, name in over) for name in excesses]
-        del self._lately[: -max(LATELY, len(excesses))]
-        exceeds = dict(self._lately)
-        alone = len(rates) == 1 and all(excess <= self._limit for excess in over.values())
-        if alone or 2 * sum(exceeds.values()) > len(exceeds):
-            return Judgement({}, {name: 1 / max(1.0, excess) for name, excess in excesses.items()})
-        return Judgement(over, {name: 1.0 for name in excesses if name not in over})
 
-    def merged(self, name: str, rate: float) -> None:
-        """Take in the rate of a contribution that is merged, as it was scaled."""
-        rates = (*self._kept.pop(name, ()), rate)[-NORMS_KEPT:]
-        self._kept[name], self._medians[name] = rates, median(rates)
-        if len(self._kept) > NORM_LEARNERS_KEPT:
-            first = next(iter(self._kept))
-            del self._kept[first], self._medians[first]
+def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
+    """Count a strike for what no honest learner does; the third within a while quarantines it."""
+    if learner.strike(now_s):
+        core.touch(learner.name)
+        notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
+        core.actions.append(Send(connection, notice))
+        core.record(member_entries.Quarantined(learner.name, reason))
+
+
+def _discarded(core: Core, contribution: Contribution) -> bool:
+    """Return whether the sender has already reported that it discarded these tokens.
+
+    A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
+    were counted as overwritten then.
+    """
+    ticket, fragment = contribution.ticket, contribution.fragment
+    held, published = core.learners[ticket.name].holds(fragment), core.published[fragment]
+    if published is None or held != published.version or held <= contribution.base:
+        return False
+    return ticket.epoch < core.durable.epoch or ticket.round <= published.round
+
+
+def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
+    """Return the answer to a ticket that waits for its merge, whatever its sender says next.
+
+    Once its round is merged, its payload is gone, and an answer that comes then is not needed.
+    """
+    for round_ in core.rounds.values():
+        if round_.stage is Stage.JOURNALLING:
+            continue
+        held = round_.arrived.get(ticket.name)
+        if held is not None and held.contribution.ticket == ticket:
+            return held
+    return None
+
+
+def _drop(core: Core, ticket: Ticket, connection: int) -> None:
+    """Free the payload of an answer that has just come; one that waits for its merge stays."""
+    held = _admitted(core, ticket)
+    if held is None or held.connection != connection:
+        core.actions.append(DropContribution(ticket, None if held is None else connection))
+
+
+def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
+    """Excuse a learner that has nothing to answer this pull with."""
+    learner = core.learners.get(ticket.name)
+    if learner is not None and learner.incarnation == ticket.incarnation:
+        learner.unanswered.pop(ticket.round, None)
+        learner.exchange.declined(ticket.round)
+        core.touch_answers(learner.name)
+    round_ = core.rounds.get(fragment)
+    if round_ is not None and round_.asked.get(ticket.name) == ticket:
+        excuse(round_, ticket.name, reason)
+
+
+def withdraw(core: Core, name: LearnerName) -> None:
+    """Remove an ended incarnation from open rounds, so that its successor may be asked anew.
+
+    What it contributed to a round that is still collecting is fenced; a round that has closed was
+    decided before the end.
+    """
+    for round_ in core.rounds.values():
+        if round_.stage is not Stage.COLLECTING:
+            continue
+        admitted = round_.arrived.pop(name, None)
+        if admitted is not None:
+            _fence(core, admitted.contribution)
+        round_.asked.pop(name, None)
+        round_.asked_s.pop(name, None)
+        round_.excused.pop(name, None)
+        if not round_.quorum_complete:
+            round_.quorum_s = None
+
+
+def _fence(core: Core, contribution: Contribution) -> None:
+    """Reject an admitted contribution whose sender's incarnation ended before the round closed."""
+    ticket = contribution.ticket
+    core.actions.append(DropContribution(ticket))
+    core.record(
+        round_entries.FateTold(
+            ticket=str(ticket),
+            fragment=contribution.fragment,
+            fate=Fate.REJECTED,
+            reason="fenced",
+            tokens=contribution.tokens,
+        )
+    )

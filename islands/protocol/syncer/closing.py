@@ -28,10 +28,10 @@ from islands.protocol.messages.training import FinalRound
 from islands.protocol.syncer.actions import Exit, FinishRun, Send
 from islands.protocol.syncer.core import Closing, ClosingStage, Core
 from islands.protocol.syncer.eligibility import BUSY, unready_because
-from islands.protocol.syncer.ended_incarnations import end_unsettled
-from islands.protocol.syncer.roster import LearnerRecord
-from islands.protocol.syncer.rounds import Stage
-from islands.protocol.syncer.scheduling import abandon, close_rounds, excuse, open_round
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.retirement import end_unsettled
+from islands.protocol.syncer.rounds import Stage, excuse
+from islands.protocol.syncer.scheduling import abandon, close_rounds, open_round
 from islands.protocol.syncer.timeouts import end_at_most_s
 from islands.protocol.tape import round_entries
 
@@ -174,7 +174,7 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
 def cannot_step(core: Core, name: LearnerName) -> bool:
     """Return whether a learner knows its whole quota and cannot step with what is left of it.
 
-    What a quarantined one has left is not lost: others get it (`quarantine.py`).
+    What a quarantined one has left is not lost: others get it (`retirement.py`).
     """
     learner, holder = core.learners.get(name), core.durable.leases.holders[name]
     return (

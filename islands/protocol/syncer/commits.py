@@ -1,32 +1,40 @@
-"""Commits of new versions: journal first, then send. Version 0 comes from a learner or a file."""
+"""Commits of new versions: journal first, then send; and when the values of old ones are freed.
+
+**Old values** are freed no later than nobody contributes from them any more.
+
+The syncer holds the values of a fragment's `staleness_max` + 1 newest versions, since a learner may
+be so far behind: its contribution is measured against them (`anchor: current`). Mostly everybody
+has adopted the newest version long before the next one is made. Then the older ones are freed, and
+a syncer holds each value about once, instead of `staleness_max` + 2 times.
+
+No contribution is refused because of it that was admitted otherwise, so older values stay while
+
+1. a round on the fragment is open: what answers it may have an older base, though its sender has
+   reported a newer one meanwhile;
+2. a learner reports a base that is older, and is kept: it may contribute from it;
+3. an incarnation ended with such a base: its process may come back under another one;
+4. a learner of the books has not said hello to this start of the syncer.
+
+Bases that are too old to be kept delay nothing. So a learner that was lost costs memory for
+`staleness_max` + 1 merges of each fragment. Increments that lead on from old versions are freed
+with them, so where updates are increments observers count too; who comes back later gets the value.
+"""
 
 from collections.abc import Iterable
 
-from islands.protocol.identities import (
-    Fate,
-    FragmentIndex,
-    Incarnation,
-    LearnerName,
-    Phase,
-    Role,
-    Version,
-)
-from islands.protocol.messages.training import FragmentRequest, FragmentSeed, LeaseGranted, Merged
-from islands.protocol.syncer.actions import DropContribution, InstallSeed, Send
-from islands.protocol.syncer.core import Adoption, Core, Published
+from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Version
+from islands.protocol.messages.training import LeaseGranted, Merged
+from islands.protocol.settings.run import Anchor
+from islands.protocol.syncer.actions import DropContribution, ReleaseValues, Send
+from islands.protocol.syncer.core import Adoption, Core
 from islands.protocol.syncer.events import MergeFacts
-from islands.protocol.syncer.recipients import is_owed, is_under_way
-from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.rounds import Round, Stage
-from islands.protocol.syncer.seeding import Seeding
+from islands.protocol.syncer.seeding import journal_seed
 from islands.protocol.syncer.stability import shorter_step
-from islands.protocol.syncer.taking_back import newest_of
+from islands.protocol.syncer.versions import Published
 from islands.protocol.tape import round_entries
-
-SEED_ROUND = -1
-SEED_REPEATS = 5
-"""Repeated requests without a new fragment, each after twice the wait, before another learner is
-asked."""
 
 BELATED_INTERVALS = 2
 """What a closing round merges beyond so many intervals was in no value that anybody trained on."""
@@ -149,7 +157,7 @@ def take_journalled(core: Core, sequence: int, now_s: float) -> None:
         if fragment is not None and core.seeded:
             _commit(core, fragment, now_s)
     if core.seeding is not None and core.seeding.journalled is not None and not core.journalling:
-        _journal_seed(core, core.seeding, now_s)
+        journal_seed(core, core.seeding, now_s)
     _send_grants(core, sequence)
 
 
@@ -178,159 +186,44 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     quorum = round_.quorum or len(round_.arrived)
     core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)
     core.record(round_entries.Committed(fragment, str(newest.version), newest.digest))
-    _send_to_all(core, [fragment], now_s)
+    send_to_all(core, [fragment], now_s)
 
 
-def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
-    for name in core.names():
-        learner = core.learners[name]
-        for fragment in fragments if learner.adopting else ():
-            if is_owed(core, learner, fragment) and not is_under_way(core, learner, fragment):
-                core.send_update(learner, fragment, now_s)
+def release_old_values(core: Core, fragments: Iterable[int]) -> None:
+    """Free the older values of those of these fragments of which nobody needs any."""
+    for fragment in fragments:
+        kept = core.kept[fragment]
+        if not kept.older_held or fragment in core.rounds or _needed(core, fragment):
+            continue
+        kept.older_held = False
+        if core.settings.anchor is Anchor.CURRENT:
+            kept.drop_older()  # else bases are admitted without their values
+        if core.increments:
+            core.increments[fragment].kept.clear()
+        core.actions.append(ReleaseValues(FragmentIndex(fragment), core.version(fragment)))
 
 
-def request_seed(core: Core, now_s: float) -> None:
-    """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
-
-    In place of the latter, a version 0 that was read from a file is installed. A learner whose
-    offer was refused is asked again only after the others.
-    """
-    if core.seeded or core.seeding is not None or (core.initial and core.read is None):
-        return
-    if core.returns_until_s is not None and now_s < core.returns_until_s:
-        return
-    able = []
-    if core.any_learner("seed", _may_seed):
-        able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
-    least = min((one.seeds_refused for one in able), default=0)
-    able = [one for one in able if one.seeds_refused == least]
-    kept = {one.name: one.kept for one in able if one.kept and core.returns_until_s is not None}
-    if core.read is not None and not kept:
-        _install_read(core, core.read, now_s)
-        return
-    if not able:
-        return
-    chosen = core.learners[newest_of(kept)] if kept else able[0]
-    core.seedings += 1
-    told = kept.get(chosen.name, ())
-    core.seeding = Seeding(chosen.name, chosen.incarnation, now_s, told=told)
-    if told:
-        versions = sorted({str(one.version) for one in told})
-        core.record(round_entries.TakenBack(chosen.name, versions, len(kept)))
-    ask_for_seed(core, now_s)
+def note_gone(core: Core, learner: LearnerRecord) -> None:
+    """Note what an incarnation that has ended held as its bases."""
+    if learner.role is Role.LEARNER:
+        for fragment, kept in enumerate(core.kept):
+            kept.left(learner.name, learner.holds(fragment))
 
 
-def _may_seed(learner: LearnerRecord) -> bool:
-    """Return whether a learner has an initial value to offer and can be reached."""
-    return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
+def note_back(core: Core, name: LearnerName) -> None:
+    """Note that a learner said hello, and told what it holds."""
+    for kept in core.kept:
+        kept.returned(name)
 
 
-def ask_for_seed(core: Core, now_s: float) -> None:
-    """Ask the seeding learner (again) for what has not arrived, or ask another one."""
-    seeding = core.seeding
-    if seeding is None or seeding.journalled is not None:
-        return
-    if seeding.refused:
-        core.learners[seeding.name].seeds_refused += 1
-        core.seeding = None
-        return
-    seeding.asked_s = now_s
-    missing = [index for index in range(seeding.asked) if index not in seeding.digests]
-    _ask_for(core, seeding, [*missing, *seeding.ask_further(core.fragments)])
+def _needed(core: Core, fragment: int) -> bool:
+    kept, counted = core.kept[fragment], bool(core.increments)
 
+    def behind(learner: LearnerRecord) -> bool:
+        held = learner.holds(fragment)
+        counts = counted or learner.role is Role.LEARNER
+        return counts and held != kept.newest and held in kept
 
-def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
-    connection = core.learners[seeding.name].connection
-    for index in fragments:
-        assert connection is not None, "the seeding learner is reachable"
-        request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
-        core.actions.append(Send(connection, request))
-
-
-def give_up_late_seed(core: Core, seeding: Seeding) -> None:
-    """Give up a learner that was asked often and sent nothing new, if another one is able.
-
-    A large seed takes long over a slow link, and the next learner's link may be as slow. So a
-    learner that was given up is asked once more often in its next turn, for about twice as long.
-    """
-    if seeding.journalled is not None or seeding.refused:
-        return
-    late = core.learners[seeding.name]
-    others = any(_may_seed(one) for name, one in core.learners.items() if name != seeding.name)
-    if not others or seeding.times < SEED_REPEATS + late.seeds_refused:
-        return
-    seeding.refused = True
-    core.record(
-        round_entries.SeedLate(
-            name=seeding.name,
-            asked=1 + seeding.times,
-            arrived=len(seeding.digests),
-            fragments=core.fragments,
-        )
-    )
-
-
-def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
-    """Take in a fragment of the initial value; once all are here, they become version 0 at once."""
-    seeding = core.seeding
-    if seeding is None or seeding.journalled is not None:
-        return
-    sender = (seed.epoch, seed.name, seed.incarnation)
-    if sender != (core.durable.epoch, seeding.name, seeding.incarnation):
-        return
-    if not 0 <= seed.fragment < core.fragments:
-        return
-    told = seeding.told[seed.fragment].digest if seeding.told else seed.digest
-    if not intact or seed.digest != told:
-        seeding.refused = True
-        core.learners[seeding.name].kept = ()  # what it told of them does not count any more
-        core.record(round_entries.SeedRefused(seed.name, seed.fragment))
-        return
-    seeding.digests[seed.fragment] = seed.digest
-    if len(seeding.digests) < core.fragments:
-        _ask_for(core, seeding, seeding.ask_further(core.fragments))
-        return
-    _install(core, seeding)
-
-
-def take_initial(core: Core, digests: tuple[str, ...]) -> None:
-    """Note that a version 0 was read from a file; `request_seed` decides whether it is needed."""
-    if not core.seeded and core.initial:
-        core.read = digests
-
-
-def _install_read(core: Core, digests: tuple[str, ...], now_s: float) -> None:
-    by_fragment = dict(enumerate(digests))
-    core.seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
-    _install(core, core.seeding)
-
-
-def _install(core: Core, seeding: Seeding) -> None:
-    version = Version(core.durable.epoch, 0)
-    digests = tuple(seeding.digests[index] for index in range(core.fragments))
-    core.actions.append(InstallSeed(version, digests))
-    core.record(round_entries.Seeded(seeding.name, str(version)))
-    seeding.journalled = 0
-    _journal_next(core, seeding)
-
-
-def _journal_next(core: Core, seeding: Seeding) -> None:
-    index = seeding.journalled
-    assert index is not None, "the seed is complete"
-    version = Version(core.durable.epoch, 0)
-    core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
-    core.write_fragment(index)
-
-
-def _journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
-    """Journal the next fragment of version 0; when all are durable, commit them together."""
-    assert seeding.journalled is not None, "the seed is complete"
-    seeding.journalled += 1
-    if seeding.journalled < core.fragments:
-        _journal_next(core, seeding)
-        return
-    core.seeding = None
-    for index, newest in enumerate(core.durable.published):
-        assert newest is not None, "every fragment is journalled"
-        core.publish(index, newest)
-    _send_to_all(core, list(range(core.fragments)), now_s)
+    if core.any_learner(f"holds an old value of fragment {fragment}", behind) or kept.awaited:
+        return True
+    return len(core.durable.ledger.books) > len(core.learner_index.learners)

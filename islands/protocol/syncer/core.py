@@ -2,7 +2,7 @@
 
 `Core` is plain data plus the list of actions being collected while one event is handled. The rules
 are functions over it: `sessions.py` (membership), `scheduling.py` (rounds), `commits.py` (new
-versions), `closing.py` (the end of the run). `Durable` is the part that the journal keeps.
+versions), `closing.py` (the end of the run).
 """
 
 from collections import deque
@@ -23,81 +23,31 @@ from islands.protocol.messages.training import FragmentUpdate, LeaseGranted, Mer
 from islands.protocol.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
 from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.syncer.actions import Action, Send, SendValue, WriteJournal
-from islands.protocol.syncer.admission import NormGauge
-from islands.protocol.syncer.divergence import Divergences
+from islands.protocol.syncer.books import ACCOUNT_BYTES, Positions, RecordSchedule
+from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
-from islands.protocol.syncer.fence import Fence
-from islands.protocol.syncer.grace import Durations, GraceWatch, overlap_needed
-from islands.protocol.syncer.increments import Increments, increments_since
-from islands.protocol.syncer.kept_versions import KeptVersions
-from islands.protocol.syncer.learner_index import LearnerIndex, Witness
-from islands.protocol.syncer.leases import LeaseBook
-from islands.protocol.syncer.ledger import Ledger
-from islands.protocol.syncer.pace import Pace
-from islands.protocol.syncer.positions import Positions
-from islands.protocol.syncer.record_schedule import ACCOUNT_BYTES, RecordSchedule
-from islands.protocol.syncer.roster import LearnerRecord, Sent, Standing
+from islands.protocol.syncer.members import LearnerIndex, LearnerRecord, Sent, Witness
+from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.rounds import Round
-from islands.protocol.syncer.seeding import Seeding
-from islands.protocol.syncer.standstill import MergeWatch, WaitWatch
-from islands.protocol.syncer.swings import SwingWatch
 from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s
-from islands.protocol.syncer.turn_length import FastestStep, set_turn
+from islands.protocol.syncer.timing import Durations, FastestStep, Pace, overlap_needed, set_turn
+from islands.protocol.syncer.versions import (
+    Increments,
+    KeptVersions,
+    Published,
+    Seeding,
+    increments_since,
+)
+from islands.protocol.syncer.watches import (
+    Divergences,
+    GraceWatch,
+    MergeWatch,
+    Standing,
+    SwingWatch,
+    WaitWatch,
+)
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.member_entries import TurnSet
-
-
-@dataclass(slots=True)
-class Published:
-    """One fragment's newest version: its digest and the round that made it.
-
-    `tokens` are those of the fragment that had a fate when it was made (`Totals.settled`): the
-    initial value has none of them, and what is pending at its making is in a later one.
-    """
-
-    version: Version
-    digest: str
-    round: int
-    tokens: int = 0
-
-
-@dataclass(slots=True)
-class Durable:
-    """What a restarted syncer must know: exactly the metadata of a journal record.
-
-    `published` holds the versions that the record with number `sequence` makes durable. `fence`
-    knows the ended incarnations. `stopping` is the reason why the run is closing; a restarted
-    syncer begins that closing again. `finished` is the reason why the run is over, and `reported`
-    tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
-    merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
-    against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
-    from its value if H or P change. `positions` are those of loops that read their own data.
-    `begun` is the beginning of the run from which incarnations count (`credentials.py`).
-    """
-
-    epoch: int
-    sequence: int
-    round: int
-    clock: float
-    published: list[Published | None]
-    ledger: Ledger
-    leases: LeaseBook
-    fence: Fence
-    merges: int = 0
-    staleness_sum: int = 0
-    participants_sum: int = 0
-    present_sum: int = 0
-    belated_tokens: int = 0
-    rejoins: int = 0
-    stopping: str | None = None
-    finished: str | None = None
-    reported: bool = False
-    paused: bool = False
-    elapsed_s: float = 0.0
-    run: str = ""
-    fingerprint: str = ""
-    begun: str = ""
-    positions: Positions = field(default_factory=Positions)
 
 
 class ClosingStage(StrEnum):
@@ -150,9 +100,9 @@ class Core:
     (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
     is to be that of a file, so that no learner is asked for its own, and `read` are the digests of
     it once it is read. Up to `returns_until_s` a run without a journal waits for members that have
-    newer values; None: such values are not taken back (`taking_back.py`). `supervised` tells
+    newer values; None: such values are not taken back (`versions.py`). `supervised` tells
     whether the link to the supervisor is up. `wrongs` holds, by name, the times of reports that
-    cannot be true, and `donations` those at which it was told of a donor (`state_donors.py`);
+    cannot be true, and `donations` those at which it was told of a donor (`donors.py`);
     `standing` and `idle` tell who does no step (`standing.py`), `departed` who was sent what.
 
     `published` and `positions` are those of `Durable` that are durable, so that they may be told.
@@ -345,7 +295,7 @@ class Core:
         return len(self.learner_index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
-        """Return whether a condition is true of any known peer (`learner_index.py`).
+        """Return whether a condition is true of any known peer (`members.py`).
 
         Args:
             what: unique name of the condition; one with a parameter has a name for each value.
@@ -365,7 +315,7 @@ class Core:
         return self.pace.setter()
 
     def pace_allows(self) -> bool:
-        """Return whether enough steps were done for one more round (`pace.py`).
+        """Return whether enough steps were done for one more round (`timing.py`).
 
         A learner that waits for a merge steps no further. So if no ready learner steps, no round is
         open, and one waits though it has adopted all values, a round is due, whatever was counted.
@@ -476,7 +426,7 @@ class Core:
 
     @property
     def all_durable(self) -> bool:
-        """Whether no record is being written or waits to be written (`record_schedule.py`)."""
+        """Whether no record is being written or waits to be written (`books.py`)."""
         return not self.journalling and self.records.due_s is None
 
     def next_record_s(self) -> float | None:

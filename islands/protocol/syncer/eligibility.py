@@ -21,7 +21,7 @@ Source: protocol §3.2.
 from collections.abc import Collection
 
 from islands.protocol.identities import Phase, Role, Status, Version
-from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord
 
 UNANSWERED_MAX = 2
 BUSY = "two pulls unanswered"

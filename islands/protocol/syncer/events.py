@@ -10,7 +10,7 @@ from islands.protocol.messages.training import (
     Hello,
     Progress,
 )
-from islands.protocol.syncer.admission import Check
+from islands.protocol.syncer.plausibility import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Which learners a round asks, and to which its value is sent."""
+"""Recipients: which learners a round asks, and to which its value is sent."""
 
 from islands.protocol.identities import Phase, Role, Version
 from islands.protocol.settings.run import SendTo, Trigger
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because
-from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord
 
 
 def asks_all(core: Core) -> bool:
@@ -52,3 +52,12 @@ def _is_enough(core: Core, learner: LearnerRecord, fragment: int, base: Version 
     if merged is not None and merged > core.version(fragment):
         merged = None  # that value is being journalled, and is sent then
     return stale_because(base, kept=core.kept[fragment], merged=merged) is None
+
+
+def send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
+    """Send newest values to all who are owed them."""
+    for name in core.names():
+        learner = core.learners[name]
+        for fragment in fragments if learner.adopting else ():
+            if is_owed(core, learner, fragment) and not is_under_way(core, learner, fragment):
+                core.send_update(learner, fragment, now_s)

@@ -15,8 +15,8 @@ from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phas
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import Progress
 from islands.protocol.syncer.actions import Dismiss
+from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.ended_incarnations import retire
 from islands.protocol.syncer.events import (
     ContributionArrived,
     LeaveArrived,
@@ -26,10 +26,10 @@ from islands.protocol.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
-from islands.protocol.syncer.old_values import release_old_values
+from islands.protocol.syncer.members import STRIKE_WINDOW_S, LearnerRecord
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.protocol.syncer.recipients import is_owed
-from islands.protocol.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+from islands.protocol.syncer.retirement import retire
 from islands.protocol.tape.member_entries import WrongReport
 from islands.protocol.tape.round_entries import DataEnded
 

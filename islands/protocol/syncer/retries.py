@@ -7,17 +7,17 @@ after each repetition, and a value replaces an older one that is still queued; a
 
 from islands.protocol.identities import TRAINING, LearnerName, Role, Status
 from islands.protocol.syncer import timeouts
-from islands.protocol.syncer.commits import ask_for_seed, give_up_late_seed
+from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.old_values import release_old_values
+from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import missed_pause, tell_paused
 from islands.protocol.syncer.recipients import is_owed, is_under_way
-from islands.protocol.syncer.roster import LearnerRecord
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask, resend_after_s
+from islands.protocol.syncer.seeding import ask_for_seed, give_up_late_seed
 from islands.protocol.syncer.standing import look_at_members
-from islands.protocol.syncer.standstill import why
 from islands.protocol.syncer.timeouts import warning_patience_s
+from islands.protocol.syncer.watches import why
 from islands.protocol.tape.round_entries import GraceZero, NothingMerged
 
 SWEEPS_PER_RESEND = 2
@@ -147,7 +147,7 @@ def _look_at_grace(core: Core, now_s: float) -> None:
 
 
 def _look_at_merges(core: Core, now_s: float) -> None:
-    """Record a warning if learners step and nothing is merged (`standstill.py`)."""
+    """Record a warning if learners step and nothing is merged (`watches.py`)."""
     watch, awaits = core.merge_watch, core.seeded and not core.durable.paused
     expected = awaits and core.closing is None and core.any_learner("at work", _at_work)
     for_s = watch.stands_still_s(core.durable.merges, now_s, expected=expected)

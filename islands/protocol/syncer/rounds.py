@@ -108,3 +108,9 @@ class Round:
         """Return whether to abandon the round: it was below its quorum for too long."""
         collecting = self.stage is Stage.COLLECTING
         return collecting and now_s >= self.opened_s + self.timeout_s
+
+
+def excuse(round_: Round, name: LearnerName, reason: str) -> None:
+    """Stop waiting for a learner; what has arrived from it stays."""
+    if name in round_.asked and name not in round_.arrived:
+        round_.excused[name] = reason

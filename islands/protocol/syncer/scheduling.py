@@ -1,45 +1,48 @@
-"""Rounds: opening them, asking, admitting what arrives, closing or abandoning them.
+"""Rounds: on which fragment the next one opens, who is asked, when it closes or is abandoned.
 
 Fragments take turns: round r is on fragment r mod P. While a fragment's last round is still open,
 or nobody can be asked for it, the next round waits, and no other fragment is taken in its place.
+
+**Turns** (`trigger: learner`): each learner asks for a round when it has done its steps.
+
+Such a round asks that learner alone and closes with its answer, so each contribution is an outer
+step of its own. A fragment has one round at a time, as always; of the learners that ask for one,
+the one with the oldest base comes first. So nobody is passed over, and the next one waits for as
+long as one exchange takes.
+
+What a learner asks for is in its reports and in its Hello. So nothing is lost with a link or with a
+syncer: whoever waits asks again, and one that is not eligible now is asked as soon as it is. A
+report asks once; if nothing came of the round, the next report asks anew.
+
+The learning-rate clock goes on as such a round is merged, not as it is opened: nobody moves it by
+asking. M merged turns are H/P steps of it.
+
+Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
+Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
 """
 
-from math import sqrt
 from statistics import fmean
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionFate,
-    PullFragment,
-    Quarantined,
-)
-from islands.protocol.settings.learning_rate import learning_rate
+from islands.protocol.messages.training import PullFragment
 from islands.protocol.settings.run import Automatic, LearnerWaits
-from islands.protocol.syncer.actions import BeginMerge, DropContribution, MergePart, Send
-from islands.protocol.syncer.admission import Check, Refusal, refusal
+from islands.protocol.syncer.actions import BeginMerge, MergePart, Send
+from islands.protocol.syncer.admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.eligibility import stale_because
-from islands.protocol.syncer.grace import grace_s
-from islands.protocol.syncer.plausibility import COPIES_MAX, age_steps, wrong_steps
-from islands.protocol.syncer.quorum import QuorumTarget, worth_waiting
+from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
-from islands.protocol.syncer.roster import LearnerRecord
-from islands.protocol.syncer.rounds import Admitted, Round, Stage
-from islands.protocol.syncer.standstill import NAMED_MOST
+from islands.protocol.syncer.rounds import Admitted, Round, Stage, excuse
 from islands.protocol.syncer.timeouts import resend_s
-from islands.protocol.syncer.turn_length import done_share
-from islands.protocol.tape import member_entries, round_entries
+from islands.protocol.syncer.timing import QuorumTarget, done_share, grace_s, worth_waiting
+from islands.protocol.syncer.watches import NAMED_MOST
+from islands.protocol.tape import round_entries
 
 ABANDONED_KEPT = 64
 """Abandoned rounds that are kept, to measure by how much a late answer missed its round."""
 
-LEARNING_RATE_MIN = 1e-12
-"""Norms are divided by the learning rate, or by this, since a schedule may end at 0."""
-
 
 def open_rounds(core: Core, now_s: float) -> None:
-    """Open as many rounds as compute has earned and the overlap can hide (`pace.py`).
+    """Open as many rounds as compute has earned and the overlap can hide (`timing.py`).
 
     Where learners gossip there is none before the closing ones.
     """
@@ -118,187 +121,6 @@ def _patience_s(core: Core, learner: LearnerRecord) -> float:
     return core.answer_timeout_s(learner) if core.closing is None else core.closing.patience_s
 
 
-def excuse(round_: Round, name: LearnerName, reason: str) -> None:
-    """Stop waiting for a learner; what has arrived from it stays."""
-    if name in round_.asked and name not in round_.arrived:
-        round_.excused[name] = reason
-
-
-def withdraw(core: Core, name: LearnerName) -> None:
-    """Remove an ended incarnation from open rounds, so that its successor may be asked anew.
-
-    What it contributed to a round that is still collecting is fenced; a round that has closed was
-    decided before the end.
-    """
-    for round_ in core.rounds.values():
-        if round_.stage is not Stage.COLLECTING:
-            continue
-        admitted = round_.arrived.pop(name, None)
-        if admitted is not None:
-            _fence(core, admitted.contribution)
-        round_.asked.pop(name, None)
-        round_.asked_s.pop(name, None)
-        round_.excused.pop(name, None)
-        if not round_.quorum_complete:
-            round_.quorum_s = None
-
-
-def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
-    """Excuse a learner that has nothing to answer this pull with."""
-    learner = core.learners.get(ticket.name)
-    if learner is not None and learner.incarnation == ticket.incarnation:
-        learner.unanswered.pop(ticket.round, None)
-        learner.exchange.declined(ticket.round)
-        core.touch_answers(learner.name)
-    round_ = core.rounds.get(fragment)
-    if round_ is not None and round_.asked.get(ticket.name) == ticket:
-        excuse(round_, ticket.name, reason)
-
-
-def take_contribution(
-    core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
-) -> None:
-    """Admit a contribution to its round, or give it another fate (`admission.py`).
-
-    The first answer to a ticket stands, whatever link others come over. No answer is taken from an
-    incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
-    An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
-    pull, which is sent again over the next link, is still to be answered.
-    """
-    ticket = contribution.ticket
-    learner = core.learners.get(ticket.name)
-    observing = learner is not None and learner.role is not Role.LEARNER
-    if learner is None or observing or learner.incarnation != ticket.incarnation:
-        core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
-        _drop(core, ticket, connection)
-        return
-    if connection != learner.connection:
-        core.record(round_entries.Void(str(ticket), "it came over a link that is gone"))
-        core.actions.append(DropContribution(ticket, connection))
-        return
-    if not 0 <= contribution.fragment < core.fragments:
-        _drop(core, ticket, connection)
-        strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
-        return
-    round_ = core.rounds.get(contribution.fragment)
-    known = learner.answers.has(ticket.epoch, ticket.round)
-    copies = learner.answers.count(ticket.epoch, ticket.round, connection)
-    if known or _admitted(core, ticket) is not None:
-        core.record(round_entries.Duplicate(str(ticket), copies))
-        _drop(core, ticket, connection)
-        if copies > COPIES_MAX:
-            strike(core, learner, f"{copies} answers to one pull", connection, now_s)
-        return
-    if ticket.epoch == core.durable.epoch:
-        learner.unanswered.pop(ticket.round, None)
-        learner.exchange.answer(ticket.round, now_s, core.fragments)
-        age_s = age_steps(contribution, learner.progress) * learner.step_s
-        learner.exchange.ages_s.add(age_s, core.fragments)
-        abandoned_s = core.abandoned_s.get(ticket.round)
-        learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
-        core.touch_answers(learner.name)
-    refused = _refusal(core, learner, contribution, check, round_)
-    if refused is not None or round_ is None:
-        assert refused is not None, "without a round the ticket is not open"
-        refuse(core, contribution, refused, now_s, connection)
-        if round_ is not None and round_.asked.get(ticket.name) == ticket:
-            excuse(round_, ticket.name, refused.reason)
-        return
-    rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
-    steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
-    norm_rate = check.norm / (sqrt(steps) * rate)
-    round_.excused.pop(ticket.name, None)
-    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate)
-    core.record(round_entries.Arrived(str(ticket), contribution.tokens))
-    core.went_forward(learner)
-    if round_.quorum_s is None and round_.quorum_complete:
-        round_.quorum_s = now_s
-        core.durations.quorum_s.add(now_s - round_.opened_s)
-
-
-def _refusal(
-    core: Core,
-    learner: LearnerRecord,
-    contribution: Contribution,
-    check: Check,
-    round_: Round | None,
-) -> Refusal | None:
-    fragment, ledger = contribution.fragment, core.durable.ledger
-    granted = core.durable.leases.holders[learner.name].quota_tokens
-    untrue = wrong_steps(contribution, learner.progress, learner.marks)
-    if not ledger.can_hold(learner.name, fragment, contribution, granted):
-        untrue = "more tokens than were processed"
-    if untrue is None:
-        ledger.attest(learner.name, contribution.processed_tokens)
-    ticket_open = (
-        round_ is not None
-        and round_.stage is Stage.COLLECTING
-        and round_.asked.get(learner.name) == contribution.ticket
-    )
-    return refusal(
-        check,
-        untrue=untrue,
-        fenced="quarantined" if learner.quarantined else None,
-        ticket_open=ticket_open,
-        stale=stale_because(
-            contribution.base,
-            kept=core.kept[fragment],
-            merged=core.merged_version(learner.name, fragment),
-        ),
-    )
-
-
-def refuse(
-    core: Core, contribution: Contribution, refused: Refusal, now_s: float, connection: int | None
-) -> None:
-    """Give a contribution a fate other than applied; strikes may quarantine its sender."""
-    ticket = contribution.ticket
-    core.actions.append(DropContribution(ticket))
-    if not _discarded(core, contribution):
-        ledger = core.durable.ledger
-        ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
-    core.record(
-        round_entries.FateTold(
-            ticket=str(ticket),
-            fragment=contribution.fragment,
-            fate=refused.fate,
-            reason=refused.reason,
-            tokens=contribution.tokens,
-        )
-    )
-    learner = core.learners[ticket.name]
-    if connection is None:
-        connection = learner.connection
-    if connection is None:
-        return
-    fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
-    core.actions.append(Send(connection, fate))
-    if refused.strike:
-        strike(core, learner, refused.reason, connection, now_s)
-
-
-def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
-    """Count a strike for what no honest learner does; the third within a while quarantines it."""
-    if learner.strike(now_s):
-        core.touch(learner.name)
-        notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
-        core.actions.append(Send(connection, notice))
-        core.record(member_entries.Quarantined(learner.name, reason))
-
-
-def _discarded(core: Core, contribution: Contribution) -> bool:
-    """Return whether the sender has already reported that it discarded these tokens.
-
-    A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
-    were counted as overwritten then.
-    """
-    ticket, fragment = contribution.ticket, contribution.fragment
-    held, published = core.learners[ticket.name].holds(fragment), core.published[fragment]
-    if published is None or held != published.version or held <= contribution.base:
-        return False
-    return ticket.epoch < core.durable.epoch or ticket.round <= published.round
-
-
 def close_rounds(core: Core, now_s: float) -> None:
     """Close every round that need not wait any longer; abandon those that wait in vain."""
     waited_s = current_grace_s(core)
@@ -347,7 +169,7 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
 
 
 def current_grace_s(core: Core) -> float:
-    """Return the seconds that a round now waits after its quorum (`grace.py`)."""
+    """Return the seconds that a round now waits after its quorum (`timing.py`)."""
     settings = core.settings
     return grace_s(core.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety)
 
@@ -401,42 +223,6 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
     for name in sorted(round_.arrived):
         late = Refusal(Fate.LATE, "its round was abandoned", strike=False)
         refuse(core, round_.arrived[name].contribution, late, now_s, None)
-
-
-def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
-    """Return the answer to a ticket that waits for its merge, whatever its sender says next.
-
-    Once its round is merged, its payload is gone, and an answer that comes then is not needed.
-    """
-    for round_ in core.rounds.values():
-        if round_.stage is Stage.JOURNALLING:
-            continue
-        held = round_.arrived.get(ticket.name)
-        if held is not None and held.contribution.ticket == ticket:
-            return held
-    return None
-
-
-def _drop(core: Core, ticket: Ticket, connection: int) -> None:
-    """Free the payload of an answer that has just come; one that waits for its merge stays."""
-    held = _admitted(core, ticket)
-    if held is None or held.connection != connection:
-        core.actions.append(DropContribution(ticket, None if held is None else connection))
-
-
-def _fence(core: Core, contribution: Contribution) -> None:
-    """Reject an admitted contribution whose sender's incarnation ended before the round closed."""
-    ticket = contribution.ticket
-    core.actions.append(DropContribution(ticket))
-    core.record(
-        round_entries.FateTold(
-            ticket=str(ticket),
-            fragment=contribution.fragment,
-            fate=Fate.REJECTED,
-            reason="fenced",
-            tokens=contribution.tokens,
-        )
-    )
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
@@ -501,3 +287,36 @@ def _record_closing(core: Core, round_: Round) -> None:
             staleness=fmean(behind),
         )
     )
+
+
+def open_turns(core: Core, now_s: float) -> None:
+    """Open a round on each fragment that has none, for the learner that has waited longest.
+
+    All that ask are looked at only where one of them was found eligible: a learner becomes so by a
+    change of its own, never by a merge.
+    """
+    core.take_in()
+    index = core.learner_index
+    for name in index.asking_news:
+        asking = core.learners[name].asking
+        index.asked_for |= {each for each in asking if core.ineligible(name, each) is None}
+    index.asking_news.clear()
+    for fragment in sorted(index.asked_for - core.rounds.keys()):
+        chosen = _next_turn(core, fragment)
+        if chosen is None:
+            index.asked_for.discard(fragment)
+            continue
+        members = max(1, len(core.pace.ranked))
+        core.pace.round_interval_steps = core.interval_steps / core.fragments / members
+        core.learners[chosen].asking.discard(fragment)
+        open_round(core, fragment, [chosen], None, now_s)
+
+
+def _next_turn(core: Core, fragment: int) -> LearnerName | None:
+    """Return the eligible learner that asks for this fragment and has the oldest base of it."""
+    asking = [
+        (core.learners[name].holds(fragment), name)
+        for name in core.learner_index.asking
+        if fragment in core.learners[name].asking and core.ineligible(name, fragment) is None
+    ]
+    return min(asking)[1] if asking else None  # an eligible learner has a base

@@ -1,43 +1,172 @@
-"""The state of the fetch of version 0; `commits.py` has its rules."""
+"""Version 0: it is fetched from a learner, taken back from a member, or read from a file."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-from islands.protocol.identities import Incarnation, LearnerName
-from islands.protocol.messages.training import Kept
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Version,
+)
+from islands.protocol.messages.training import FragmentRequest, FragmentSeed
+from islands.protocol.syncer.actions import InstallSeed, Send
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.recipients import send_to_all
+from islands.protocol.syncer.versions import Published, Seeding, newest_of
+from islands.protocol.tape import round_entries
 
-SEEDS_AT_ONCE = 4
-"""Fragments of version 0 that are on their way at once: each is one more copy at its sender."""
+SEED_ROUND = -1
+
+SEED_REPEATS = 5
+"""Repeated requests without a new fragment, each after twice the wait, before another learner is
+asked."""
 
 
-@dataclass(slots=True)
-class Seeding:
-    """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
+def request_seed(core: Core, now_s: float) -> None:
+    """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
-    `told` are the values that the learner said to have kept, if it is asked for those.
-
-    A version 0 that was read from a file has no such learner, and is complete from the start.
-
-    Fragments are asked for in order, the first of them at once and each further one when another
-    has arrived; `asked` is the number of those that were.
-
-    Once complete, the fragments are journalled one after the other, since a record names no version
-    whose value neither it nor an earlier record holds; `journalled` is the index of the one being
-    written. `times` counts the requests repeated since the learner `had` sent so many fragments.
+    In place of the latter, a version 0 that was read from a file is installed. A learner whose
+    offer was refused is asked again only after the others.
     """
+    if core.seeded or core.seeding is not None or (core.initial and core.read is None):
+        return
+    if core.returns_until_s is not None and now_s < core.returns_until_s:
+        return
+    able = []
+    if core.any_learner("seed", _may_seed):
+        able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
+    least = min((one.seeds_refused for one in able), default=0)
+    able = [one for one in able if one.seeds_refused == least]
+    kept = {one.name: one.kept for one in able if one.kept and core.returns_until_s is not None}
+    if core.read is not None and not kept:
+        _install_read(core, core.read, now_s)
+        return
+    if not able:
+        return
+    chosen = core.learners[newest_of(kept)] if kept else able[0]
+    core.seedings += 1
+    told = kept.get(chosen.name, ())
+    core.seeding = Seeding(chosen.name, chosen.incarnation, now_s, told=told)
+    if told:
+        versions = sorted({str(one.version) for one in told})
+        core.record(round_entries.TakenBack(chosen.name, versions, len(kept)))
+    ask_for_seed(core, now_s)
 
-    name: LearnerName
-    incarnation: Incarnation
-    asked_s: float
-    digests: dict[int, str] = field(default_factory=dict)
-    refused: bool = False
-    told: tuple[Kept, ...] = ()
-    journalled: int | None = None
-    times: int = 0
-    had: int = 0
-    asked: int = 0
 
-    def ask_further(self, fragments: int) -> range:
-        """Return the fragments that are to be asked for now, and count them as asked for."""
-        first = self.asked
-        self.asked = max(first, min(fragments, len(self.digests) + SEEDS_AT_ONCE))
-        return range(first, self.asked)
+def _may_seed(learner: LearnerRecord) -> bool:
+    """Return whether a learner has an initial value to offer and can be reached."""
+    return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
+
+
+def ask_for_seed(core: Core, now_s: float) -> None:
+    """Ask the seeding learner (again) for what has not arrived, or ask another one."""
+    seeding = core.seeding
+    if seeding is None or seeding.journalled is not None:
+        return
+    if seeding.refused:
+        core.learners[seeding.name].seeds_refused += 1
+        core.seeding = None
+        return
+    seeding.asked_s = now_s
+    missing = [index for index in range(seeding.asked) if index not in seeding.digests]
+    _ask_for(core, seeding, [*missing, *seeding.ask_further(core.fragments)])
+
+
+def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
+    connection = core.learners[seeding.name].connection
+    for index in fragments:
+        assert connection is not None, "the seeding learner is reachable"
+        request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
+        core.actions.append(Send(connection, request))
+
+
+def give_up_late_seed(core: Core, seeding: Seeding) -> None:
+    """Give up a learner that was asked often and sent nothing new, if another one is able.
+
+    A large seed takes long over a slow link, and the next learner's link may be as slow. So a
+    learner that was given up is asked once more often in its next turn, for about twice as long.
+    """
+    if seeding.journalled is not None or seeding.refused:
+        return
+    late = core.learners[seeding.name]
+    others = any(_may_seed(one) for name, one in core.learners.items() if name != seeding.name)
+    if not others or seeding.times < SEED_REPEATS + late.seeds_refused:
+        return
+    seeding.refused = True
+    core.record(
+        round_entries.SeedLate(
+            name=seeding.name,
+            asked=1 + seeding.times,
+            arrived=len(seeding.digests),
+            fragments=core.fragments,
+        )
+    )
+
+
+def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
+    """Take in a fragment of the initial value; once all are here, they become version 0 at once."""
+    seeding = core.seeding
+    if seeding is None or seeding.journalled is not None:
+        return
+    sender = (seed.epoch, seed.name, seed.incarnation)
+    if sender != (core.durable.epoch, seeding.name, seeding.incarnation):
+        return
+    if not 0 <= seed.fragment < core.fragments:
+        return
+    told = seeding.told[seed.fragment].digest if seeding.told else seed.digest
+    if not intact or seed.digest != told:
+        seeding.refused = True
+        core.learners[seeding.name].kept = ()  # what it told of them does not count any more
+        core.record(round_entries.SeedRefused(seed.name, seed.fragment))
+        return
+    seeding.digests[seed.fragment] = seed.digest
+    if len(seeding.digests) < core.fragments:
+        _ask_for(core, seeding, seeding.ask_further(core.fragments))
+        return
+    _install(core, seeding)
+
+
+def take_initial(core: Core, digests: tuple[str, ...]) -> None:
+    """Note that a version 0 was read from a file; `request_seed` decides whether it is needed."""
+    if not core.seeded and core.initial:
+        core.read = digests
+
+
+def _install_read(core: Core, digests: tuple[str, ...], now_s: float) -> None:
+    by_fragment = dict(enumerate(digests))
+    core.seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
+    _install(core, core.seeding)
+
+
+def _install(core: Core, seeding: Seeding) -> None:
+    version = Version(core.durable.epoch, 0)
+    digests = tuple(seeding.digests[index] for index in range(core.fragments))
+    core.actions.append(InstallSeed(version, digests))
+    core.record(round_entries.Seeded(seeding.name, str(version)))
+    seeding.journalled = 0
+    _journal_next(core, seeding)
+
+
+def _journal_next(core: Core, seeding: Seeding) -> None:
+    index = seeding.journalled
+    assert index is not None, "the seed is complete"
+    version = Version(core.durable.epoch, 0)
+    core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
+    core.write_fragment(index)
+
+
+def journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
+    """Journal the next fragment of version 0; when all are durable, commit them together."""
+    assert seeding.journalled is not None, "the seed is complete"
+    seeding.journalled += 1
+    if seeding.journalled < core.fragments:
+        _journal_next(core, seeding)
+        return
+    core.seeding = None
+    for index, newest in enumerate(core.durable.published):
+        assert newest is not None, "every fragment is journalled"
+        core.publish(index, newest)
+    send_to_all(core, list(range(core.fragments)), now_s)

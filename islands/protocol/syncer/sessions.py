@@ -10,23 +10,22 @@ from islands.protocol.messages.membership import Evicted, Leave, Member, Members
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FinalRound, Hello, Paused, Quarantined, Welcome
 from islands.protocol.syncer.actions import Dismiss, Send
+from islands.protocol.syncer.books import being_merged
 from islands.protocol.syncer.closing import begin_closing
+from islands.protocol.syncer.commits import note_back
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.divergence import end_reason
-from islands.protocol.syncer.ended_incarnations import close_accounts, forget_seed, retire
+from islands.protocol.syncer.donors import name_donor
 from islands.protocol.syncer.events import LinkOpened
-from islands.protocol.syncer.old_values import note_back
+from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
-from islands.protocol.syncer.positions import being_merged
-from islands.protocol.syncer.quarantine import keeps_too_much
 from islands.protocol.syncer.recipients import is_owed
 from islands.protocol.syncer.reports import goes_back, last_word, take_report, wrong_because
+from islands.protocol.syncer.retirement import close_accounts, forget_seed, keeps_too_much, retire
 from islands.protocol.syncer.retries import resend_s
-from islands.protocol.syncer.roster import LearnerRecord
-from islands.protocol.syncer.rounds import Stage
-from islands.protocol.syncer.scheduling import ask, excuse
-from islands.protocol.syncer.state_donors import name_donor
+from islands.protocol.syncer.rounds import Stage, excuse
+from islands.protocol.syncer.scheduling import ask
+from islands.protocol.syncer.watches import end_reason
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
 
@@ -159,7 +158,7 @@ def _fenced(core: Core, hello: Hello) -> bool:
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
     that lost its folder gives incarnations that were given before. One that remembers a quota that
-    was taken back (`quarantine.py`) has ended too, as far as this syncer is concerned.
+    was taken back (`retirement.py`) has ended too, as far as this syncer is concerned.
     """
     known, book = core.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]

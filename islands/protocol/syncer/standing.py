@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.syncer.closing import cannot_step, waited_for
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.ended_incarnations import close_accounts, retire
-from islands.protocol.syncer.roster import LearnerRecord, Standing
-from islands.protocol.syncer.standstill import NAMED_MOST
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.retirement import close_accounts, retire
+from islands.protocol.syncer.watches import NAMED_MOST, Standing
 from islands.protocol.tape.round_entries import WaitsFor
 
 STALLED_STEPS = 5

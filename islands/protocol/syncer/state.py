@@ -16,7 +16,7 @@ from islands.protocol.membership import HeartbeatContent
 from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
 from islands.protocol.settings.run import Anchor, LearnerWaits, RunSettings, Trigger
 from islands.protocol.syncer.actions import Action, Dismiss
-from islands.protocol.syncer.admission import NormGauge
+from islands.protocol.syncer.admission import take_contribution, take_decline
 from islands.protocol.syncer.closing import (
     advance_closing,
     begin_closing,
@@ -24,14 +24,9 @@ from islands.protocol.syncer.closing import (
     take_end_heard,
     take_supervisor_link,
 )
-from islands.protocol.syncer.commits import (
-    request_seed,
-    take_initial,
-    take_journalled,
-    take_merge,
-    take_seed,
-)
-from islands.protocol.syncer.core import ClosingStage, Core, Durable, Published
+from islands.protocol.syncer.commits import take_journalled, take_merge
+from islands.protocol.syncer.core import ClosingStage, Core
+from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import (
     ContributionArrived,
     EndHeard,
@@ -51,45 +46,25 @@ from islands.protocol.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
-from islands.protocol.syncer.fence import Fence
-from islands.protocol.syncer.increments import Increments
-from islands.protocol.syncer.kept_versions import KeptVersions
-from islands.protocol.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
-from islands.protocol.syncer.ledger import Ledger
-from islands.protocol.syncer.pace import Pace
+from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.pausing import count_time
-from islands.protocol.syncer.plausibility import believed_batch
-from islands.protocol.syncer.quarantine import take_back
+from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.reports import end_peer, take_progress
-from islands.protocol.syncer.retries import next_sweep_s, resend_s, sweep
-from islands.protocol.syncer.roster import LearnerRecord
+from islands.protocol.syncer.retries import next_sweep_s, sweep
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import (
     close_rounds,
     current_grace_s,
     open_rounds,
-    take_contribution,
-    take_decline,
+    open_turns,
 )
+from islands.protocol.syncer.seeding import request_seed, take_initial, take_seed
 from islands.protocol.syncer.sessions import close_link, open_link, take_leave, take_membership
-from islands.protocol.syncer.turns import open_turns
-from islands.protocol.tape.round_entries import Granted, Row
+from islands.protocol.syncer.timing import Pace
+from islands.protocol.syncer.versions import Increments, KeptVersions, Published
+from islands.protocol.tape.round_entries import Row
 
 FIXED_POINT_LIMIT = 1000
-
-
-def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
-    """Return the durable state of a run that has not begun."""
-    return Durable(
-        epoch=epoch,
-        sequence=0,
-        round=0,
-        clock=0.0,
-        published=[None] * fragments,
-        ledger=Ledger.of(fragments),
-        leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
-        fence=Fence(),
-    )
 
 
 class SyncerState:
@@ -312,56 +287,12 @@ class SyncerState:
                     open_turns(core, now_s)
                 else:
                     open_rounds(core, now_s)
-                self._grant(now_s)
+                grant(core, now_s)
             core.write_due(now_s)
             if _fingerprint(core) == before:
                 return
         message = "the syncer's rules do not come to rest"
         raise InvariantError(message)
-
-    def _grant(self, now_s: float) -> None:
-        """Grant learners the data and tokens they need next; a grant is journalled, then sent.
-
-        Only learners that events concerned since the last grants are examined: what a learner
-        needs follows from its own reports.
-        """
-        core = self._core
-        core.take_in()
-        for name in sorted(core.ungranted):
-            take_back(core, name)
-        for name in sorted(core.ungranted):
-            self._top_up(name, now_s)
-        core.ungranted.clear()
-
-    def _top_up(self, name: LearnerName, now_s: float) -> None:
-        core, leases = self._core, self._core.durable.leases
-        learner = core.learners.get(name)
-        if name not in core.learner_index.readers or name not in leases.holders or learner is None:
-            return
-        if not learner.reachable:
-            return
-        progress, batch = learner.progress, believed_batch(learner.progress)
-        holder = leases.holders[name]
-        unused_tokens, held = holder.unused_tokens, holder.leases
-        granted = leases.top_up(
-            name,
-            batch_tokens=batch,
-            members=len(core.learner_index.sharers),
-            reading=len(core.learner_index.readers),
-            chunk_steps=_chunk_steps(core, learner),
-            proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
-        )
-        if holder.unused_tokens < batch:
-            core.hungry[name] = None
-        else:
-            core.hungry.pop(name, None)
-        if granted:
-            _record_grant(core, name)
-            lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
-            short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
-            needed = holder.leases is not held or name in core.grants or short
-            core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
-            core.grants[name] = None
 
     def deadline_s(self, now_s: float) -> float:
         """Return by when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
@@ -415,17 +346,6 @@ def _pace(settings: RunSettings, fragments: int) -> Pace:
     return Pace(settings.pace_by, interval_steps, ahead_steps)
 
 
-def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
-    """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
-    if learner.name in core.idle and not learner.progress.steps:
-        return 1
-    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
-
-
-def _has_read(learner: LearnerRecord) -> bool:
-    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
-
-
 def _fingerprint(core: Core) -> tuple[object, ...]:
     """Return what the rules change: emitted actions, rounds, seeding, progress of the closing.
 
@@ -440,9 +360,3 @@ def _fingerprint(core: Core) -> tuple[object, ...]:
         for one in core.rounds.values()
     )
     return len(core.actions), core.seeding is None, end, rounds
-
-
-def _record_grant(core: Core, name: LearnerName) -> None:
-    holder = core.durable.leases.holders[name]
-    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
-    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.divergence import DIVERGED
 from islands.protocol.syncer.state import SyncerState
+from islands.protocol.syncer.watches import DIVERGED
 from islands.run.advice import Outcome, advice, data_advice
 from islands.run.records.figures import RunFigures, in_order
 

@@ -128,14 +128,14 @@ BOOKS = (
     ),
     Mutation(
         "an ended incarnation is let in",
-        "islands/protocol/syncer/fence.py",
+        "islands/protocol/syncer/members.py",
         "if known is not None and incarnation <= known:",
         "if False:",
         (SYNCER_SESSIONS,),
     ),
     Mutation(
         "an ended incarnation whose name was forgotten is let in",
-        "islands/protocol/syncer/fence.py",
+        "islands/protocol/syncer/members.py",
         "return self.floor is not None and incarnation <= self.floor and not open_account",
         "return False",
         (SYNCER_SESSIONS, SYNCER_FENCE),

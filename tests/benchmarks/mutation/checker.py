@@ -238,7 +238,7 @@ REPLAY = (
 RULES = (
     Mutation(
         "a round paid at the next interval's price",
-        "islands/protocol/syncer/pace.py",
+        "islands/protocol/syncer/timing.py",
         "        for name in self.credits:\n            paid",
         "        self.round_interval_steps = next_interval_steps\n"
         "        for name in self.credits:\n            paid",

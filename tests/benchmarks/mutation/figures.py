@@ -98,7 +98,7 @@ FIGURES = (
     ),
     Mutation(
         "kernels that compile make a worker look full",
-        "islands/protocol/syncer/overload.py",
+        "islands/protocol/syncer/watches.py",
         "if not self._merged or (",
         "if (",
         (SYNCER_OVERLOAD,),

@@ -50,7 +50,7 @@ GLUE = (
     ),
     Mutation(
         "a decided answer is decided again over the next link",
-        "islands/protocol/syncer/scheduling.py",
+        "islands/protocol/syncer/admission.py",
         "if known or _admitted(core, ticket) is not None:",
         "if copies > 1 or _admitted(core, ticket) is not None:",
         (SYNCER_PLAUSIBILITY,),
@@ -127,7 +127,7 @@ GLUE = (
     ),
     Mutation(
         "an older incarnation's ticket admitted",
-        "islands/protocol/syncer/scheduling.py",
+        "islands/protocol/syncer/admission.py",
         "if learner is None or observing or learner.incarnation != ticket.incarnation:",
         "if learner is None or observing:",
         (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
@@ -148,7 +148,7 @@ GLUE = (
     ),
     Mutation(
         "discarded tokens claimed again",
-        "islands/protocol/syncer/scheduling.py",
+        "islands/protocol/syncer/admission.py",
         "if not _discarded(core, contribution):",
         "if True:",
         (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
@@ -170,7 +170,7 @@ GLUE = (
     ),
     Mutation(
         "grace and xi_quorum counted from the first arrival",
-        "islands/protocol/syncer/scheduling.py",
+        "islands/protocol/syncer/admission.py",
         "if round_.quorum_s is None and round_.quorum_complete:",
         "if round_.quorum_s is None:",
         (SYNCER_VAULT, SYNCER_LATE_ANSWERS),

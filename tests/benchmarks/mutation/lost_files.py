@@ -22,14 +22,14 @@ LOST_FILES = (
     ),
     Mutation(
         "values that differ from those that were told are taken back",
-        "islands/protocol/syncer/commits.py",
+        "islands/protocol/syncer/seeding.py",
         "if not intact or seed.digest != told:",
         "if not intact:",
         (TAKING_BACK,),
     ),
     Mutation(
         "version 0 is made before members have come back",
-        "islands/protocol/syncer/commits.py",
+        "islands/protocol/syncer/seeding.py",
         "if core.returns_until_s is not None and now_s < core.returns_until_s:",
         "if core.returns_until_s is not None and now_s < 0:",
         (TAKING_BACK,),

@@ -47,7 +47,7 @@ MEMBERS = (
     ),
     Mutation(
         "who stood still is granted as much as before",
-        "islands/protocol/syncer/state.py",
+        "islands/protocol/syncer/granting.py",
         "if learner.name in core.idle and not learner.progress.steps:",
         "if False:",
         (SYNCER_STANDING,),
@@ -96,14 +96,14 @@ MEMBERS = (
     ),
     Mutation(
         "moments are asked of anybody",
-        "islands/protocol/syncer/state_donors.py",
+        "islands/protocol/syncer/donors.py",
         "return target.connection if own and source.donor == target.name else None",
         "return target.connection if own else None",
         (SYNCER_DONORS,),
     ),
     Mutation(
         "a donor is named again and again",
-        "islands/protocol/syncer/state_donors.py",
+        "islands/protocol/syncer/donors.py",
         "if len(times_s) >= DONATIONS_MAX:",
         "if False:",
         (SYNCER_DONORS,),
@@ -124,7 +124,7 @@ MEMBERS = (
     ),
     Mutation(
         "every new link gets the model at once",
-        "islands/protocol/syncer/roster.py",
+        "islands/protocol/syncer/members.py",
         "again = max(0, self.links - LINKS_FREE)",
         "again = 0",
         (SYNCER_SESSIONS,),
@@ -194,7 +194,7 @@ MEMBERS = (
     ),
     Mutation(
         "whoever is told of no donor any more chooses one",
-        "islands/protocol/syncer/state_donors.py",
+        "islands/protocol/syncer/donors.py",
         "if unnamed and _may_have_donor(core, source.name, now_s):",
         "if unnamed:",
         (SYNCER_DONORS,),

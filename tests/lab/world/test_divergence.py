@@ -7,7 +7,7 @@ import pytest
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, World
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.divergence import DIVERGED
+from islands.protocol.syncer.watches import DIVERGED
 from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation

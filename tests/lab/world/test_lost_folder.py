@@ -13,7 +13,7 @@ from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.errors import FAILED, OutdatedError, exit_code_of
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.taking_back import waits_s
+from islands.protocol.syncer.versions import waits_s
 from messaging.simulation.virtual_time import run_virtual
 from tests.lab.world.run_end import finished
 

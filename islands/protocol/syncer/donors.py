@@ -16,8 +16,7 @@ from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.learner_index import best_donor
-from islands.protocol.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+from islands.protocol.syncer.members import STRIKE_WINDOW_S, LearnerRecord, best_donor
 
 DONATIONS_MAX = 8
 """A process that ends again and again after it was given moments begins with fresh ones then."""

@@ -1,4 +1,4 @@
-"""Whether a journal may be resumed: after a crash, or to extend a run that has ended.
+"""The durable state of a run: what a restarted syncer reads, and whether it may be resumed.
 
 How the journal is read is in `journal.py`.
 
@@ -15,12 +15,70 @@ it is the same, the run is over
 The error of a refusal says in a sentence how to go on.
 """
 
+from dataclasses import dataclass, field
+
 from islands.protocol.errors import JournalError
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.core import Durable
-from islands.protocol.syncer.fence import Fence
-from islands.protocol.syncer.leases import ordinary_grant_steps
+from islands.protocol.syncer.books import Positions
+from islands.protocol.syncer.leases import LeaseBook, ordinary_grant_steps
+from islands.protocol.syncer.ledger import Ledger
+from islands.protocol.syncer.members import Fence
+from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.round_entries import Extended
+
+
+@dataclass(slots=True)
+class Durable:
+    """What a restarted syncer must know: exactly the metadata of a journal record.
+
+    `published` holds the versions that the record with number `sequence` makes durable. `fence`
+    knows the ended incarnations. `stopping` is the reason why the run is closing; a restarted
+    syncer begins that closing again. `finished` is the reason why the run is over, and `reported`
+    tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
+    merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
+    against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
+    from its value if H or P change. `positions` are those of loops that read their own data.
+    `begun` is the beginning of the run from which incarnations count (`credentials.py`).
+    """
+
+    epoch: int
+    sequence: int
+    round: int
+    clock: float
+    published: list[Published | None]
+    ledger: Ledger
+    leases: LeaseBook
+    fence: Fence
+    merges: int = 0
+    staleness_sum: int = 0
+    participants_sum: int = 0
+    present_sum: int = 0
+    belated_tokens: int = 0
+    rejoins: int = 0
+    stopping: str | None = None
+    finished: str | None = None
+    reported: bool = False
+    paused: bool = False
+    elapsed_s: float = 0.0
+    run: str = ""
+    fingerprint: str = ""
+    begun: str = ""
+    positions: Positions = field(default_factory=Positions)
+
+
+def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
+    """Return the durable state of a run that has not begun."""
+    return Durable(
+        epoch=epoch,
+        sequence=0,
+        round=0,
+        clock=0.0,
+        published=[None] * fragments,
+        ledger=Ledger.of(fragments),
+        leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
+        fence=Fence(),
+    )
+
 
 TIME = "time"
 

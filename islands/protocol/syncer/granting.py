@@ -1,0 +1,71 @@
+"""Grants of data and tokens: each is journalled, and then sent.
+
+A learner is given what it will need next (`leases.py`). What it needs follows from its own reports,
+so only learners that events concerned since the last grants are examined.
+"""
+
+from islands.protocol.identities import LearnerName
+from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.plausibility import believed_batch
+from islands.protocol.syncer.retirement import take_back
+from islands.protocol.syncer.retries import resend_s
+from islands.protocol.tape.round_entries import Granted
+
+
+def grant(core: Core, now_s: float) -> None:
+    """Grant learners the data and tokens they need next."""
+    core.take_in()
+    for name in sorted(core.ungranted):
+        take_back(core, name)
+    for name in sorted(core.ungranted):
+        _top_up(core, name, now_s)
+    core.ungranted.clear()
+
+
+def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
+    leases, learner = core.durable.leases, core.learners.get(name)
+    if name not in core.learner_index.readers or name not in leases.holders or learner is None:
+        return
+    if not learner.reachable:
+        return
+    progress, batch = learner.progress, believed_batch(learner.progress)
+    holder = leases.holders[name]
+    unused_tokens, held = holder.unused_tokens, holder.leases
+    granted = leases.top_up(
+        name,
+        batch_tokens=batch,
+        members=len(core.learner_index.sharers),
+        reading=len(core.learner_index.readers),
+        chunk_steps=_chunk_steps(core, learner),
+        proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
+    )
+    if holder.unused_tokens < batch:
+        core.hungry[name] = None
+    else:
+        core.hungry.pop(name, None)
+    if granted:
+        _record_grant(core, name)
+        lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
+        short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
+        needed = holder.leases is not held or name in core.grants or short
+        core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
+        core.grants[name] = None
+
+
+def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
+    """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
+    if learner.name in core.idle and not learner.progress.steps:
+        return 1
+    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
+
+
+def _has_read(learner: LearnerRecord) -> bool:
+    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
+
+
+def _record_grant(core: Core, name: LearnerName) -> None:
+    holder = core.durable.leases.holders[name]
+    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
+    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

@@ -1,0 +1,385 @@
+"""Members: what the syncer knows of each learner, totals over all of them, and who has ended.
+
+`LearnerRecord` is the record of one incarnation.
+
+`LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
+read data, which share the budget, and the best donor of inner moments (`donors.py`).
+`timing.py` keeps which are ready, with their ranks. A rule that changes a learner calls
+`Core.touch`, and the index takes the learner in before it is next read. `tests/syncer/recount.py`
+compares all of it with a count from scratch, after every event of the syncer's tests and of random
+histories.
+
+`Witness` answers "is there a learner that …?" for a condition that is asked after every event and
+seldom changes: it first checks the learner for which the condition held last. Only if it no longer
+holds there are the others checked, from that learner onwards, so that a condition which ends for
+one learner after the other costs one visit each.
+
+`Fence` remembers which incarnations have ended, and none of them is admitted again.
+
+The highest ended incarnation of each name is remembered, also across restarts. Names come and go
+for weeks, and every journal record holds the whole fence, so only the newest `NAMES_KEPT` are kept
+one by one. Incarnations are numbered in order, so one number suffices for all forgotten names: the
+highest of them, `floor`. An incarnation that is not above it and has no open account has ended.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from islands.protocol.identities import (
+    TRAINING,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Status,
+    Version,
+)
+from islands.protocol.messages.training import Kept, Progress
+from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
+from islands.protocol.syncer.timeouts import Exchange, doubled_s
+
+STRIKES_MAX = 3
+
+STRIKE_WINDOW_S = 600.0
+
+LINKS_FREE = 4
+"""New links over which one version is sent again at once; after that the wait doubles."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """The version of a fragment that was sent last; `times` counts how often over the newest link.
+
+    `first_s` is when it was sent first over that link, `at_s` when it was sent last, and `links`
+    counts the links that were opened since it was first sent.
+    """
+
+    version: Version
+    at_s: float
+    first_s: float
+    times: int = 1
+    links: int = 0
+
+    def due_s(self, interval_s: float) -> float:
+        """Return when to send it again: over a narrow link it may be under way for long.
+
+        Over a new link it is sent at once, as it may be lost with the one before, but not each time
+        to whoever opens one link after another.
+        """
+        again = max(0, self.links - LINKS_FREE)
+        if not self.times and not again:
+            return self.at_s
+        return self.at_s + doubled_s(interval_s, max(0, self.times - 1) + again)
+
+
+@dataclass(slots=True)
+class LearnerRecord:
+    """The record of one incarnation. `connection` is its link's number; None while that is down.
+
+    `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
+    takes, as far as that can be believed, 0 while it is unknown, and `seen` what this syncer's own
+    clock shows of it. `paced_steps` is the step of it
+    that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
+    told, where learners open rounds, and `asking` has the fragments for which its newest report
+    asks for one, less those for which one was opened since. `still` says that it has stood still
+    for long (`standing.py`), and `donor` is the one whose moments it may ask for
+    (`donors.py`). `kept` are the values that it still has from before this incarnation, by
+    fragment; empty unless it has one of each.
+    """
+
+    name: LearnerName
+    role: Role
+    incarnation: Incarnation
+    progress: Progress
+    connection: int | None
+    status: Status = Status.LIVE
+    unanswered: dict[int, float] = field(default_factory=dict)
+    answers: Answers = field(default_factory=Answers)
+    marks: ReportedTotals = field(default_factory=ReportedTotals)
+    sent: dict[int, Sent] = field(default_factory=dict)
+    strikes: list[float] = field(default_factory=list)
+    quarantined: bool = False
+    seeds_refused: int = 0
+    whole: bool = False
+    stepped_s: float = 0.0
+    step_s: float = 0.0
+    seen: SeenSteps = field(default_factory=SeenSteps)
+    paced_steps: int = 0
+    turn_steps: int = 0
+    asking: set[int] = field(default_factory=set)
+    still: bool = False
+    donor: LearnerName | None = None
+    exchange: Exchange = field(default_factory=Exchange)
+    kept: tuple[Kept, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take in the first report."""
+        self.report(self.progress)
+
+    def report(self, progress: Progress) -> None:
+        """Take in a report; `whole` tells whether it holds a version of every fragment.
+
+        An incarnation never goes back to lacking one.
+        """
+        self.progress = progress
+        self.asking = {one for one in progress.due if 0 <= one < len(progress.fragments)}
+        self.marks.add(progress.steps, progress.tokens)
+        self.whole = self.whole or all(told.version is not None for told in progress.fragments)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it reported last."""
+        return self.progress.phase
+
+    @property
+    def granted_step_s(self) -> float:
+        """How long a step takes at least, as far as tokens are granted for it; 0 if unknown."""
+        return granted_step_s(self.progress.step_time_s, self.seen.step_s)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is given data and tokens: its batch is known, and its work may be applied."""
+        return self.progress.batch_tokens > 0 and not self.quarantined
+
+    @property
+    def shares(self) -> bool:
+        """Whether a part of the budget is left for it: it has not ended, and reads, or will."""
+        return self.role is Role.LEARNER and not self.quarantined and not self.status.ended
+
+    @property
+    def reachable(self) -> bool:
+        """Whether its link to this syncer is up and the supervisor has not ended it."""
+        return self.connection is not None and not self.status.ended
+
+    @property
+    def adopting(self) -> bool:
+        """Whether to send it updates: while it compiles, they would only pile up."""
+        return self.reachable and self.phase not in (Phase.JOINING, Phase.COMPILING)
+
+    def holds(self, fragment: int) -> Version | None:
+        """Return the version of a fragment that it reported as its base."""
+        return self.progress.fragments[fragment].version
+
+    def sending(self, fragment: int, version: Version, now_s: float) -> bool:
+        """Note that a version is sent to it; returns whether it is sent again over this link."""
+        before = self.sent.get(fragment)
+        if before is None or before.version != version:
+            self.sent[fragment] = Sent(version, now_s, now_s)
+            return False
+        first_s = before.first_s if before.times else now_s
+        self.sent[fragment] = Sent(version, now_s, first_s, before.times + 1, before.links)
+        return before.times > 0
+
+    def may_be_sent(
+        self, fragment: int, version: Version, *, now_s: float, interval_s: float
+    ) -> bool:
+        """Return whether a version may be sent now: it is a newer one, or that is due again."""
+        before = self.sent.get(fragment)
+        other = before is None or before.version != version
+        return other or (before is not None and now_s >= before.due_s(interval_s))
+
+    def opened(self) -> None:
+        """Note that it opened another link: what was sent over the one before may be lost."""
+        for sent in self.sent.values():
+            sent.times, sent.links = 0, sent.links + 1
+
+    def strike(self, now_s: float) -> bool:
+        """Count a strike; True if this one quarantines the learner."""
+        recent = [at_s for at_s in self.strikes if now_s - at_s < STRIKE_WINDOW_S]
+        self.strikes = [*recent, now_s]
+        newly = len(self.strikes) >= STRIKES_MAX and not self.quarantined
+        self.quarantined = self.quarantined or newly
+        return newly
+
+
+DonorRank = tuple[int, LearnerName]
+
+
+@dataclass(slots=True)
+class LearnerIndex:
+    """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
+
+    `sharers` are those among whom the rest of the budget is shared: also those that only join, or
+    the first one to begin would be given half of it.
+
+    `asking` holds those that ask for a round, `asking_news` those of them that have changed since
+    the rounds that they ask for were looked for, and `asked_for` the fragments for which one of
+    them was eligible then (`scheduling.py`).
+
+    `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
+    true: after the best one has left or changed, the next one is searched for only on demand.
+    """
+
+    names: list[LearnerName] = field(default_factory=list)
+    learners: set[LearnerName] = field(default_factory=set)
+    readers: set[LearnerName] = field(default_factory=set)
+    sharers: set[LearnerName] = field(default_factory=set)
+    asking: set[LearnerName] = field(default_factory=set)
+    asking_news: set[LearnerName] = field(default_factory=set)
+    asked_for: set[int] = field(default_factory=set)
+    known: set[LearnerName] = field(default_factory=set)
+    donor: LearnerName | None = None
+    donor_rank: DonorRank | None = None
+    donor_known: bool = True
+
+    def take_in(self, name: LearnerName, learner: LearnerRecord | None) -> None:
+        """Update the totals with a learner as it is now; None if it is not known any more."""
+        if (learner is not None) != (name in self.known):
+            if learner is not None:
+                self.known.add(name)
+                insort(self.names, name)
+            else:
+                self.known.discard(name)
+                del self.names[bisect_left(self.names, name)]
+        _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
+        _keep(self.readers, name, learner is not None and learner.reads)
+        _keep(self.sharers, name, learner is not None and learner.shares)
+        asks = learner is not None and bool(learner.asking)
+        _keep(self.asking, name, asks)
+        _keep(self.asking_news, name, asks)
+        self._compare_donor(name, learner)
+
+    def _compare_donor(self, name: LearnerName, learner: LearnerRecord | None) -> None:
+        rank = None if learner is None or not may_donate(learner) else donor_rank(learner)
+        best = self.donor_rank
+        if self.donor_known and rank is not None and (best is None or rank <= best):
+            self.donor, self.donor_rank = name, rank
+        elif name == self.donor:  # another one may be the best now
+            self.donor, self.donor_rank, self.donor_known = None, None, False
+
+    def look_for_donor(self, learners: Mapping[LearnerName, LearnerRecord]) -> None:
+        """Find the best donor among all learners."""
+        self.donor, self.donor_known = best_donor(learners), True
+        self.donor_rank = None if self.donor is None else donor_rank(learners[self.donor])
+
+
+def may_donate(learner: LearnerRecord) -> bool:
+    """Return whether a learner is connected, live, not quarantined and stepping from its base."""
+    present = learner.connection is not None and learner.status is Status.LIVE
+    trains = learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole
+    return present and trains and not learner.quarantined and learner.progress.steps > 0
+
+
+def donor_rank(learner: LearnerRecord) -> DonorRank:
+    """Return the rank of a donor; the smallest is the best: most tokens, then first by name.
+
+    Tokens are bounded by what was granted. Steps are only a learner's claim: ranked by them, a
+    liar would become everybody's donor.
+    """
+    return -learner.progress.tokens, learner.name
+
+
+def best_donor(learners: Mapping[LearnerName, LearnerRecord]) -> LearnerName | None:
+    """Return the donor with most tokens in its incarnation, whose moments have seen most."""
+    able = (donor_rank(learner) for learner in learners.values() if may_donate(learner))
+    best = min(able, default=None)
+    return None if best is None else best[1]
+
+
+def _keep(names: set[LearnerName], name: LearnerName, belongs: bool) -> None:  # noqa: FBT001  private, and the last of three
+    if belongs:
+        names.add(name)
+    else:
+        names.discard(name)
+
+
+@dataclass(slots=True)
+class Witness:
+    """The last learner for which a condition was true."""
+
+    name: LearnerName | None = None
+
+    def found(self, names: Sequence[LearnerName], true_of: Callable[[LearnerName], bool]) -> bool:
+        """Return whether a condition is true of any learner.
+
+        Args:
+            names: all known names, sorted.
+            true_of: the condition; it must be false for a name that is not known.
+        """
+        if self.name is not None and true_of(self.name):
+            return True
+        begin = 0 if self.name is None else bisect_left(names, self.name)
+        for index in range(len(names)):
+            name = names[(begin + index) % len(names)]
+            if true_of(name):
+                self.name = name
+                return True
+        self.name = None
+        return False
+
+
+@dataclass(slots=True)
+class ConnectionIndex:
+    """The names of peers that said hello, by connection, and their newest connections, by name."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+
+    def name(self, connection: int) -> LearnerName | None:
+        """Return the name of a peer; None if none said hello over that link."""
+        found = self.names.get(connection)
+        return None if found is None else LearnerName(found)
+
+    def greet(self, connection: int, name: str) -> int | None:
+        """Note that a peer said hello; return its earlier connection, which this one replaces."""
+        self.forget(connection)
+        earlier = self.newest.get(name)
+        self.names[connection], self.newest[name] = name, connection
+        return earlier
+
+    def forget(self, connection: int) -> str | None:
+        """Note that a link is gone; return the name of its peer."""
+        name = self.names.pop(connection, None)
+        if name is not None and self.newest.get(name) == connection:
+            del self.newest[name]
+        return name
+
+
+NAMES_KEPT = 4096
+"""These take about 200 KB of a record. A forgotten name that returns is not counted as a rejoin."""
+
+NAMES_OVER = NAMES_KEPT // 4
+"""Names are forgotten this many at a time, since each time all of them must be sorted."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """The ended incarnations: by name, and for all names that were forgotten."""
+
+    names: dict[LearnerName, Incarnation] = field(default_factory=dict)
+    floor: Incarnation | None = None
+
+    def end(self, name: LearnerName, incarnation: Incarnation) -> None:
+        """Mark an incarnation as ended, and with it all earlier ones of that name."""
+        self.names[name] = max(incarnation, self.names.get(name, incarnation))
+        if len(self.names) <= NAMES_KEPT + NAMES_OVER:
+            return
+        in_order = sorted(self.names.items(), key=_given)
+        forgotten, kept = in_order[:-NAMES_KEPT], in_order[-NAMES_KEPT:]
+        highest = forgotten[-1][1]
+        self.floor = highest if self.floor is None else max(highest, self.floor)
+        self.names = dict(kept)
+
+    def knows(self, name: LearnerName) -> bool:
+        """Return whether an ended incarnation of this name is remembered."""
+        return name in self.names
+
+    def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
+        """Return whether an incarnation has ended.
+
+        Args:
+            name: the learner's name.
+            incarnation: the learner's incarnation.
+            open_account: whether the ledger has an open book of this very incarnation, which shows
+                that it has not ended although it is not above `floor`.
+        """
+        known = self.names.get(name)
+        if known is not None and incarnation <= known:
+            return True
+        return self.floor is not None and incarnation <= self.floor and not open_account
+
+
+def _given(entry: tuple[LearnerName, Incarnation]) -> tuple[int, int, LearnerName]:
+    name, incarnation = entry
+    return incarnation.epoch, incarnation.counter, name

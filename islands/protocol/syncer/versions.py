@@ -1,0 +1,251 @@
+"""Versions of fragments: those that are kept, increments between them, and where version 0 is from.
+
+**Increments.** An increment leads from one version to the next. Whoever is some versions behind is
+sent a *chain*: all increments since the version that it has reported as its base, in order. The
+whole value is sent instead to whoever has reported none (a joiner, a process that was restarted),
+or one from which no kept increment leads on (a syncer that was restarted keeps none); where the
+chain would be no shorter; and whenever an update is sent again, since it may be the receiver's copy
+that is wrong.
+
+The chain begins at the version that was reported, not at the one that was sent last: that one may
+be lost or damaged on its way, or replaced in the link's queue. A receiver skips what it has.
+
+**Values taken back** from members, where a syncer has the run's token and no journal.
+
+Members outlive the folder of their hub: each has the value of every fragment that it adopted last.
+Nothing of the journal is left by which such a claim could be verified, so it is trusted as far as
+whoever holds the token is: members are compared with one another, and with what they then send. A
+syncer with a version of its own takes nothing back, whatever a member claims.
+
+================================================  ================================================
+members have kept                                 version 0 is
+================================================  ================================================
+nothing                                           a file's or a learner's, as of any new run
+values of one version with unlike digests         that of most of them
+values of several versions                        the newest, of the member that has most of them
+values, and one sends others than it told         that of the next member
+================================================  ================================================
+
+Lost are the ledger, the outer optimizer's momentum, the data positions and the clock of the
+learning rate: the run begins anew, from these values.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from islands.protocol.identities import Incarnation, LearnerName, Version
+from islands.protocol.messages.training import IncrementsSince, Kept
+from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
+from islands.protocol.syncer.events import IncrementFacts
+
+
+@dataclass(slots=True)
+class Published:
+    """One fragment's newest version: its digest and the round that made it.
+
+    `tokens` are those of the fragment that had a fate when it was made (`Totals.settled`): the
+    initial value has none of them, and what is pending at its making is in a later one.
+    """
+
+    version: Version
+    digest: str
+    round: int
+    tokens: int = 0
+
+
+class KeptVersions(Collection[Version]):
+    """So many versions, oldest first; whether one is among them is known in constant time.
+
+    Where learners are merged one by one, as many are kept as there are learners, and each of these
+    is looked up at every merge.
+
+    Args:
+        most: how many are kept.
+
+    Attributes:
+        older_held: Whether values older than the newest version's are held (`commits.py`).
+    """
+
+    def __init__(self, most: int) -> None:
+        """Start without versions."""
+        self.older_held = False
+        self._most = most
+        self._versions: OrderedDict[Version, None] = OrderedDict()
+        self._left_with: dict[LearnerName, Version] = {}
+
+    def append(self, version: Version) -> None:
+        """Keep a newer version, and drop the oldest one if it is one too many."""
+        self.older_held = bool(self._versions)
+        self._versions[version] = None
+        if len(self._versions) > self._most:
+            self._versions.popitem(last=False)
+        for name in [one for one, held in self._left_with.items() if held not in self._versions]:
+            del self._left_with[name]
+
+    def drop_older(self) -> None:
+        """Keep the newest version alone."""
+        while len(self._versions) > 1:
+            self._versions.popitem(last=False)
+
+    @property
+    def newest(self) -> Version | None:
+        """The newest version; None before the first."""
+        return next(reversed(self._versions), None)
+
+    def left(self, name: LearnerName, held: Version | None) -> None:
+        """Note that an incarnation ended while it held a version: its successor may have that."""
+        if held is not None and held in self._versions:
+            self._left_with[name] = held
+
+    def returned(self, name: LearnerName) -> None:
+        """Note that a learner is back, and tells itself what it holds."""
+        self._left_with.pop(name, None)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a learner that left may come back with a version older than the newest."""
+        return any(held != self.newest for held in self._left_with.values())
+
+    def __contains__(self, version: object) -> bool:
+        """Return whether a version is kept."""
+        return version in self._versions
+
+    def __iter__(self) -> Iterator[Version]:
+        """Yield the versions, oldest first."""
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._versions)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIncrement:
+    """An increment from one version to the next, by the length of its encoding."""
+
+    before: Version
+    version: Version
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Increments:
+    """The increments of one fragment that are kept, oldest first.
+
+    One more than `INCREMENTS_KEPT` is held, since the newest may not be committed yet.
+    """
+
+    kept: deque[KeptIncrement] = field(default_factory=lambda: deque(maxlen=INCREMENTS_KEPT + 1))
+    value_bytes: int = 0
+
+    def made(self, before: Version, version: Version, facts: IncrementFacts | None) -> None:
+        """Keep an increment; None if a version was made without one, which ends all chains."""
+        if facts is None:
+            self.kept.clear()
+            return
+        self.value_bytes = facts.value_bytes
+        self.kept.append(KeptIncrement(before, version, facts.size_bytes))
+
+    def lead(self, held: Version, version: Version) -> bool:
+        """Whether a chain leads from one version to another, and is shorter than the value."""
+        sizes, at = [], version
+        for increment in reversed(self.kept):
+            if increment.version == at != held:
+                sizes.append(increment.size_bytes)
+                at = increment.before
+        few = 0 < len(sizes) <= INCREMENTS_KEPT
+        return few and at == held and sum(sizes) < self.value_bytes
+
+
+def increments_since(
+    kept: Sequence[Increments],
+    fragment: int,
+    held: Version | None,
+    version: Version,
+    settings: RunSettings,
+) -> IncrementsSince | None:
+    """Return from where a receiver is sent increments; None if it is sent the whole value.
+
+    Args:
+        kept: the increments of every fragment; empty if the run sends whole values.
+        fragment: index of the fragment.
+        held: the version that the receiver reported as its base.
+        version: the version to be sent.
+        settings: those of the run, which name the precision of updates.
+    """
+    if not kept or held is None or not kept[fragment].lead(held, version):
+        return None
+    return IncrementsSince(held, settings.update_precision)
+
+
+SEEDS_AT_ONCE = 4
+"""Fragments of version 0 that are on their way at once: each is one more copy at its sender."""
+
+
+@dataclass(slots=True)
+class Seeding:
+    """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
+
+    `told` are the values that the learner said to have kept, if it is asked for those.
+
+    A version 0 that was read from a file has no such learner, and is complete from the start.
+
+    Fragments are asked for in order, the first of them at once and each further one when another
+    has arrived; `asked` is the number of those that were.
+
+    Once complete, the fragments are journalled one after the other, since a record names no version
+    whose value neither it nor an earlier record holds; `journalled` is the index of the one being
+    written. `times` counts the requests repeated since the learner `had` sent so many fragments.
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    asked_s: float
+    digests: dict[int, str] = field(default_factory=dict)
+    refused: bool = False
+    told: tuple[Kept, ...] = ()
+    journalled: int | None = None
+    times: int = 0
+    had: int = 0
+    asked: int = 0
+
+    def ask_further(self, fragments: int) -> range:
+        """Return the fragments that are to be asked for now, and count them as asked for."""
+        first = self.asked
+        self.asked = max(first, min(fragments, len(self.digests) + SEEDS_AT_ONCE))
+        return range(first, self.asked)
+
+
+REDIALS = 2
+"""Time to reach the supervisor again, and then the syncer."""
+
+
+def waits_s(timing: Timing) -> float:
+    """Return for how long a run without a journal waits for members that have newer values."""
+    return timing.scaled(REDIALS * REDIAL_LONGEST_S)
+
+
+def newest_of(offers: Mapping[LearnerName, tuple[Kept, ...]]) -> LearnerName:
+    """Return the member that has the newest values of most fragments; of several the first by name.
+
+    A value that differs from what most holders of its version have does not count.
+
+    Args:
+        offers: values by fragment of each member; not empty.
+    """
+    columns = [_agreed(column) for column in zip(*offers.values(), strict=True)]
+
+    def good(name: LearnerName) -> int:
+        return sum(one == agreed for one, agreed in zip(offers[name], columns, strict=True))
+
+    return min(offers, key=lambda name: (-good(name), name))
+
+
+def _agreed(column: Iterable[Kept]) -> Kept:
+    """Return the newest version of one fragment, as most that hold it have it."""
+    held = Counter(column)
+    newest = max(one.version for one in held)
+    return min(
+        (one for one in held if one.version == newest), key=lambda one: (-held[one], one.digest)
+    )
