@@ -38,6 +38,7 @@ from islands.model.device_transfer import (
     touched,
 )
 from islands.model.jax_results import JaxSnapshot, share_of
+from islands.model.jax_settings import share_compilations
 from islands.model.leaf_checks import (
     check_alive,
     check_array,
@@ -133,6 +134,7 @@ class JaxModel:
         Raises:
             TaskError: A leaf cannot be handled; the sentence names it and says why.
         """
+        share_compilations()
         _check_number(layout, leaves)
         by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
         place = placement_of(by_path)
