@@ -9,29 +9,15 @@ import os
 import re
 import shlex
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.environment import ROOT  # isort: skip  (sets the environment of what is imported below)
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from jaxtyping import install_import_hook
+
 DEFAULT_SEEDS = 12
 SHAPED = re.compile(r"\b(Bool|B?Float(16|32|64)?|U?Int(8|16|32|64)?|Num|Shaped)\[")
-
-# Before anything imports JAX, NumPy or numba; child processes of tests inherit it.
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"  # float32 + bfloat16 is an error, not a guess
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-# A worker of pytest and its children compile each function once. Workers have a folder each, since
-# JAX writes its entries in place, and a reader would warn of one that is half written.
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".jax_cache" / WORKER)
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-os.environ["PJRT_NPROC"] = "4"  # XLA threads: fewer than learners in one process starve some
-for pool in ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(pool, "1")
-
-import pytest  # noqa: E402  (after the environment, as all imports below)
-from hypothesis import settings as hypothesis_settings  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
 
 
 def modules_with_shapes() -> list[str]:

@@ -4,7 +4,8 @@ import pytest
 
 from tests.benchmarks.mutation.kind import Mutation
 from tests.benchmarks.mutation.twelve import TWELVE
-from tests.benchmarks.mutations import MUTATIONS, ROOT, times_found
+from tests.benchmarks.mutations import MUTATIONS, times_found
+from tests.environment import ROOT
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import ROOT
+
 pytest_plugins = ["pytester"]
 
 CONFTEST = Path(__file__).with_name("conftest.py")
@@ -14,8 +16,9 @@ UNLUCKY = """
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with our conftest and one test that fails for seed 3."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
     pytester.makepyfile(test_luck=UNLUCKY)
     return pytester

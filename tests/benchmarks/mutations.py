@@ -1,26 +1,27 @@
 """Break the program on purpose, one line at a time, and see which test notices.
 
-A copy of the tree is made in a temporary folder. Each entry of the folder `mutation` replaces one
-piece of text there, runs the tests named beside it until the first fails, and puts the text back.
-A mutation that no test notices has survived: a rule that anybody may break unseen.
+Each worker makes a copy of the tree in a temporary folder. An entry of the folder `mutation`
+replaces one piece of text there, the tests named beside it run until the first fails, and the text
+is put back. A mutation that no test notices has survived: a rule that anybody may break unseen.
 
-    python -m tests.benchmarks.mutations [--only WORDS] [--twelve] [--soup N] [--check] [--list]
+    python -m tests.benchmarks.mutations [--workers N] [--only WORDS] [--every N] [--twelve]
+        [--soup N] [--long] [--trust] [--check] [--list]
 
 prints a table, and exits with 1 if one survived, if a text is not found exactly once, or if the
-tests fail without any mutation. `--twelve` tries those of `mutation/twelve.py` alone. With
+tests fail without any mutation. Tests that are marked `long` run with `--long` only: what `make
+test` runs is to notice each mutation. `--twelve` tries those of `mutation/twelve.py` alone. With
 `--soup N` the first N seeds of the fault soup are played against each mutation as well, and the
 table tells the first that breaks a promise; a mutation is noticed if either notices it.
 """
 
 import argparse
-import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.mutation.books import BOOKS
@@ -36,15 +37,13 @@ from tests.benchmarks.mutation.members import MEMBERS
 from tests.benchmarks.mutation.moments import MOMENTS
 from tests.benchmarks.mutation.rounds import ROUNDS
 from tests.benchmarks.mutation.strangers import STRANGERS
+from tests.benchmarks.mutation.trials import copies, own_copy
 from tests.benchmarks.mutation.twelve import TWELVE
+from tests.environment import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("islands", "messaging", "tests", "pyproject.toml")
-LIMIT_S = 300
 REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
 MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED
 SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,46 +53,8 @@ class Verdict:
     mutation: Mutation
     caught_by: str
     survived: bool
-    soup: str = ""
-
-
-def copy_tree(folder: Path) -> None:
-    """Copy what tests need, with compiled kernels, so that they need not be compiled again."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name)
-        else:
-            shutil.copy2(source, folder / name)
-
-
-def run_tests(folder: Path, tests: Sequence[str], seeds: int = 3) -> str | None:
-    """Run tests until the first fails; returns its name, or None if all pass.
-
-    Raises:
-        RuntimeError: they could not be run: nothing was collected, say.
-    """
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-    command += ["--seeds", str(seeds), *tests]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        ended = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end within {LIMIT_S} s"
-    if ended.returncode == 0:
-        return None
-    found = FAILED.search(ended.stdout)
-    if found is None:
-        raise RuntimeError(f"tests could not be run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    return found.group(1)
+    soup: str
+    took_s: float
 
 
 def times_found(folder: Path, mutation: Mutation) -> int:
@@ -115,62 +76,76 @@ def report_lost(mutations: Sequence[Mutation]) -> int:
     return 1 if lost else 0
 
 
-def try_one(folder: Path, mutation: Mutation, soup_seeds: int = 0) -> Verdict:
-    """Break the copy, see who notices, and mend it."""
-    path, times = folder / mutation.file, times_found(folder, mutation)
-    if times != 1:
-        return Verdict(mutation, f"its text stands {times} times in {mutation.file}", survived=True)
-    text = path.read_text(encoding="utf-8")
-    stamp = path.stat()
-    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
-    try:
-        caught_by = run_tests(folder, mutation.tests)
-        soup = run_tests(folder, (SOUP,), soup_seeds) if soup_seeds else None
-    finally:
-        path.write_text(text, encoding="utf-8")
-        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+def try_one(mutation: Mutation, soup_seeds: int) -> Verdict:
+    """Break the copy of this worker, see who notices, and mend it."""
+    began_s, copy = time.monotonic(), own_copy()
+    if times_found(copy.folder, mutation) != 1:
+        why = f"its text does not stand once in {mutation.file}"
+        return Verdict(mutation, why, survived=True, soup="", took_s=0.0)
+    with copy.broken(mutation.file, mutation.old, mutation.new):
+        caught_by = copy.run(mutation.tests)
+        soup = copy.run((SOUP,), soup_seeds) if soup_seeds else None
     told = "" if not soup_seeds else f"none of {soup_seeds} seeds"
     if soup is not None:
         told = soup.rpartition("::")[2]
     survived = caught_by is None and soup is None
-    return Verdict(mutation, caught_by or "SURVIVED", survived=survived, soup=told)
+    took_s = time.monotonic() - began_s
+    return Verdict(mutation, caught_by or "SURVIVED", survived=survived, soup=told, took_s=took_s)
+
+
+def run_unbroken(test: str) -> str | None:
+    """Run one named test, or a file of them, in the copy of this worker as it is."""
+    return own_copy().run((test,))
+
+
+def try_all(workers: ProcessPoolExecutor, chosen: Sequence[Mutation], soup_seeds: int) -> int:
+    """Print the table of all verdicts; returns how many have survived."""
+    survived, took_s = 0, 0.0
+    began_s = time.monotonic()
+    verdicts = workers.map(partial(try_one, soup_seeds=soup_seeds), chosen)
+    for number, verdict in enumerate(verdicts, start=1):
+        survived += verdict.survived
+        took_s += verdict.took_s
+        row = f"{number:3} | {verdict.mutation.name} | {verdict.caught_by} | {verdict.took_s:.1f} s"
+        print(f"{row} | {verdict.soup}" if soup_seeds else row, flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} mutations are noticed, ", end="")
+    print(f"in {time.monotonic() - began_s:.0f} s, {took_s:.0f} s of trials")
+    return survived
 
 
 def main() -> int:
     """Try the mutations that were asked for."""
     parser = argparse.ArgumentParser(description="Break the program on purpose.")
+    parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--only", default="", help="mutations whose name contains this")
+    parser.add_argument("--every", type=int, default=1, help="only the first of each so many")
     parser.add_argument("--twelve", action="store_true", help="only those of mutation/twelve.py")
     parser.add_argument("--soup", type=int, default=0, help="seeds of the fault soup for each")
+    parser.add_argument("--long", action="store_true", help="run tests marked `long` as well")
+    parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
     parser.add_argument("--list", action="store_true", help="print the names, and end")
     parser.add_argument("--check", action="store_true", help="only look for the texts and tests")
-    parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
     given = parser.parse_args()
     names = {name for _, name in TWELVE}
     chosen = [mutation for mutation in MUTATIONS if given.only in mutation.name]
     if given.twelve:
         chosen = [mutation for mutation in chosen if mutation.name in names]
+    chosen = chosen[:: given.every]
     if given.list:
         print("\n".join(mutation.name for mutation in chosen))
         return 0
     if given.check:
         return report_lost(chosen)
-    with tempfile.TemporaryDirectory(prefix="mutations-") as name:
-        folder = Path(name)
-        copy_tree(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="mutations-") as folder,
+        copies(given.workers, Path(folder), "" if given.long else "not long") as workers,
+    ):
         tests = sorted({test for mutation in chosen for test in mutation.tests})
-        broken = None if given.trust else run_tests(folder, tests)
-        if broken is not None:
-            print(f"{broken} fails without a mutation: mend that first")
+        broken = [] if given.trust else [*filter(None, workers.map(run_unbroken, tests))]
+        if broken:
+            print(f"{', '.join(broken)} fails without a mutation: mend that first")
             return 1
-        survived = 0
-        for number, mutation in enumerate(chosen, start=1):
-            verdict = try_one(folder, mutation, given.soup)
-            survived += verdict.survived
-            row = f"{number:3} | {mutation.name} | {verdict.caught_by}"
-            print(f"{row} | {verdict.soup}" if given.soup else row, flush=True)
-    print(f"{len(chosen) - survived} of {len(chosen)} mutations are noticed")
-    return 1 if survived else 0
+        return 1 if try_all(workers, chosen, given.soup) else 0
 
 
 if __name__ == "__main__":
