@@ -19,7 +19,7 @@ setup: $(STAMP) ## Make the virtual environment and install the exact versions (
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,tasks,text]'
+		--constraint constraints.txt --editable '.[dev,grain,jax,plots,tasks,tensorboard,text]'
 	@touch $@
 
 test: lint types imports unit ## Run everything that passes without network or accelerator

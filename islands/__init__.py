@@ -19,6 +19,8 @@ imports those below it and none above; its docstring names its files:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from islands.protocol.errors import missing_package, not_installed
+
 if TYPE_CHECKING:  # at run time they are imported on first use, so that --help answers at once
     from pathlib import Path
 
@@ -61,7 +63,15 @@ def __getattr__(name: str) -> object:
     """Import an exported name when it is first used."""
     if name not in PLACES:
         raise AttributeError(f"module 'islands' has no attribute {name!r}")
-    return getattr(import_module(PLACES[name]), name)
+    try:
+        return getattr(import_module(PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        package = missing_package(error)
+        if package is None:
+            raise
+        raise ModuleNotFoundError(
+            not_installed(f"islands.{name}", package), name=error.name
+        ) from error
 
 
 def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":

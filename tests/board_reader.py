@@ -1,20 +1,19 @@
-"""Reads what TensorBoard would read."""
+"""Reads the files of a run as TensorBoard does."""
 
 from pathlib import Path
 
-from tensorboardX.proto.event_pb2 import Event
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+
+
+def events_of(path: Path) -> list[Event]:
+    """Events of a file, with checked checksums."""
+    return list(LegacyEventFileLoader(str(path)).Load())
 
 
 def events_in(folder: Path) -> list[Event]:
-    """Events of all files of a folder, each framed as: length, checksum, event, checksum."""
-    events: list[Event] = []
-    for path in sorted(folder.iterdir()):
-        content, start = path.read_bytes(), 0
-        while start < len(content):
-            length = int.from_bytes(content[start : start + 8], "little")
-            events.append(Event.FromString(content[start + 12 : start + 12 + length]))
-            start += 16 + length
-    return events
+    """Events of all files of a folder, in the order in which TensorBoard reads them."""
+    return [event for path in sorted(folder.iterdir()) for event in events_of(path)]
 
 
 def curves_in(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
-from islands.protocol.errors import IslandsError, exit_code_of
+from islands.protocol.errors import (
+    DONE,
+    FAILED,
+    OF_NO_USE,
+    IslandsError,
+    exit_code_of,
+    missing_package,
+    not_installed,
+)
 from islands.tasks.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
 
@@ -50,6 +58,12 @@ def main(
             print(error.detail, end="", file=sys.stderr)
         print(f"{program}: {one_line(error)}", file=sys.stderr)
         return exit_code_of(error)
+    except ModuleNotFoundError as error:
+        package = missing_package(error)
+        if package is None or "--debug" in arguments:
+            raise
+        print(f"{program}: {not_installed('this', package)}", file=sys.stderr)
+        return OF_NO_USE
     except KeyboardInterrupt:
         return 130
 
@@ -62,7 +76,6 @@ def _dry_run(options: object, common: Common) -> int:
     """
     from islands.cli.dry_run import examine
     from islands.cli.plan_screen import show
-    from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 
     found = examine(options, common)
     show(found)

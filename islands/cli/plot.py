@@ -1,7 +1,7 @@
 """`islands plot RUN...`: loss and evaluation of one or several runs in one picture."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from islands.cli.parsing import Common
 from islands.files.atomic_write import replace_file
@@ -16,15 +16,16 @@ def run(options: PlotOptions, _: Common) -> int:
     """Draw the picture; return the exit code.
 
     Raises:
-        UserError: a folder holds no run with a step, no run has the metric, or the file cannot be
-            written.
+        UserError: a folder holds no run with a step, no run has the metric, matplotlib is not
+            installed, or the file cannot be written.
     """
     from islands.run.records.run_curves import curves_of
-    from islands.run.records.run_plot import plot
+    from islands.run.records.run_pictures import plot
 
     folders = tuple(dict.fromkeys(options.folders))
     runs = {name: curves_of(folder) for name, folder in _named(folders).items()}
-    picture = plot(runs, _metric(runs, options.metric))
+    kind: Literal["png", "svg"] = "svg" if options.out.suffix == ".svg" else "png"
+    picture = plot(runs, _metric(runs, options.metric), kind)
     try:
         replace_file(options.out, picture)
     except OSError as error:

@@ -19,6 +19,6 @@ def run(options: BandwidthOptions, _: Common) -> int:
         "bandwidth",
         table(options, found),
         options.playing.folder,
-        lambda: {"bandwidth.json": json_of(options, found)},
+        {"bandwidth.json": lambda: json_of(options, found)},
     )
     return 0

@@ -23,10 +23,10 @@ def run(options: GoodputOptions, _: Common) -> int:
         "goodput",
         table(found),
         options.folder,
-        lambda: {
-            "goodput.json": json_of(found),
-            "goodput.png": plot(found),
-            "timeline.png": timeline(busiest),
+        {
+            "goodput.json": lambda: json_of(found),
+            "goodput.png": lambda: plot(found),
+            "timeline.png": lambda: timeline(busiest),
         },
     )
     return 0

@@ -18,6 +18,6 @@ def run(options: GrowOptions, _: Common) -> int:
         "grow",
         table(options, grown),
         options.folder,
-        lambda: {"grow.json": json_of(options, grown), "grow.png": plot(options, grown)},
+        {"grow.json": lambda: json_of(options, grown), "grow.png": lambda: plot(options, grown)},
     )
     return 1 if grown.violations else 0

@@ -18,6 +18,9 @@ def run(options: RegionsOptions, _: Common) -> int:
         "regions",
         table(options, found),
         options.playing.folder,
-        lambda: {"regions.json": json_of(options, found), "regions.png": plot(options, found)},
+        {
+            "regions.json": lambda: json_of(options, found),
+            "regions.png": lambda: plot(options, found),
+        },
     )
     return 0

@@ -18,6 +18,6 @@ def run(options: ScavengeOptions, _: Common) -> int:
         "scavenge",
         table(options, found),
         options.playing.folder,
-        lambda: {"scavenge.json": json_of(options, found)},
+        {"scavenge.json": lambda: json_of(options, found)},
     )
     return 0

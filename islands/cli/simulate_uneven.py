@@ -18,6 +18,6 @@ def run(options: UnevenOptions, _: Common) -> int:
         "uneven",
         table(options, found),
         options.playing.folder,
-        lambda: {"uneven.json": json_of(options, found)},
+        {"uneven.json": lambda: json_of(options, found)},
     )
     return 0

@@ -41,7 +41,7 @@ def play_all(
 
 
 def show(
-    name: str, table: str, folder: Path | None, files: Callable[[], Mapping[str, bytes]]
+    name: str, table: str, folder: Path | None, files: Mapping[str, Callable[[], bytes]]
 ) -> None:
     """Print a table; with a folder, write it there as Markdown beside the other files, and say so.
 
@@ -49,21 +49,21 @@ def show(
         name: of the table's file, without its end.
         table: as Markdown.
         folder: null = nothing is written.
-        files: makes the other files, by name.
+        files: makes each of the other files, by name; pictures come last.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to, or matplotlib, which draws, is not installed.
     """
     print(table, end="")
     if folder is not None:
-        _write(folder, {f"{name}.md": table.encode(), **files()})
+        _write(folder, {f"{name}.md": table.encode, **files})
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write(folder: Path, files: Mapping[str, Callable[[], bytes]]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            replace_file(folder / name, content)
+            replace_file(folder / name, content())
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be written", error) from error
     print(f"{', '.join(files)} are in {folder}")

@@ -4,7 +4,7 @@ A file and the one before it never hold more than twice the limit (and a last en
 run does and however long it takes. Readers take `older(path)` first, if it exists. A tape,
 `metrics.jsonl` and `run.log` are `RotatingFile`s. A child process keeps its own output file open,
 so that one is truncated in place (`islands.run.hosting.process_output`). TensorBoard's event files
-are rotated in another way (`islands.run.records.event_files`).
+are rotated in another way (`islands.run.records.tensorboard`).
 """
 
 import contextlib

@@ -42,6 +42,22 @@ UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 Such an error ends that peer's session, and never the actor that handled the message.
 """
 
+EXTRAS = {
+    "jax": "jax",
+    "jaxlib": "jax",
+    "flax": "jax",
+    "optax": "jax",
+    "scipy": "jax",
+    "torch": "torch",
+    "matplotlib": "plots",
+    "tensorboard": "tensorboard",
+    "tokenizers": "text",
+    "sklearn": "tasks",
+    "datasets": "hugging-face",
+    "grain": "grain",
+}
+"""The part of the installation that brings each optional package, by the package's module."""
+
 FULL_OR_FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Disk errors after which a process ends with exit code 1 and is restarted: they may pass."""
 
@@ -114,6 +130,26 @@ class FencedError(JournalError):
 
 class DiskError(JournalError):
     """The disk is full, read-only or broken just now; the same write may succeed later."""
+
+
+def not_installed(what: str, package: str) -> str:
+    """Return the sentence that tells of an optional package that is needed and missing.
+
+    Args:
+        what: what needs it, as the sentence's subject, such as "a picture".
+        package: the name of its module, one of `EXTRAS`.
+    """
+    return (
+        f"{what} needs {package}, which is not installed; install it with: "
+        f"pip install 'islands[{EXTRAS[package]}]'"
+    )
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Return the optional package that an import did not find; None if something else is wrong."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = (name or "").partition(".")[0]
+    return package if package in EXTRAS else None
 
 
 def unusable(what: str, error: OSError) -> IslandsError:

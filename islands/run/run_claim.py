@@ -17,7 +17,7 @@ from islands.model.workload import Workload
 from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.run.records.figures import FIGURES_FILE
 from islands.run.records.merge_record import FOLDER as RECORDED
-from islands.run.records.run_folder import GROWING, PICTURE_FILE
+from islands.run.records.run_folder import GROWING, PICTURE_FILES
 from islands.run.records.summary import SUMMARY_FILE
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
@@ -29,8 +29,16 @@ JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""
 SET_ASIDE = (
-    *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, SUMMARY_FILE, PICTURE_FILE),
-    *("final.safetensors", "tensorboard", RECORDED, *GROWING),
+    JOURNAL,
+    SPEC_FILE,
+    PLAN_FILE,
+    FIGURES_FILE,
+    SUMMARY_FILE,
+    "final.safetensors",
+    "tensorboard",
+    RECORDED,
+    *PICTURE_FILES,
+    *GROWING,
     *(older(Path(name)).name for name in GROWING),
 )
 """Files and folders of the last run that a run begun anew in the same folder must not find."""

@@ -107,7 +107,7 @@ class PlotOptions:
 
     Args:
         folders: folders of the runs.
-        out: the .png file to write.
+        out: the .png or .svg file to write.
         metric: figure of the task's evaluation that is drawn; by default the first.
     """
 
@@ -123,8 +123,8 @@ class PlotOptions:
         """
         if not self.folders:
             raise SettingsError("folders is empty; name the folders of one or several runs")
-        if self.out.suffix != ".png":
-            raise SettingsError(f"out is {self.out}; it must be a .png file to write")
+        if self.out.suffix not in (".png", ".svg"):
+            raise SettingsError(f"out is {self.out}; it must be a .png or .svg file to write")
 
 
 @dataclass(frozen=True, slots=True)

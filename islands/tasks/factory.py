@@ -10,7 +10,12 @@ from typing import get_type_hints
 
 import msgspec
 
-from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.errors import (
+    SettingsError,
+    TaskError,
+    missing_package,
+    not_installed,
+)
 from islands.tasks.source_location import location_of, task_error
 
 TASK_PATH = "ISLANDS_TASK_PATH"
@@ -54,6 +59,9 @@ def make(name: str, settings: dict[str, object]) -> object:
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except (ImportError, AttributeError) as error:
+        package = missing_package(error)
+        if package is not None:
+            raise TaskError(not_installed(f"task {name!r}", package)) from error
         if location_of(error) is not None:  # the file was found, and the mistake is in it
             raise task_error(error, f"task {name!r} fails as it is imported") from error
         searched = ", ".join(dict.fromkeys(str(each.absolute()) for each in data_folders()))

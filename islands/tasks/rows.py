@@ -37,7 +37,7 @@ def table_of_scikit_learn(
     if package is None or package.origin is None:
         raise DataError(
             f"{file} comes with scikit-learn, which is not installed; install it with: "
-            "pip install scikit-learn"
+            "pip install 'islands[tasks]'"
         )
     place = Path(package.origin).parent / "datasets" / "data" / file
     try:

@@ -7,9 +7,9 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.protocol.errors import UserError
-from islands.run.records.picture import LINES
+from islands.run.records.charts import COLOURS
 from islands.run.records.run_curves import curves_of
-from islands.run.records.run_plot import plot
+from islands.run.records.run_pictures import plot
 from tests.run.test_picture import drawn, pixels_of
 
 
@@ -87,10 +87,10 @@ def test_each_run_has_a_colour_in_every_chart(tmp_path: Path) -> None:
     one = curves_of(run_folder(tmp_path / "one", ROWS))
     two = curves_of(run_folder(tmp_path / "two", [step(1.0, "a", 5, 3.0), step(2.0, "a", 40, 1.0)]))
     pixels = pixels_of(plot({"one": one, "two": two}, "accuracy"))
-    bottom = 24 + 2 * 320
+    bottom = 2 * 3.6 * 150
     for index, charts in ((0, 4), (1, 2)):
-        places = [(y, x) for y, x in drawn(pixels, LINES[index]) if y < bottom]
-        quarters = {(y >= 24 + 320, x >= 600) for y, x in places}
+        places = [(y, x) for y, x in drawn(pixels, COLOURS[index]) if y < bottom]
+        quarters = {(y >= bottom / 2, x >= 900) for y, x in places}
         assert len(quarters) == charts
     assert pixels_of(plot({"one": one}, None)).shape[0] < pixels.shape[0]
 
@@ -106,6 +106,9 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
     pixels_of(out.read_bytes())
     assert main(["plot", str(one), "--metric", "share", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: same\n"
+    out = tmp_path / "one.svg"
+    assert main(["plot", str(one), "--out", str(out)]) == 0
+    assert b"<svg" in out.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
     [
         ((), "folders is empty"),
         (("x",), "there is no folder x"),
-        (("run", "--out", "a.jpg"), "out is a.jpg; it must be a .png file"),
+        (("run", "--out", "a.jpg"), "out is a.jpg; it must be a .png or .svg file"),
         (("run", "--out", "none/a.png"), "none/a.png cannot be written: No such file"),
         (("run", "--metric", "loss"), "metric is loss; the runs' evaluations have accuracy, share"),
         (("empty",), "has nothing to draw yet: no learner has stepped"),

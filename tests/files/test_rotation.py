@@ -1,11 +1,9 @@
 """Files that grow with a run are turned over: bounded space, no gap up to the newest line."""
 
-import struct
 from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
 from islands.files.rotation import RotatingFile, older
 from islands.files.spool import Spool
@@ -13,8 +11,9 @@ from islands.protocol.identities import Status
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.member_entries import StatusChanged
-from islands.run.records.event_files import EventFiles
 from islands.run.records.run_folder import RunFolder
+from islands.run.records.tensorboard import EventFiles
+from tests.board_reader import events_of
 from tests.protocol.tape.samples import MERGED
 
 HOUR_S = 3600.0
@@ -30,13 +29,7 @@ def lines(path: Path) -> list[int]:
 
 def points(path: Path) -> list[tuple[str, int]]:
     """Tag and step of the scalars of an event file."""
-    data, found = path.read_bytes(), []
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        event = BoardEvent.FromString(data[12 : 12 + length])
-        found += [(value.tag, event.step) for value in event.summary.value]
-        data = data[16 + length :]
-    return found
+    return [(value.tag, event.step) for event in events_of(path) for value in event.summary.value]
 
 
 def held(folder: Path) -> int:

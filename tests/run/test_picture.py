@@ -1,90 +1,40 @@
 """The picture of a run: what is drawn, and that anything can be."""
 
-import struct
-import zlib
+import sys
+import warnings
+from io import BytesIO
+from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
 from numpy.typing import NDArray
 
+from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.drawing import PNG_SIGNATURE, Canvas, text_width
+from islands.run.records.charts import BLUE, VERMILION, scale_y, seconds_below
 from islands.run.records.figures import LearnerFigures, RunFigures
-from islands.run.records.picture import (
-    EVALUATION,
-    LOSS,
-    ROWS_MOST,
-    STATES,
-    WIDTH,
-    Scale,
-    picture_of,
-)
+from islands.run.records.run_folder import RunFolder
+from islands.run.records.run_pictures import ROWS_MOST, STATES, picture_of
 
 SETTINGS = RunSettings(run="r")
+WIDTH = 1800
 Pixels = NDArray[np.uint8]
 
 
 def pixels_of(png: bytes) -> Pixels:
-    """The pixels of a PNG file of ours: one header, one unfiltered stream of rows, an end."""
-    assert png.startswith(PNG_SIGNATURE)
-    chunks, start = {}, len(PNG_SIGNATURE)
-    while start < len(png):
-        (size,) = struct.unpack(">I", png[start : start + 4])
-        body, check = png[start + 4 : start + 8 + size], png[start + 8 + size : start + 12 + size]
-        assert struct.unpack(">I", check) == (zlib.crc32(body),)
-        chunks[body[:4]] = body[4:]
-        start += 12 + size
-    width, height, depth, colours = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
-    assert (depth, colours, [*chunks][-1]) == (8, 2, b"IEND")
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, -1)
-    assert not rows[:, 0].any()
-    return rows[:, 1:].reshape(height, width, 3)
+    """The pixels of a PNG file: rows, columns, colours."""
+    pixels: Pixels = np.rint(255 * imread(BytesIO(png))[:, :, :3]).astype(np.uint8)
+    return pixels
 
 
-def drawn(pixels: Pixels, colour: tuple[int, int, int]) -> NDArray[np.intp]:
+def drawn(pixels: Pixels, colour: str) -> NDArray[np.intp]:
     """Rows and columns of the pixels of exactly a colour."""
-    return np.argwhere((pixels == colour).all(axis=2))
-
-
-# ------------------------------------------------------------------------------------- the canvas
-
-
-def test_a_line_goes_where_it_is_told_and_its_edges_are_blended() -> None:
-    """Black in its middle, grey beside it, nothing elsewhere."""
-    canvas = Canvas(40, 20)
-    canvas.line([(5, 10.5), (35, 10.5)], (0, 0, 0), 3.0)
-    pixels = pixels_of(canvas.png())
-    assert (pixels[10, 6:34] == 0).all()
-    assert (pixels[[8, 12], 10] == 255).all()
-    assert (pixels[:, :3] == 255).all()
-    canvas.line([(0, 0), (39, 19)], (0, 0, 0), 1.0)
-    assert ((pixels_of(canvas.png()) > 0) & (pixels_of(canvas.png()) < 255)).any()
-
-
-def test_whatever_is_drawn_stays_within_the_picture() -> None:
-    """Coordinates come from figures, and figures may be anything."""
-    canvas = Canvas(40, 20)
-    canvas.line([(-1e6, -1e6), (1e6, 1e6)], (0, 0, 0), 2.0)
-    canvas.line([(3, 3), (3, 3)], (0, 0, 0))
-    canvas.line([], (0, 0, 0))
-    canvas.box((-5, -5), (500, 3), (0, 0, 0))
-    canvas.text((35, 15), "beyond its edge, and é\x00", (0, 0, 0))
-    assert pixels_of(canvas.png()).shape == (20, 40, 3)
-
-
-def test_letters_are_as_wide_as_they_are_said_to_be() -> None:
-    """And unlike one another."""
-    shapes = set()
-    for sign in map(chr, range(ord("!"), ord("~") + 1)):
-        canvas = Canvas(text_width(sign), 16)
-        canvas.text((0, 0), sign, (0, 0, 0))
-        pixels = pixels_of(canvas.png())
-        assert (pixels[:, -2:] == 255).all(), "letters do not touch"
-        shapes.add(pixels.tobytes())
-    assert len(shapes) == ord("~") - ord("!") + 1
-
-
-# ------------------------------------------------------------------------------------ the picture
+    exactly = np.rint(255 * np.array(to_rgb(colour))).astype(np.uint8)
+    return np.argwhere((pixels == exactly).all(axis=2))
 
 
 def run(learners: int = 2) -> RunFigures:
@@ -103,20 +53,21 @@ def run(learners: int = 2) -> RunFigures:
 
 def test_the_loss_falls_from_upper_left_to_lower_right() -> None:
     """The evaluation has a chart of its own beside it."""
-    pixels = pixels_of(picture_of(run(), SETTINGS, 100.0, 0.9))
-    curve = drawn(pixels[110:400], LOSS)
+    pixels = pixels_of(picture_of(run(), SETTINGS, 100.0, 0.9).png)
+    assert pixels.shape[1] == WIDTH
+    curve = drawn(pixels[:600], BLUE)
     first, last = curve[curve[:, 1].argmin()], curve[curve[:, 1].argmax()]
-    assert first[0] < last[0]
-    assert first[1] < 150
-    assert 500 < last[1] < WIDTH / 2
-    assert drawn(pixels[110:400], EVALUATION)[:, 1].min() > WIDTH / 2
+    assert last[0] - first[0] > 300
+    assert first[1] < 200
+    assert WIDTH / 3 < last[1] < WIDTH / 2
+    assert drawn(pixels[:600], VERMILION)[:, 1].min() > WIDTH / 2
 
 
 def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
     """As long as it lasted: an eighth of the time it starts, as long it is away."""
-    pixels = pixels_of(picture_of(run(), SETTINGS, 80.0, 0.9))
-    bars = pixels[450:]
-    sizes = {state: len(drawn(bars, colour)) for state, colour in STATES.items()}
+    pixels = pixels_of(picture_of(run(), SETTINGS, 80.0, 0.9).png)
+    wide = [row for row in pixels if len(drawn(row[None], STATES["stepping"])) > WIDTH / 2]
+    sizes = {state: len(drawn(np.array(wide), colour)) for state, colour in STATES.items()}
     assert sizes["starting"] == pytest.approx(sizes["away"], rel=0.02)
     assert sizes["stepping"] == pytest.approx(6 * sizes["away"], rel=0.02)
     assert sizes["diverged"] == 0
@@ -125,10 +76,10 @@ def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
 def test_of_a_crowd_some_are_drawn() -> None:
     """A picture that nobody can open tells nothing."""
     heights = [
-        len(pixels_of(picture_of(run(number), SETTINGS, 80.0, 0.9)))
+        len(pixels_of(picture_of(run(number), SETTINGS, 80.0, 0.9).png))
         for number in (ROWS_MOST, ROWS_MOST + 1, 1000)
     ]
-    assert heights[0] < heights[1] == heights[2] < 1500
+    assert heights[0] < heights[1] == heights[2] < 2200
 
 
 @pytest.mark.parametrize(
@@ -141,8 +92,10 @@ def test_of_a_crowd_some_are_drawn() -> None:
         [-3.0, 5.0],
         [1e-300, 1e300],
         [1e308, -1e308],
+        [1e100, -1e100],
         [5e-324, 1e100],
         [5e-324, 1e-323],
+        [1e-99, 1e100],
         [1e16, 1e16 + 2],
     ],
 )
@@ -154,20 +107,68 @@ def test_any_loss_can_be_drawn(values: list[float]) -> None:
     for x, value in enumerate(values):
         figures.losses.add(float(x), value)
     figures.evaluations.append({"tokens": 1e18, "bits": float("nan")})
-    assert pixels_of(picture_of(figures, SETTINGS, 0.0, 0.0)).shape[1] == WIDTH
+    assert pixels_of(picture_of(figures, SETTINGS, 0.0, 0.0).png).shape[1] == WIDTH
+
+
+def test_any_name_can_be_drawn() -> None:
+    """Formulas are none, and a sign that no font has ends nothing."""
+    figures = run(0)
+    figures.learners["$\\frac{$ 火星 \U0001f30b"] = LearnerFigures()
+    figures.evaluations.append({"tokens": 1, "a_b $x^": 1.0})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        first, second = (picture_of(figures, SETTINGS, 1.0, 0.0) for _ in range(2))
+    assert not told
+    assert first == second, "equal figures have equal contents"
+    assert b"<svg" in first.svg
 
 
 @pytest.mark.parametrize(
-    ("values", "ticks"),
-    [([0.0, 10.0], [0, 2, 4, 6, 8, 10]), ([0.13, 1.04], [0.2, 0.4, 0.6, 0.8, 1.0])],
+    ("most_s", "unit_s", "label"),
+    [
+        (0.0, 1.0, "time (s)"),
+        (179.0, 1.0, "time (s)"),
+        (180.0, 60.0, "time (min)"),
+        (10_800.0, 3_600.0, "time (h)"),
+        (3e7, 86_400.0, "time (d)"),
+    ],
 )
-def test_ticks_are_round(values: list[float], ticks: list[float]) -> None:
+def test_times_are_counted_in_a_unit_that_fits(most_s: float, unit_s: float, label: str) -> None:
     """A person reads a chart by them."""
-    assert Scale.of(values, 0, 100, y=False).ticks == pytest.approx(ticks)
+    axes = Figure().subplots()
+    assert seconds_below(axes, most_s) == unit_s
+    assert axes.get_xlabel() == label
 
 
-def test_a_wide_range_above_zero_is_logarithmic() -> None:
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [([1000.0, 0.1], "log"), ([30.0, 1.0], "linear"), ([-1.0, 100.0], "linear")],
+)
+def test_a_wide_range_above_zero_is_logarithmic(values: list[float], scale: str) -> None:
     """A loss from 1000 down to 0.1 would else be a line along the floor."""
-    scale = Scale.of([1000.0, 0.1], 0.0, 100.0, y=True)
-    assert scale.at(10.0) == pytest.approx(50.0)
-    assert scale.ticks == pytest.approx([0.1, 1.0, 10.0, 100.0, 1000.0])
+    axes = Figure().subplots()
+    scale_y(axes, values)
+    assert axes.get_yscale() == scale
+
+
+def test_settings_of_a_users_own_figures_stay() -> None:
+    """A run may end in the process of somebody who draws as well."""
+    with mpl.rc_context({"lines.linewidth": 7.0}):
+        picture_of(run(), SETTINGS, 80.0, 0.9)
+        assert mpl.rcParams["lines.linewidth"] == 7.0
+
+
+def test_without_matplotlib_a_run_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the part of the installation that is missing."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"a picture needs matplotlib, .* 'islands\[plots\]'"):
+        picture_of(run(), SETTINGS, 80.0, 0.9)
+    said: list[str] = []
+    folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
+    folder.draw(1.0)
+    folder.close()
+    assert len(said) == 1
+    assert "gets no summary.png: a picture needs matplotlib" in said[0]
+    assert not list((tmp_path / "run").glob("summary.*"))

@@ -1,7 +1,9 @@
 """Curves of a run as TensorBoard shows them."""
 
+import sys
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from islands.files.spool import Spool
@@ -67,6 +69,24 @@ def test_the_settings_are_shown_once(tmp_path: Path) -> None:
     assert texts == [table_of(SETTINGS)]
     assert "| learning_rate | 0.5 |" in texts[0]
     assert "| outer.momentum | 0.0 |" in texts[0]
+
+
+def test_without_tensorboard_a_run_goes_on_after_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the part of the installation that is missing; the metrics have all the figures."""
+    monkeypatch.setitem(sys.modules, "islands.run.records.tensorboard", None)
+    said: list[str] = []
+    folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
+    folder.write(0.0, "v", admitted("a"))
+    folder.step("a", 1.0, StepReport(StepFinished(1, 10, 0.1, finite=True, leases=()), 2.0, 0, 0))
+    folder.write(2.0, "s", MERGED)
+    folder.evaluation(3.0, Judged(3.0, 40), {"bits": 1.5})
+    folder.close()
+    assert len(said) == 1
+    assert "needs tensorboard, which is not installed; install it with: pip install" in said[0]
+    assert not (folder.path / "tensorboard").exists()
+    assert len((folder.path / "metrics.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:

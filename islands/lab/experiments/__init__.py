@@ -18,7 +18,6 @@ how it is searched for                 `bandwidth_search.py`
 the same in closed form                `formulas.py`
 compute that comes and goes            `scavenging.py`
 one run that grows and shrinks         `growth.py`
-lines over a quantity                  `chart.py`
 runs in processes of their own         `side_by_side.py`
 =====================================  ==================
 """

@@ -16,7 +16,6 @@ import msgspec
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import Limits, judge
 from islands.lab.experiments.cells import Cell, Link, steady
-from islands.lab.experiments.chart import Line, chart
 from islands.lab.experiments.fleet import (
     BATCHES,
     attach,
@@ -26,6 +25,7 @@ from islands.lab.experiments.fleet import (
     hosts_of,
     trainers_of,
 )
+from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.changing_fleets import GrowOptions
 from islands.lab.world.world import World
 from islands.protocol.tape.entry import Entry
@@ -355,11 +355,11 @@ def json_of(options: GrowOptions, grown: Grown) -> bytes:
 def plot(options: GrowOptions, grown: Grown) -> bytes:
     """Learners that are there and that were merged, over time; a PNG file."""
     ends_s = _ends_s(options)[-1]
-    steps: list[tuple[float, float]] = []
-    for at_s, number in grown.present:
-        steps += [(at_s, steps[-1][1])] if steps else []
-        steps.append((at_s, float(number)))
-    steps.append((ends_s, steps[-1][1]))
+    present = [(at_s, float(number)) for at_s, number in grown.present]
+    present.append((ends_s, present[-1][1]))
     merged = [(at_s, float(number)) for at_s, number in grown.per_merge if at_s <= ends_s]
-    lines = [Line("learners that are there", steps), Line("learners per merge", merged)]
+    lines = [
+        Line("learners that are there", present, steps=True),
+        Line("learners per merge", merged),
+    ]
     return chart("learners", lines, "time", top=float(options.most))

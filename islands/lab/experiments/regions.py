@@ -12,9 +12,9 @@ from statistics import mean
 
 from islands.lab.experiments import fleet
 from islands.lab.experiments.cells import Cell, Figures, Link, Training, steady
-from islands.lab.experiments.chart import Line, chart
 from islands.lab.experiments.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
 from islands.lab.experiments.lock_step import lock_step
+from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.simulations import RegionsOptions
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import LearnerWaits, Precision, RunSettings

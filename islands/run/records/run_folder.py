@@ -23,7 +23,7 @@ from islands.files.rotation import LIMIT_BYTES, RotatingFile
 from islands.files.spool import Spool, nobody
 from islands.files.tape_writing import FileTape
 from islands.model.evaluation import Judged
-from islands.protocol.errors import UNFORESEEN, IslandsError, UserError, unusable
+from islands.protocol.errors import UNFORESEEN, IslandsError, UserError, not_installed, unusable
 from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import TOTAL_MAX, Note, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE
@@ -51,13 +51,14 @@ from messaging.clock import WallClock
 
 if TYPE_CHECKING:
     from islands.learner.compute import StepReport
+    from islands.run.records.tensorboard import TensorBoard
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
 KEPT_BYTES_PER_S = 2**20
 """Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
 which a hub does nothing else."""
-PICTURE_FILE = "summary.png"
+PICTURE_FILES = ("summary.png", "summary.svg")
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
 STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
@@ -106,8 +107,6 @@ class RunFolder:
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
         """
-        from islands.run.records.tensorboard import TensorBoard
-
         self.path = path
         self._settings = settings
         self._fragments = fragments
@@ -141,11 +140,21 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = TensorBoard(path / BOARD_FOLDER, self._spool, settings, limit_bytes)
+        self._board = self._open_board(limit_bytes)
         self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
         self.keep(0.0)
+
+    def _open_board(self, limit_bytes: int) -> "TensorBoard | None":
+        """Return the curves in TensorBoard; None where that is not installed."""
+        try:
+            from islands.run.records.tensorboard import TensorBoard
+        except ImportError:
+            missing = not_installed("that", "tensorboard")
+            self._say(f"{self.path} gets no curves for TensorBoard: {missing}")
+            return None
+        return TensorBoard(self.path / BOARD_FOLDER, self._spool, self._settings, limit_bytes)
 
     # --- the tape -----------------------------------------------------------------------------
 
@@ -289,7 +298,7 @@ class RunFolder:
         rate = learning_rate(self._settings, figures.clock)
         share = figures.yield_of(self._fragments, self.tokens)
         told = {f"merge/{name}": value for name, value in curves.items()}
-        self._board.run(self.tokens, {**told, "learning_rate": rate, "yield": share})
+        self._run_curves({**told, "learning_rate": rate, "yield": share})
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -344,12 +353,17 @@ class RunFolder:
 
     def draw(self, at_s: float) -> None:
         """Draw the picture of the run as it is now, or was in the end; it takes a second."""
-        from islands.run.records.picture import picture_of
+        from islands.run.records.run_pictures import picture_of
 
         end_s = self.earlier_s + at_s
         share = self.figures.yield_of(self._fragments, self.tokens)
-        picture = picture_of(self.figures, self._settings, end_s, share)
-        self._spool.replace(self.path / PICTURE_FILE, picture)
+        try:
+            picture = picture_of(self.figures, self._settings, end_s, share)
+        except UserError as error:
+            self._say(f"{self.path} gets no {PICTURE_FILES[0]}: {error}")
+            return
+        for name, content in zip(PICTURE_FILES, picture, strict=True):
+            self._spool.replace(self.path / name, content)
 
     def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Copy a notable entry from another process's tape to this one, at this host's time."""
@@ -402,7 +416,8 @@ class RunFolder:
             self._row(row)
             curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
             curves |= {} if loss is None else {"loss": loss}
-            self._board.learner(name, self.tokens, curves)
+            if self._board is not None:
+                self._board.learner(name, self.tokens, curves)
         self._tell()
 
     def _run_point(self, at_s: float) -> None:
@@ -412,7 +427,12 @@ class RunFolder:
             return
         self.figures.losses.add(self.tokens, mean)
         speed = self.figures.speed.per_s(at_s)
-        self._board.run(self.tokens, {"loss": mean, "tokens_per_s": speed})
+        self._run_curves({"loss": mean, "tokens_per_s": speed})
+
+    def _run_curves(self, values: Mapping[str, float], tokens: int | None = None) -> None:
+        """Add points to curves of the run, at its tokens now or those given."""
+        if self._board is not None:
+            self._board.run(self.tokens if tokens is None else tokens, values)
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """Add the traffic of a learner's process that has ended."""
@@ -426,7 +446,7 @@ class RunFolder:
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})
         curves = {f"evaluation/{name}": value for name, value in found.items()}
-        self._board.run(judged.tokens, curves)
+        self._run_curves(curves, judged.tokens)
 
     def settle(self, share: SyncerShare) -> None:
         """Take over what the ledger says at the run's end; an old syncer's share lacks names."""

@@ -12,25 +12,44 @@ each learner   loss, step_time_s, gap_s
 =============  =====================================================================================
 
 Only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has all of them.
+
+Events and their records are TensorBoard's own (the extra `tensorboard`); this module is imported
+where that is installed. The records go through the run's spool, because TensorBoard's
+`EventFileWriter` has a thread that ends at the first disk error, and writes one file without limit.
+TensorBoard reads all files of a folder in the order of their names; here a full file is closed, the
+next one begun, and the oldest removed.
 """
 
+import contextlib
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
+from typing import IO
 
-from tensorboardX.summary import text
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.text.metadata import create_summary_metadata
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from islands.files.rotation import LIMIT_BYTES
+from islands.files.rotation import LIMIT_BYTES, write_whole
 from islands.files.spool import Spool
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.event_files import EventFiles
+from messaging.clock import WallClock
 
 RUN = "run"
 LEARNERS_MOST = 32
 LEARNERS_SHARE = 8
 """A learner's files are rotated at the run's limit divided by this."""
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+STEP_MAX = 2**63 - 1
+"""The largest step that an event can hold."""
+FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class TensorBoard:
@@ -57,7 +76,7 @@ class TensorBoard:
     def run(self, tokens: int, values: Mapping[str, float]) -> None:
         """Add points to curves of the run, at the number of tokens that it had processed."""
         if self._settings is not None:
-            self._run.add_summary(text("settings", table_of(self._settings)), 0)
+            self._run.add_summary(_text("settings/text_summary", table_of(self._settings)), 0)
             self._settings = None
         for tag, value in values.items():
             self._run.add(tag, value, tokens)
@@ -74,6 +93,99 @@ class TensorBoard:
             self._learners[name] = files
         for tag, value in values.items():
             files.add(tag, value, tokens)
+
+
+class EventFiles:
+    """Writes the curves of one folder.
+
+    Args:
+        folder: where the files are kept.
+        spool: writes them on its own thread.
+        limit_bytes: size at which a file is rotated, and the most that earlier files may take.
+    """
+
+    def __init__(self, folder: Path, spool: Spool, limit_bytes: int = LIMIT_BYTES) -> None:
+        """Nothing is written before the first point."""
+        self._inlet = spool.inlet(_EventFile(folder, limit_bytes))
+        self._wall = WallClock()
+
+    def add(self, tag: str, value: float, step: int) -> None:
+        """Add a point of a curve."""
+        self.add_summary(Summary(value=[Summary.Value(tag=tag, simple_value=value)]), step)
+
+    def add_summary(self, summary: Summary, step: int) -> None:
+        """Add whatever TensorBoard shows of a step."""
+        event = Event(wall_time=self._wall.now_s(), step=min(step, STEP_MAX), summary=summary)
+        self._inlet.add(_record(event))
+
+
+class _EventFile:
+    """The file that grows now; a start makes its first file with its first points."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._size = 0
+        self._file: IO[bytes] | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        return self._limit_bytes - self._size
+
+    def write(self, data: bytes) -> None:
+        if self._file is None or self._size >= self._limit_bytes:
+            self._begin()
+        assert self._file is not None, "just opened"
+        write_whole(self._file, data, self._size)
+        self._size += len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _begin(self) -> None:
+        """Begin a new file, whose name sorts after all others, whatever the wall clock says."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = self._drop_oldest()
+        numbers = [int(match[1]) for path in found if (match := FILE_NAME.match(path.name))]
+        number = max(int(WallClock().now_s()), *(1 + number for number in numbers), 0)
+        path = self._folder / f"events.out.tfevents.{number:010}.{socket.gethostname()}"
+        file = path.open("wb", buffering=0)
+        version = _record(Event(wall_time=number, file_version="brain.Event:2"))
+        try:
+            write_whole(file, version, 0)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        self.close()
+        self._file, self._size = file, len(version)
+
+    def _drop_oldest(self) -> list[Path]:
+        """Remove the oldest files until the others are within the limit; return the others."""
+        kept = sorted(self._folder.glob("*tfevents*"), key=lambda path: path.name)
+        sizes = [path.stat().st_size for path in kept]
+        while kept and sum(sizes) > self._limit_bytes:
+            kept.pop(0).unlink(missing_ok=True)
+            sizes.pop(0)
+        return kept
+
+
+def _record(event: Event) -> bytes:
+    buffer = BytesIO()
+    RecordWriter(buffer).write(event.SerializeToString())
+    return buffer.getvalue()
+
+
+def _text(tag: str, text: str) -> Summary:
+    tensor = TensorProto(
+        dtype=DT_STRING,
+        tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+        string_val=[text.encode()],
+    )
+    metadata = create_summary_metadata("", "")
+    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
 def table_of(settings: RunSettings) -> str:

@@ -1,7 +1,7 @@
 """A dataset of Hugging Face's `datasets` on disk, read like a folder of text: a row is a document.
 
 `Dataset.save_to_disk` makes its folder. A saved `DatasetDict` has such a folder for every split,
-and one of them is read: `FOLDER/train`. The package (`pip install datasets`) maps the
+and one of them is read: `FOLDER/train`. The package (the extra `hugging-face`) maps the
 rows into memory, so a dataset may be larger than that.
 
 The files of the corpus are the Arrow files that hold the rows, each with the column that is read:
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from islands.protocol.errors import DataError
+from islands.protocol.errors import DataError, not_installed
 from islands.tasks.data.documents import SourceFile, file_digest
 
 if TYPE_CHECKING:
@@ -162,9 +162,6 @@ def _package() -> ModuleType:
     try:
         import datasets
     except ImportError as error:
-        message = (
-            "a saved dataset needs the package datasets; install it with: pip install datasets"
-        )
-        raise DataError(message) from error
+        raise DataError(not_installed("a saved dataset", "datasets")) from error
     found: ModuleType = datasets
     return found

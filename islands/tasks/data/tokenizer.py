@@ -1,7 +1,7 @@
 """Tokenizers: bytes as they are, or byte pairs learned from the text itself.
 
 Byte-pair encoding starts from bytes, so every text can be encoded and none needs a download. It is
-trained by the `tokenizers` package (`pip install tokenizers`) and kept as one JSON file. All
+trained by the `tokenizers` package (the extra `text`) and kept as one JSON file. All
 hosts share that file: its digest is one of the facts that they compare.
 
 Each document is followed by the token `END`, which no text contains: the byte 0, or the token 0.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from islands.protocol.errors import DataError
+from islands.protocol.errors import DataError, not_installed
 from islands.tasks.data.windows import Tokens
 
 if TYPE_CHECKING:
@@ -170,7 +170,6 @@ def _package() -> ModuleType:
     try:
         import tokenizers
     except ImportError as error:
-        message = "byte pairs need the package tokenizers; install it with: pip install tokenizers"
-        raise DataError(message) from error
+        raise DataError(not_installed("a vocabulary of byte pairs", "tokenizers")) from error
     found: ModuleType = tokenizers
     return found

@@ -112,7 +112,7 @@ def test_a_split_that_is_missing_is_told_with_those_that_there_are(tmp_path: Pat
 def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install datasets"):
+    with pytest.raises(DataError, match=r"pip install 'islands\[hugging-face\]'"):
         text_at(sketch(tmp_path / "d"))
 
 

@@ -31,7 +31,7 @@ def test_tokens_take_no_more_bytes_than_they_need(vocabulary: int, name: str) ->
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(DataError, match=r"pip install tokenizers"):
+    with pytest.raises(DataError, match=r"pip install 'islands\[text\]'"):
         train(TEXTS, 300)
 
 
