@@ -74,8 +74,7 @@ def _dry_run(options: object, common: Common) -> int:
     It is 2 if a start would be refused, and 1 if this host is too small: a start on a larger one
     may succeed.
     """
-    from islands.cli.dry_run import examine
-    from islands.cli.plan_screen import show
+    from islands.cli.dry_run import examine, show
 
     found = examine(options, common)
     show(found)

@@ -15,7 +15,8 @@ from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.run.hosting.hub_address import read_place
 from islands.run.records.figures import in_order
-from islands.settings.host import ConnectOptions, ControlOptions
+from islands.settings.commands import ControlOptions
+from islands.settings.host import ConnectOptions
 
 if TYPE_CHECKING:
     from messaging.websocket.network import WebsocketNetwork

@@ -13,8 +13,9 @@ from islands.cli.run import make_hub, new_folder, prepare_process, watch
 from islands.lab.settings.study import StudyOptions
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.tape.member_entries import Killed
+from islands.settings.commands import DemoOptions
 from islands.settings.groups import ListenOptions, RunFile
-from islands.settings.host import DemoOptions, RunOptions
+from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.model.jax_workload import JaxWorkload

@@ -3,41 +3,12 @@
 import argparse
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
-from islands.lab.settings.changing_fleets import GrowOptions, ScavengeOptions
-from islands.lab.settings.chaos import ChaosOptions
-from islands.lab.settings.goodput import GoodputOptions
-from islands.lab.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
-from islands.lab.settings.study import StudyOptions
 from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
-from islands.settings.host import (
-    CheckOptions,
-    LearnerOptions,
-    ObserverOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
 
-CALLED = {
-    CheckOptions: "islands check",
-    RunOptions: "islands run",
-    StudyOptions: "islands study",
-    ChaosOptions: "islands chaos",
-    GoodputOptions: "islands simulate goodput",
-    BandwidthOptions: "islands simulate bandwidth",
-    GrowOptions: "islands simulate grow",
-    RegionsOptions: "islands simulate regions",
-    ScavengeOptions: "islands simulate scavenge",
-    UnevenOptions: "islands simulate uneven",
-    SyncerOptions: "python -m islands.syncer",
-    SupervisorOptions: "python -m islands.supervisor",
-    LearnerOptions: "python -m islands.learner",
-    ObserverOptions: "python -m islands.observer",
-}
 COLUMNS = 80
 CHOICES_MOST = 60
 """Characters that the allowed values may take beside an option; longer lists are in its text."""
@@ -82,21 +53,46 @@ def epilog(prefix: str, *, has_files: bool) -> str:
     )
 
 
-def add_keys(parser: argparse.ArgumentParser, keys: Mapping[str, Key], options_class: type) -> None:
-    """Add an option for every key to the parser, in groups; the command's own come first."""
+def add_keys(
+    parser: argparse.ArgumentParser, keys: Mapping[str, Key], options_class: type
+) -> list[argparse.Action]:
+    """Add an option for every key to the parser, in groups; the command's own come first.
+
+    Returns:
+        The options that only the long help shows.
+    """
+    advanced: list[argparse.Action] = []
     groups: dict[type, list[Key]] = {options_class: []}
     for key in keys.values():
         groups.setdefault(key.group, []).append(key)
     for group, members in groups.items():
         text = inspect.cleandoc(group.__doc__ or "")
-        about = dict(ABOUT.findall(text.partition("\nArgs:\n")[2]))
         title = TITLES.get(group, text.partition("\n")[0].rstrip("."))
+        about = _about(group)
         place = parser.add_argument_group("Of this command" if group is options_class else title)
         for key in members:
-            _add_key(place, key, about.get(key.name.rpartition(".")[2], ""))
+            option = _add_key(place, key, about.get(key.name.rpartition(".")[2], ""))
+            if key.advanced:
+                advanced.append(option)
+    return advanced
 
 
-def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> None:
+def shorten(parser: argparse.ArgumentParser, advanced: Collection[argparse.Action]) -> None:
+    """Leave out advanced options of the help, and say so at its end."""
+    for option in advanced:
+        option.help = argparse.SUPPRESS
+    parser.epilog = f"{parser.epilog} Few need the {len(advanced)} others, which --help all shows."
+
+
+def _about(group: type) -> dict[str, str]:
+    """Return the text of each setting of a class, which may stand in one that it extends."""
+    found: dict[str, str] = {}
+    for each in reversed(group.__mro__):
+        found |= ABOUT.findall(inspect.cleandoc(each.__doc__ or "").partition("\nArgs:\n")[2])
+    return found
+
+
+def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> argparse.Action:
     text = " ".join(about.split()).replace("`", "").replace("None", "null").rstrip(".")
     if key.default not in (None, (), {}) and key.default is not False:
         text += f" (default: {_shown(key.default)})"
@@ -105,7 +101,7 @@ def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> None:
         extra = {"nargs": "?", "const": "true", "metavar": "true|false"}
     if key.positional:
         extra["nargs"] = "*" if key.is_list else "?"
-    place.add_argument(
+    return place.add_argument(
         key.name if key.positional else f"--{key.name}",
         default=argparse.SUPPRESS,
         help=text.replace("%", "%%"),

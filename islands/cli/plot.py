@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from islands.cli.parsing import Common
 from islands.files.atomic_write import replace_file
 from islands.protocol.errors import UserError, unusable
-from islands.settings.run_reading import PlotOptions
+from islands.settings.commands import PlotOptions
 
 if TYPE_CHECKING:
     from islands.run.records.run_curves import RunCurves

@@ -7,7 +7,7 @@ import msgspec
 
 from islands.cli.parsing import Common
 from islands.protocol.errors import DONE, FAILED
-from islands.settings.run_reading import ReplayOptions, named
+from islands.settings.commands import ReplayOptions, named
 
 if TYPE_CHECKING:
     from islands.lab.replay.replaying import Findings

@@ -17,7 +17,9 @@ from msgspec import convert
 
 from islands.cli.yaml_file import scalar, texts
 from islands.protocol.errors import SettingsError
-from islands.settings.host import FLAT, POSITIONAL
+from islands.protocol.settings.setting import facts_of
+from islands.settings.groups import POSITIONAL
+from islands.settings.host import FLAT
 
 Options = TypeVar("Options")
 
@@ -32,6 +34,7 @@ class Key:
         default: its value if no source sets it.
         group: the dataclass of which it is a field.
         positional: whether it is a positional argument on the command line.
+        advanced: whether only `--help all` shows it.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Key:
     default: object
     group: type
     positional: bool = False
+    advanced: bool = False
 
     @property
     def optional(self) -> bool:
@@ -125,16 +129,23 @@ def keys_of(options_class: type) -> dict[str, Key]:
     return found
 
 
-def _walk(group: type, prefix: str, default_of: Callable[[Field[Any]], object]) -> Iterator[Key]:
-    hints = get_type_hints(group)
+def _walk(
+    group: type,
+    prefix: str,
+    default_of: Callable[[Field[Any]], object],
+    *,
+    advanced: bool = False,
+) -> Iterator[Key]:
+    hints, facts = get_type_hints(group), facts_of(group)
     for field in fields(group):
-        default = default_of(field)
-        if is_dataclass(hints[field.name]):
+        default, hint = default_of(field), hints[field.name]
+        rare = advanced or facts[field.name].advanced
+        if isinstance(hint, type) and is_dataclass(hint):
             inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
-            yield from _walk(hints[field.name], inner, partial(_of, default))
+            yield from _walk(hint, inner, partial(_of, default), advanced=rare)
         else:
             place = field.metadata == POSITIONAL
-            yield Key(f"{prefix}{field.name}", hints[field.name], default, group, place)
+            yield Key(f"{prefix}{field.name}", hint, default, group, place, rare)
 
 
 def _of(instance: object, field: Field[Any]) -> object:

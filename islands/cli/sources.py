@@ -15,24 +15,11 @@ from typing import Any, NoReturn
 from msgspec import ValidationError
 
 from islands.cli import help_text
+from islands.cli.commands import PROGRAMS, Command, command_of
 from islands.cli.schema import flatten, keys_of
 from islands.cli.yaml_file import NULL, read_yaml, scalar
-from islands.lab.settings.chaos import ChaosOptions
-from islands.lab.settings.study import StudyOptions
 from islands.protocol.errors import SettingsError
-from islands.settings.host import (
-    CheckOptions,
-    LearnerOptions,
-    ObserverOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
 
-SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
-HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions, StudyOptions, ChaosOptions)
-TAKE_A_FILE = (RunOptions, CheckOptions, StudyOptions, ChaosOptions)
-PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
 FLAGS = ("CONFIG", "config", "print_config", "dry_run", "step_time_s", "debug")
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")
 # Kubernetes and the like set variables of this form for a service called islands-<role>.
@@ -43,31 +30,34 @@ class Sources:
     """One command's keys and parser; each source is read into values by key."""
 
     def __init__(self, options_class: type, program: str, description: str) -> None:
-        self.options_class = options_class
+        self.options_class, self.command = options_class, command_of(options_class)
         self.keys = keys_of(options_class)
         self.program = program
         self.prefix = "ISLANDS_" + re.split(r"[ .]", program)[-1].upper()
         self.options = [name for name, key in self.keys.items() if not key.positional]
-        places = ["CONFIG"] if options_class in TAKE_A_FILE else []
+        places = ["CONFIG"] if self.command.takes_file else []
         places += [name for name, key in self.keys.items() if key.positional]
         self.parser = _Parser(
             prog=program,
             description=description,
             usage=help_text.usage(program, places),
-            epilog=help_text.epilog(self.prefix, has_files=options_class in HAVE_A_FILE),
+            epilog=help_text.epilog(self.prefix, has_files=self.command.has_file),
             formatter_class=help_text.Formatter,
             allow_abbrev=False,
+            add_help=False,
         )
         if places[:1] == ["CONFIG"]:
-            told = "; or a task, as --task" if options_class is CheckOptions else ""
+            told = "; or a task, as --task" if self.command.takes_task else ""
             self.parser.add_argument("CONFIG", nargs="?", help=f"YAML file, as --config{told}")
-        help_text.add_keys(self.parser, self.keys, options_class)
-        _add_flags(self.parser.add_argument_group("Every command"), options_class)
+        self.advanced = help_text.add_keys(self.parser, self.keys, options_class)
+        _add_flags(self.parser.add_argument_group("Every command"), self.command)
 
     # --- command line -------------------------------------------------------------------------
 
     def read_line(self, arguments: list[str]) -> tuple[dict[str, object], dict[str, Any]]:
         """Read the values of a command line by key, and the flags; print the help if asked for."""
+        if self.advanced and not _asks_for_all(arguments):
+            help_text.shorten(self.parser, self.advanced)
         mappings = tuple(f"--{key.name}." for key in self.keys.values() if key.is_mapping)
         for option in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
             if option.startswith(mappings):  # the user chooses the keys of a mapping
@@ -79,7 +69,7 @@ class Sources:
         if unknown:
             raise SettingsError(self._unknown(unknown))
         flags = {name: vars(found).pop(name) for name in FLAGS if name in found}
-        if self.options_class is CheckOptions and ":" in (flags["CONFIG"] or ""):
+        if self.command.takes_task and ":" in (flags["CONFIG"] or ""):
             found.task, flags["CONFIG"] = flags["CONFIG"], None
         return {name: self._of_line(name, told) for name, told in vars(found).items()}, flags
 
@@ -139,8 +129,8 @@ class Sources:
 
     def _elsewhere(self, name: str) -> bool:
         """Return whether a key belongs to another command that reads the same file."""
-        shared = SHARE_A_FILE if self.options_class in SHARE_A_FILE else ()
-        return any(name in keys_of(other) for other in shared)
+        shared = PROGRAMS.values() if self.command.shares_file else ()
+        return any(name in keys_of(other.options) for other in shared if other.shares_file)
 
     # --- environment --------------------------------------------------------------------------
 
@@ -182,10 +172,10 @@ class Sources:
 
     def _hint(self, name: str, dashes: str = "") -> str:
         here = any(key.rpartition(".")[2] == name.rpartition(".")[2] for key in self.options)
-        for other in () if here else HAVE_A_FILE:
-            if name in keys_of(other) and other is not self.options_class:
-                return f"; {help_text.CALLED[other]} has it, {self.program} has not"
-        return _nearest(name, self.options, dashes) or "; --help lists what there is"
+        for program, other in () if here else PROGRAMS.items():
+            if other.has_file and other is not self.command and name in keys_of(other.options):
+                return f"; {program} has it, {self.program} has not"
+        return _nearest(name, self.options, dashes) or "; --help all lists what there is"
 
 
 def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
@@ -226,16 +216,16 @@ def refuse_secrets(arguments: list[str]) -> None:
             )
 
 
-def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
+def _add_flags(place: argparse._ActionsContainer, command: Command) -> None:
     """Add the flags that every command has to the parser."""
-    if options_class in HAVE_A_FILE:
+    if command.has_file:
         place.add_argument(
             "--config", metavar="FILE", action="append", help="YAML file; of several, the last wins"
         )
         place.add_argument(
             "--print_config", action="store_true", help="print all settings as YAML, and end"
         )
-    if options_class in PLANNED:
+    if command.plans:
         place.add_argument(
             "--dry_run",
             action="store_true",
@@ -248,6 +238,15 @@ def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
             help="of one step, for the figures of --dry_run; by default they are for 1 step/s",
         )
     place.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    place.add_argument(
+        "-h", "--help", action="help", help="show this text, and end; --help all shows every option"
+    )
+
+
+def _asks_for_all(arguments: list[str]) -> bool:
+    """Return whether the help is to show every option, advanced ones too."""
+    pairs = zip(arguments, [*arguments, ""][1:], strict=False)
+    return any(word in ("-h", "--help") and after == "all" for word, after in pairs)
 
 
 class _Parser(argparse.ArgumentParser):

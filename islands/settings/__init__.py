@@ -1,16 +1,9 @@
-"""Settings of a run and of a host, and what follows from them alone.
+"""Settings of a host, and what follows from the settings of a run alone.
 
-Where to find what:
-
-============================================  ==================
-what is configured on one host                `host.py`
-options that commands share                   `groups.py`
-settings, task and layout, serialized         `run_spec.py`
-size limits of messages                       `wire_limits.py`
-nested settings by dotted keys                `nested.py`
-============================================  ==================
-
-- `island.py`: Checks of the options that make several hosts one island
-- `run_reading.py`: Options of the commands that read the folder of a run
-- `text.py`: What `islands tokenize` is told
+- `commands.py`: Options of the commands that are no process of a run
+- `groups.py`: Groups of options that commands share
+- `host.py`: Options of each process
+- `nested.py`: Settings as nested mappings, by dotted keys
+- `run_spec.py`: Settings, task and layout of a run, serialized
+- `wire_limits.py`: Size limits of messages
 """

@@ -5,6 +5,7 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from islands.files.rotation import LIMIT_BYTES
 from islands.protocol.errors import SettingsError
@@ -12,8 +13,15 @@ from islands.protocol.identities import Role, wrong_name
 from islands.protocol.settings.addresses import DEFAULT_PORT, split_address
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
+FLAT = {"flat": True}
+"""Metadata of a field whose own fields are options of the command itself."""
+
+POSITIONAL = {"positional": True}
+"""Metadata of a field that is given by its place on the command line, without its name."""
+
 OWN_LOOP = "islands.model.own_loop:OwnLoop"
 FIRST = "first"
 """The layout of a hub whose first learner tells it."""
@@ -34,14 +42,15 @@ class RunFile:
             loops of their own (`islands.join`), and nothing of theirs must be importable here.
             With `first` the hub needs no file: the first loop that joins tells its layout.
         preset: algorithm whose settings are the defaults under `run`, where each can be overridden:
-            decoupled, decoupled_diloco, diloco, streaming_diloco, muloco or data_parallel.
+            decoupled, decoupled_diloco, diloco, streaming_diloco, async_diloco, muloco, gossip or
+            data_parallel.
     """
 
     task: str = DEFAULT_TASK
     task_settings: dict[str, object] = field(default_factory=dict)
     run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
-    start_from: Path | None = None
-    layout: Path | None = None
+    start_from: Annotated[Path | None, ADVANCED] = None
+    layout: Annotated[Path | None, ADVANCED] = None
     preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
@@ -79,10 +88,10 @@ class ListenOptions:
     """
 
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
-    advertise: str | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
+    advertise: Annotated[str | None, ADVANCED] = None
+    tls_certificate: Annotated[Path | None, ADVANCED] = None
+    tls_key: Annotated[Path | None, ADVANCED] = None
+    tls_client_ca: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
         """Refuse malformed addresses, and a certificate without its key or the reverse.
@@ -122,10 +131,10 @@ class ConnectOptions:
     """
 
     token_file: Path | None = None
-    tls_ca: Path | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    wait_s: float = 60.0
+    tls_ca: Annotated[Path | None, ADVANCED] = None
+    tls_certificate: Annotated[Path | None, ADVANCED] = None
+    tls_key: Annotated[Path | None, ADVANCED] = None
+    wait_s: Annotated[float, Setting(least=0, advanced=True)] = 60.0
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -134,7 +143,7 @@ class ConnectOptions:
             SettingsError: name, value and what is allowed.
         """
         _certificate(self.tls_certificate, self.tls_key)
-        at_least("wait_s", self.wait_s, 0)
+        check_ranges(self)
 
     @property
     def tls(self) -> bool:
@@ -151,7 +160,7 @@ class KeepOptions:
             events); one older file of the same size is kept beside it.
     """
 
-    file_mib: float = LIMIT_BYTES / 2**20
+    file_mib: Annotated[float, Setting(least=1 / 16, advanced=True)] = LIMIT_BYTES / 2**20
 
     def __post_init__(self) -> None:
         """Refuse a size that has no room for a line.
@@ -159,7 +168,7 @@ class KeepOptions:
         Raises:
             SettingsError: name, value and what is allowed.
         """
-        at_least("file_mib", self.file_mib, 1 / 16)
+        check_ranges(self)
 
     @property
     def file_bytes(self) -> int:

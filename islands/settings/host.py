@@ -1,48 +1,42 @@
 """Settings of a host: what each process is configured with where it runs.
 
-Each command has one dataclass. A group of options that several commands share is a dataclass of its
-own (`islands.settings.groups`), and its fields are options of the command itself.
-`islands.cli.parsing` makes a command line, a section of a YAML file and environment variables of
-each class.
+Each process has one dataclass. A group of options that several commands share is a dataclass of its
+own (`islands.settings.groups`), and its fields are options of the command itself; `commands.py` has
+the other commands. `islands.cli.parsing` makes a command line, a section of a YAML file and
+environment variables of each class.
 
 Run-wide settings (`islands.protocol.settings.run`) are sent by the supervisor. Secrets are no
 options: every user of a machine can see the arguments of a process, so a token or a key is named by
 its file.
 """
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
-from islands.protocol.messages.control import Verb
-from islands.protocol.settings.addresses import DEFAULT_PORT, hub_urls
+from islands.protocol.settings.addresses import DEFAULT_PORT, PORT_MAX, hub_urls, split_address
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import Preset
 from islands.protocol.settings.run import Precision
+from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 from islands.settings.groups import (
     FIRST,
+    FLAT,
     ConnectOptions,
     KeepOptions,
     ListenOptions,
     RunFile,
-    above,
-    at_least,
     check_name,
     default_name,
     device_indices,
 )
-from islands.settings.island import check_island
 
 __all__ = [
     "FLAT",
-    "CheckOptions",
     "ConnectOptions",
-    "ControlOptions",
-    "DemoOptions",
     "KeepOptions",
-    "LayoutOptions",
     "LearnerOptions",
     "ListenOptions",
     "ObserverOptions",
@@ -54,29 +48,18 @@ __all__ = [
     "device_indices",
 ]
 
-FLAT = {"flat": True}
-"""Metadata of a field whose own fields are options of the command itself."""
-
-POSITIONAL = {"positional": True}
-"""Metadata of a field that is given by its place on the command line, without its name."""
+SEVERAL = Setting(least=1, advanced=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """`islands run`: a whole run on this machine, which others may join.
+class HubOptions:
+    """A hub, with or without learners.
 
     Args:
-        file: what the run is.
-        listening: where others reach the run.
-        connecting: how the run's own processes reach it.
+        file: what the run is; not needed with a supervisor elsewhere, which sends it.
+        listening: where others reach the hub.
+        connecting: the token that others must present, and how its own processes dial.
         keeping: how much it keeps of files that grow.
-        learners: how many learners start on this machine.
-        devices: devices of each learner in order, in the form of a learner's own `devices`; by
-            default every learner uses all.
-        model_parallel: number of a learner's devices over which parameters are sharded.
-        threads: number of XLA's CPU threads per learner; by default one.
-        folder: folder of the run; by default a new one under runs/.
-        evaluate_every_s: least time between two evaluations of the published values.
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.
@@ -86,14 +69,30 @@ class RunOptions:
     listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
-    learners: int = 3
-    devices: tuple[str, ...] = ()
-    model_parallel: int = 1
-    threads: int | None = None
-    folder: Path | None = None
-    evaluate_every_s: float = 10.0
     extend: bool = False
-    restart: bool = False
+    restart: Annotated[bool, ADVANCED] = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions(HubOptions):
+    """`islands run`: a whole run on this machine, which others may join.
+
+    Args:
+        learners: how many learners start on this machine.
+        devices: devices of each learner in order, in the form of a learner's own `devices`; by
+            default every learner uses all.
+        model_parallel: number of a learner's devices over which parameters are sharded.
+        threads: number of XLA's CPU threads per learner; by default one.
+        folder: folder of the run; by default a new one under runs/.
+        evaluate_every_s: least time between two evaluations of the published values.
+    """
+
+    learners: Annotated[int, Setting(least=0)] = 3
+    devices: Annotated[tuple[str, ...], ADVANCED] = ()
+    model_parallel: Annotated[int, SEVERAL] = 1
+    threads: Annotated[int | None, SEVERAL] = None
+    folder: Path | None = None
+    evaluate_every_s: Annotated[float, Setting(above=0, advanced=True)] = 10.0
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -101,7 +100,7 @@ class RunOptions:
         Raises:
             SettingsError: name, value and what is allowed.
         """
-        at_least("learners", self.learners, 0)
+        check_ranges(self)
         if self.file.preset is Preset.DATA_PARALLEL and self.learners > 1:
             raise SettingsError(
                 f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
@@ -118,10 +117,6 @@ class RunOptions:
                 "the file that `islands layout` writes"
             )
         check_members(self.file.run.gossip, [f"learner-{index}" for index in range(self.learners)])
-        at_least("model_parallel", self.model_parallel, 1)
-        above("evaluate_every_s", self.evaluate_every_s)
-        if self.threads is not None:
-            at_least("threads", self.threads, 1)
         if self.devices and len(self.devices) != self.learners:
             raise SettingsError(
                 f"devices names {len(self.devices)} learners; it must name all {self.learners}, "
@@ -134,60 +129,10 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutOptions:
-    """`islands layout`: writes which tensors a training loop of one's own trains.
-
-    Args:
-        params: the parameters, as package.module:name: a tree of arrays, a PyTorch module, or a
-            function that returns one; a function of JAX is only traced.
-        file: the file to write, for `--layout` of a hub.
-        trainable: regular expression that the path of a trained leaf matches; by default all do.
-        stacked: regular expression that the path of a leaf matches which holds all layers, stacked
-            along its first axis; by default none does.
-        records: number of records of the data, if the syncer is to lease them to the loops; 0: each
-            loop reads data of its own.
-        shards: number of shards in which records are leased; each must have room for a batch.
-    """
-
-    params: str = field(default="", metadata=POSITIONAL)
-    file: Path | None = field(default=None, metadata=POSITIONAL)
-    trainable: str = ""
-    stacked: str | None = None
-    records: int = 0
-    shards: int = 64
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
-        if not re.fullmatch(r"[^:]+:[^:]+", self.params):
-            raise SettingsError(
-                f"params is {self.params!r}; it must be of the form package.module:name"
-            )
-        if self.file is None:
-            raise SettingsError("file is not set; it is the file to write, such as model.json")
-        at_least("records", self.records, 0)
-        at_least("shards", self.shards, 1)
-        for name, pattern in (("trainable", self.trainable), ("stacked", self.stacked or "")):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise SettingsError(
-                    f"{name} is {pattern!r}, which is no regular expression: {error}"
-                ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class SyncerOptions:
+class SyncerOptions(HubOptions):
     """`python -m islands.syncer`: merges and publishes, and hosts the supervisor by default.
 
     Args:
-        file: what the run is; not needed with a supervisor elsewhere, which sends it.
-        listening: where others reach the syncer.
-        connecting: how the syncer reaches a supervisor that is elsewhere.
-        keeping: how much it keeps of files that grow.
         supervisor: addresses of the supervisor, if it is elsewhere, in the form of a learner's.
         name: name of this syncer in the run.
         folder: folder of the run, or of the journal alone if the supervisor is elsewhere; a
@@ -195,21 +140,12 @@ class SyncerOptions:
         key_file: file with the run's key, which proves admissions and commands; by default beside
             the token as `TOKEN.key`, or `key` in the folder if it is there or there is no file of a
             token; made if the supervisor is hosted here and it is missing.
-        extend: continue the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
-            remaining files are moved to earlier/ in the folder. For one start only.
     """
 
-    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
-    listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     supervisor: tuple[str, ...] = ()
-    name: str = "syncer"
+    name: Annotated[str, ADVANCED] = "syncer"
     folder: Path = Path("runs/run")
-    key_file: Path | None = None
-    extend: bool = False
-    restart: bool = False
+    key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -227,32 +163,19 @@ class SyncerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisorOptions:
+class SupervisorOptions(HubOptions):
     """`python -m islands.supervisor`: admits, watches and evicts; sends all the run's settings.
 
     Args:
-        file: what the run is.
-        listening: where others reach the supervisor.
-        connecting: the token that others must present.
-        keeping: how much it keeps of files that grow.
         syncers: addresses of syncers; by default syncers announce themselves.
         folder: folder of the run; a restart in the same folder continues the run.
         key_file: file with the run's key; by default beside the token as `TOKEN.key`, or `key` in
             the folder if it is there or there is no file of a token; made if it is missing.
-        extend: continue the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
-            remaining files are moved to earlier/ in the folder. For one start only.
     """
 
-    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
-    listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     syncers: tuple[str, ...] = ()
     folder: Path = Path("runs/run")
-    key_file: Path | None = None
-    extend: bool = False
-    restart: bool = False
+    key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -269,19 +192,41 @@ class SupervisorOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnerOptions:
-    """`python -m islands.learner`: trains on this host's devices.
+class MemberOptions:
+    """A process that joins a run.
 
     Args:
         supervisor: address of the supervisor, or several to try in turn, separated by commas; each
             is a host, host:port, or ws[s]://host:port/supervisor.
-        connecting: how the learner reaches the hub.
+        connecting: how the process reaches the hub.
+        keeping: how much it keeps of files that grow.
+        name: name of this process in the run; by default the host's name with a random end, so
+            that a restart is another member. Give a name to a learner that is restarted.
+        folder: folder in which the process's own folder, with its tape, is made under its name.
+        task_settings: this host's own arguments of the task's factory, such as rows per batch;
+            they override those of the run.
+    """
+
+    supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    name: str | None = None
+    folder: Path = Path(".islands")
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """URLs of the supervisor, in the order given."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerOptions(MemberOptions):
+    """`python -m islands.learner`: trains on this host's devices.
+
+    Args:
         listening: where other learners reach this one, in a run that gossips; by default any free
             port of this host alone.
-        keeping: how much it keeps of files that grow.
-        name: name of this learner in the run; by default the host's name with a random end, so
-            that a restart is another learner. Give a name to a learner that is restarted.
-        folder: folder in which the learner's own folder, with its tape, is made under its name.
         devices: JAX devices to use: `all`, or indices such as 0,1 or 0-3.
         model_parallel: number of devices over which parameters are sharded; the data is shared
             out over the rest.
@@ -289,30 +234,22 @@ class LearnerOptions:
             cores.
         precision: element type of this learner's contributions, for a host with another link than
             most; by default the run's.
-        task_settings: this host's own arguments of the task's factory, such as rows per batch;
-            they override those of the run.
         hosts: number of hosts that are one learner together; each runs this command.
         rank: which of these hosts this one is, from 0.
         island_address: host:port at which rank 0 serves the others, on a network of their own; JAX
             takes the next port too.
     """
 
-    supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-    listening: ListenOptions = field(
+    listening: Annotated[ListenOptions, ADVANCED] = field(
         default_factory=lambda: ListenOptions(listen="127.0.0.1:0"), metadata=FLAT
     )
-    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
-    name: str | None = None
-    folder: Path = Path(".islands")
     devices: str = "all"
-    model_parallel: int = 1
+    model_parallel: Annotated[int, SEVERAL] = 1
     precision: Precision | None = None
-    threads: int | None = None
-    task_settings: dict[str, object] = field(default_factory=dict)
-    hosts: int = 1
-    rank: int | None = None
-    island_address: str | None = None
+    threads: Annotated[int | None, Setting(least=1)] = None
+    hosts: Annotated[int, SEVERAL] = 1
+    rank: Annotated[int | None, ADVANCED] = None
+    island_address: Annotated[str | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -320,42 +257,20 @@ class LearnerOptions:
         Raises:
             SettingsError: name, value and what is allowed.
         """
-        _some_supervisor(self.supervisor)
-        if self.name is not None:
-            check_name(self.name, Role.LEARNER)
-        check_island(self.hosts, self.rank, self.island_address, self.name, self.devices)
+        _check_member(self, Role.LEARNER)
+        _check_island(self)
         device_indices(self.devices)
-        at_least("model_parallel", self.model_parallel, 1)
-        if self.threads is not None:
-            at_least("threads", self.threads, 1)
-
-    @property
-    def supervisor_urls(self) -> tuple[str, ...]:
-        """URLs of the supervisor, in the order given."""
-        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 
 @dataclass(frozen=True, slots=True)
-class ObserverOptions:
+class ObserverOptions(MemberOptions):
     """`python -m islands.observer`: evaluates the published values while the run goes on.
 
     Args:
-        supervisor: address of the supervisor, or several, in the form of a learner's.
-        connecting: how the observer reaches the hub.
-        keeping: how much it keeps of files that grow.
-        name: name of this observer in the run; by default the host's name with a random end.
-        folder: folder in which the observer's own folder, with its tape, is made under its name.
         evaluate_every_s: least time between two evaluations.
-        task_settings: this host's own arguments of the task's factory.
     """
 
-    supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
-    name: str | None = None
-    folder: Path = Path(".islands")
-    evaluate_every_s: float = 10.0
-    task_settings: dict[str, object] = field(default_factory=dict)
+    evaluate_every_s: Annotated[float, Setting(above=0)] = 10.0
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -363,124 +278,46 @@ class ObserverOptions:
         Raises:
             SettingsError: name, value and what is allowed.
         """
-        _some_supervisor(self.supervisor)
-        if self.name is not None:
-            check_name(self.name, Role.OBSERVER)
-        above("evaluate_every_s", self.evaluate_every_s)
-
-    @property
-    def supervisor_urls(self) -> tuple[str, ...]:
-        """URLs of the supervisor, in the order given."""
-        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+        _check_member(self, Role.OBSERVER)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """`islands check`: checks a task against its contract before a run.
-
-    Args:
-        file: what the run is.
-        trace_only: only trace the task: compute no values, take no step, evaluate nothing.
-    """
-
-    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
-    trace_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """`islands demo`: trains a small model on this machine; one learner is killed and returns.
-
-    Args:
-        tokens: budget of the run, in bytes of source read by all learners together.
-        learners: how many learners share this machine.
-        away_s: for how long the killed learner is away; choose more than its eviction takes.
-        folder: folder of the run; by default a new one under runs/.
-        seed: seed of the weights and of the data order.
-        kill: whether a learner is killed; the same run without it shows the effect on the others.
-        compare: whether data-parallel training on as many tokens follows, to compare the results;
-            it takes about as long as the run.
-    """
-
-    tokens: int = 1_000_000
-    learners: int = 3
-    away_s: float = 8.0
-    folder: Path | None = None
-    seed: int = 0
-    kill: bool = True
-    compare: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
-        at_least("tokens", self.tokens, 1)
-        at_least("learners", self.learners, 1)
-        at_least("away_s", self.away_s, 0)
-        at_least("seed", self.seed, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ControlOptions:
-    """`islands control`: sends an operator's command to a run that goes on.
-
-    Args:
-        verb: the command.
-        target: name of the learner to drain or evict, or how many learners to add (1 by default).
-        folder: folder of the run on the supervisor's host, which has its address, token and key.
-        supervisor: address of the supervisor, if the run's folder is not here, in the form of a
-            learner's.
-        connecting: how to reach the supervisor.
-        key_file: file with the run's key, if the run's folder is not here.
-    """
-
-    verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
-    target: str | None = field(default=None, metadata=POSITIONAL)
-    folder: Path | None = None
-    supervisor: tuple[str, ...] = ()
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-    key_file: Path | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
-        if self.folder is None and not self.supervisor:
-            raise SettingsError(
-                "neither folder nor supervisor is set; name the run's folder by --folder, or the "
-                "address of its hub by --supervisor and the file of the run's key by --key_file"
-            )
-        if self.folder is None and self.key_file is None:
-            raise SettingsError("key_file is not set; without the run's folder it is needed")
-        hub_urls("supervisor", self.supervisor, "supervisor")
-        if self.names and self.target is None:
-            raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
-        if not self.names and self.verb is not Verb.ADD and self.target is not None:
-            raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
-        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self.target or "1"):
-            raise SettingsError(f"add is told {self.target!r}; it must be a number, at least 1")
-
-    @property
-    def names(self) -> bool:
-        """Whether the command is about one learner, whose name is its target."""
-        return self.verb in (Verb.DRAIN, Verb.EVICT)
-
-    @property
-    def count(self) -> int:
-        """How many learners to add."""
-        return int(self.target or 1) if self.verb is Verb.ADD else 1
-
-    @property
-    def supervisor_urls(self) -> tuple[str, ...]:
-        """URLs of the supervisor; empty if the run's folder has its address."""
-        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
-
-
-def _some_supervisor(addresses: tuple[str, ...]) -> None:
-    if not addresses:
+def _check_member(options: MemberOptions, role: Role) -> None:
+    check_ranges(options)
+    if not options.supervisor:
         raise SettingsError("supervisor is empty; it must be the address of the run's hub")
-    hub_urls("supervisor", addresses, "supervisor")
+    hub_urls("supervisor", options.supervisor, "supervisor")
+    if options.name is not None:
+        check_name(options.name, role)
+
+
+def _check_island(options: LearnerOptions) -> None:
+    """Refuse options of an island's hosts that cannot work together."""
+    hosts, rank, address = options.hosts, options.rank, options.island_address
+    if hosts == 1:
+        if rank or address is not None:
+            told = "rank" if rank else "island_address"
+            raise SettingsError(f"{told} is set; it needs hosts, the number of the island's hosts")
+        return
+    if rank is None or not 0 <= rank < hosts:
+        raise SettingsError(
+            f"rank is {'not set' if rank is None else rank}; it must be this host's own number "
+            f"among the {hosts} hosts, from 0 to {hosts - 1}"
+        )
+    if address is None:
+        raise SettingsError(
+            "island_address is not set; it must be the host:port at which rank 0 serves the others"
+        )
+    _, port = split_address("island_address", address)
+    if not 0 < port < PORT_MAX:
+        raise SettingsError(
+            f"island_address is {address!r}; its port must be from 1 to {PORT_MAX - 1}, as JAX "
+            "takes the next one"
+        )
+    if options.name is None:
+        raise SettingsError(
+            "name is not set; the hosts of an island must be told one name, as they are one learner"
+        )
+    if options.devices.strip() != "all":
+        raise SettingsError(
+            f"devices is {options.devices!r}; an island of several hosts uses all of their devices"
+        )

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from islands.cli.__main__ import COMMANDS
+from islands.cli.commands import COMMANDS
 from islands.lab.world.faults import draw
 from islands.lab.world.trial import play
 from islands.protocol.messages.registry import MESSAGE_TYPES, MULTIHOST_TYPES

@@ -30,7 +30,7 @@ from rich.table import Table
 from islands.cli.control import target_of, tell
 from islands.protocol.errors import IslandsError
 from islands.protocol.messages.control import Verb
-from islands.settings.host import ControlOptions
+from islands.settings.commands import ControlOptions
 from messaging.clock import MonotonicClock
 from tests.integration.programs import Program, Room, logged, merges, open_room, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable

@@ -1,14 +1,16 @@
 """The command line as a user meets it: help at once, and one sentence for a mistake."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from islands.cli.__main__ import COMMANDS, main
+from islands.cli.__main__ import main
 from islands.cli.command import main as run_command
+from islands.cli.commands import COMMANDS
 from islands.settings.host import SupervisorOptions
 
 ROOT = Path(__file__).parents[2]
@@ -70,12 +72,13 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("more", [(), ("all",)], ids=["short", "all"])
 def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Groups have titles, lines have 80 columns, durations and rates say their unit."""
     with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
+        main([name, "--help", *more])
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert "Of this command:" in lines
@@ -87,12 +90,33 @@ def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
 def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
     """Each option is there with its default and its unit."""
     with pytest.raises(SystemExit):
-        main(["run", "--help"])
+        main(["run", "--help", "all"])
     told = " ".join(capsys.readouterr().out.split())
     assert "--learners N how many learners start on this machine (default: 3)" in told
     assert "--run.interval_steps STEPS H, inner steps between two merges" in told
     assert "--run.pace_by median|fastest|slowest" in told
     assert "ISLANDS_RUN_AN__OPTION" in told
+    assert "--help all shows." not in told
+
+
+def test_help_shows_what_matters_and_says_how_to_see_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Twenty settings of the run, its preset among them, in the order of the long help."""
+    shown = []
+    for more in ((), ("all",)):
+        with pytest.raises(SystemExit):
+            main(["run", "--help", *more])
+        told = capsys.readouterr().out
+        shown.append(re.findall(r"^  --([a-z_.]+)", told, re.MULTILINE))
+        hidden = re.search(r"Few need the (\d+)\s+others, which\s+--help all shows", told)
+        if not more:
+            assert hidden is not None
+            left_out = int(hidden[1])
+    short, every = shown
+    assert sum(name == "preset" or name.startswith("run.") for name in short) == 20
+    assert [name for name in every if name in short] == short
+    assert len(every) - len(short) == left_out
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import PyTree
 
 from islands.cli.__main__ import main
-from islands.cli.generate import show
+from islands.cli.newest_values import show_text
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.tasks.models.decoder import DecoderConfig
@@ -120,7 +120,7 @@ def test_an_output_that_is_no_utf8_gets_what_it_can_show(monkeypatch: pytest.Mon
     """Letters that it lacks are replaced, and the text goes on."""
     taken = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken, encoding="ascii"))
-    show(["zwölf €".encode(), b" end"], "ä \udce4 ")
+    show_text(["zwölf €".encode(), b" end"], "ä \udce4 ")
     sys.stdout.flush()
     assert taken.getvalue() == b"? ? zw?lf ? end\n"
 

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from islands.cli.__main__ import COMMANDS
 from islands.cli.command import main
+from islands.cli.commands import COMMANDS
 from islands.cli.parsing import Common, parse
 from islands.lab.settings.goodput import GoodputOptions
 from islands.protocol.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import Automatic, PaceBy, RunSettings
+from islands.settings.commands import ControlOptions
 from islands.settings.host import (
-    ControlOptions,
     LearnerOptions,
     ObserverOptions,
     RunOptions,
@@ -230,7 +230,7 @@ def test_printed_settings_read_back_as_the_same(
             "run: {evict_s: 3}",
             "unknown key run.evict_s in a.yaml; did you mean run.timing.evict_s?",
         ),
-        ("zzz: 3", "unknown key zzz in a.yaml; --help lists what there is"),
+        ("zzz: 3", "unknown key zzz in a.yaml; --help all lists what there is"),
         ("token: hush", "a.yaml holds token, a secret; keep it in a file of its own"),
         ("run: 3", "run is 3; it must hold settings, such as run.seed"),
         ("learners: many", "learners is many in a.yaml; it must be a whole number"),
@@ -285,7 +285,7 @@ def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
         (RunOptions, ("--learners.x=1",), "unknown option --learners.x; did you mean --learners?"),
         (RunOptions, ("--token", "hush"), "--token would show a secret"),
         (RunOptions, ("--token=hush",), "--token would show a secret"),
-        (RunOptions, ("--zz=hush",), "unknown option --zz; --help lists what there is"),
+        (RunOptions, ("--zz=hush",), "unknown option --zz; --help all lists what there is"),
         (RunOptions, ("no.yaml",), "the config no.yaml cannot be read: No such file or directory"),
         (RunOptions, ("no.yaml", "b"), "unexpected argument 'b'"),
         (RunOptions, ("--config",), "--config: expected one argument"),

@@ -8,8 +8,16 @@ from shutil import which
 import pytest
 from rich.console import Console
 
-from islands.cli.run_status import Health, RunStatus, state_of
-from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
+from islands.cli.screen import (
+    ECHO,
+    LEARNERS_SHOWN,
+    WIDEST,
+    Health,
+    RunStatus,
+    Screen,
+    sparkline,
+    state_of,
+)
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord

@@ -16,7 +16,8 @@ from islands.protocol.messages.control import Command, CommandAnswer, MemberFigu
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.run.hosting.hub_address import HubAddress, write_place
-from islands.settings.host import ConnectOptions, ControlOptions
+from islands.settings.commands import ControlOptions
+from islands.settings.host import ConnectOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Listener

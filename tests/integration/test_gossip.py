@@ -9,7 +9,7 @@ import pytest
 from islands.cli.control import target_of, tell
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.settings.host import ControlOptions
+from islands.settings.commands import ControlOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from islands.cli.dry_run import Findings, examine
+from islands.cli.dry_run import Findings, examine, show
 from islands.cli.parsing import Common
-from islands.cli.plan_screen import show
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory.process_memory import TrainerMemory

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from islands.cli.run_status import Health, state_of
+from islands.cli.screen import Health, state_of
 from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UserError

@@ -9,10 +9,9 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.identities import NAME
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls, split_address
+from islands.settings.commands import ControlOptions, DemoOptions
 from islands.settings.host import (
     ConnectOptions,
-    ControlOptions,
-    DemoOptions,
     LearnerOptions,
     ListenOptions,
     ObserverOptions,

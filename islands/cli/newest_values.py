@@ -1,0 +1,174 @@
+"""The newest published values of a run: `islands evaluate`, `islands generate`, `islands export`.
+
+The run's folder is only read, so its run may go on meanwhile.
+"""
+
+import codecs
+import io
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from islands.cli.parsing import Common
+from islands.protocol.errors import IslandsError, UserError
+from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOptions, named
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from islands.run.records.run_model import RunModel
+    from islands.run.records.run_values import RunValues
+    from islands.tasks.task import Sampler
+
+
+def evaluate(options: EvaluateOptions, _: Common) -> int:
+    """Evaluate, and print the figures; return the exit code.
+
+    Raises:
+        UserError: the folder holds no values, or the task cannot take them.
+        IslandsError: the task's evaluation failed.
+    """
+    from islands.model.evaluation import attempt
+    from islands.run.records.run_model import model_of
+    from islands.run.records.run_values import newest_values
+
+    found = newest_values(named(options.folder))
+    model = model_of(found, options.task, options.task_settings)
+    _warn_of_difference(model)
+    figures = attempt(
+        lambda values: model.workload.evaluate(model.spec.settings, values),
+        model.values,
+        "the task's evaluation failed",
+    )
+    if isinstance(figures, IslandsError):
+        raise figures
+    show_figures(found, model, figures, as_json=options.json)
+    return 0
+
+
+def _warn_of_difference(model: "RunModel") -> None:
+    """Say on the error output how the task here is another one than the run's."""
+    if model.differs:
+        print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
+
+
+def show_figures(
+    found: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
+) -> None:
+    """Print the figures, and which values they belong to."""
+    cut, versions = found.cut, [str(version) for version in found.cut.versions]
+    if as_json:
+        told = {
+            "run": found.spec.settings.run,
+            "task": model.spec.task,
+            "source": str(found.source),
+            "tokens": cut.tokens,
+            "versions": versions,
+            "ended": cut.reason or None,
+            "figures": figures,
+        }
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())  # NaN becomes null
+        return
+    ended = f"ended: {cut.reason}" if cut.reason else "has not ended"
+    first, last = min(cut.versions), max(cut.versions)
+    between = f"version {first}" if first == last else f"versions {first} to {last}"
+    print(f"run {found.spec.settings.run} ({ended}), {cut.tokens:,} tokens, from {found.source}")
+    print(f"{between} of {len(versions)} fragments")
+    width = max(map(len, figures), default=0)
+    for name, value in figures.items():
+        print(f"  {name:{width}}  {value:.6g}")
+    if not figures:
+        print(f"the task {model.spec.task} has no figures to evaluate")
+
+
+def generate(options: GenerateOptions, _: Common) -> int:
+    """Print the prompt and what the model adds to it, as it comes; return the exit code.
+
+    Raises:
+        UserError: the folder holds no values, or its task does not sample.
+        TaskError: the task's sampling failed.
+    """
+    from islands.run.records.run_model import model_of
+    from islands.run.records.run_values import newest_values
+
+    found = newest_values(named(options.folder))
+    model = model_of(found, options.task, options.task_settings)
+    sampler, params = _sampler(model)
+    _warn_of_difference(model)
+    show_text(_pieces(sampler, params, options), options.prompt)
+    return 0
+
+
+def _sampler(model: "RunModel") -> "tuple[Sampler, PyTree]":
+    """Return the task and its parameters.
+
+    Raises:
+        UserError: the task does not sample.
+    """
+    from islands.model.jax_workload import JaxWorkload
+    from islands.tasks.task import Sampler
+
+    workload = model.workload
+    if not isinstance(workload, JaxWorkload) or not isinstance(workload.task, Sampler):
+        raise UserError(
+            f"the task {model.spec.task} has no method `sample`, so it cannot continue a text; "
+            "islands.tasks.task.Sampler says what it takes"
+        )
+    return workload.task, workload.params_of(model.spec.settings, model.values)
+
+
+def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> Iterable[bytes]:
+    from islands.tasks.source_location import task_error
+
+    prompt = options.prompt.encode(errors="surrogateescape")
+    try:
+        yield from sampler.sample(
+            params,
+            prompt,
+            options.count,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+    except Exception as error:  # the user's own code may raise anything
+        raise task_error(error, "the task's sampling failed") from error
+
+
+def show_text(pieces: Iterable[bytes], prompt: str) -> None:
+    """Print a text piece by piece; what is no text, or none here, is replaced."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # it need not be UTF-8
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    print(prompt, end="", flush=True)
+    for piece in pieces:
+        print(decoder.decode(piece), end="", flush=True)
+    print(decoder.decode(b"", final=True))
+
+
+def export(options: ExportOptions, _: Common) -> int:
+    """Write the file, and print what it holds; return the exit code.
+
+    Raises:
+        UserError: the folder holds no values, or the file exists or cannot be made there.
+        DiskError: the disk is full or broken.
+    """
+    from islands.protocol.settings.quantities import size
+    from islands.run.records.export import metadata_of, write_arrays
+    from islands.run.records.run_values import newest_values
+
+    file = options.file
+    assert file is not None, "options without a file are refused"
+    if file.exists() and not options.overwrite:
+        raise UserError(f"{file} exists; choose another name, or give --overwrite")
+    if not file.parent.is_dir():
+        raise UserError(f"{file} cannot be written: there is no folder {file.parent}")
+    found = newest_values(named(options.folder))
+    metadata = metadata_of(found.spec, found.fingerprint, found.cut)
+    write_arrays(file, found.arrays, metadata)
+    first, last = min(found.cut.versions), max(found.cut.versions)
+    print(
+        f"{file}: tensors: {len(found.arrays)}, {size(file.stat().st_size)}, versions {first} to "
+        f"{last}, after {found.cut.tokens:,} tokens of run {found.spec.settings.run}"
+    )
+    return 0

@@ -1,0 +1,118 @@
+"""What stands before a run: `islands check`, `islands layout`, `islands tokenize`."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.cli.parsing import Common, one_line
+from islands.protocol.errors import UserError, unusable
+from islands.settings.commands import CheckOptions, LayoutOptions, TokenizeOptions
+from islands.tasks.data.prepared import is_prepared, prepare, split_of
+from islands.tasks.data.text import text_at
+from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
+
+if TYPE_CHECKING:
+    from islands.model.task_check import TaskReport
+
+BYTE_VALUES = 256
+
+
+def check(options: CheckOptions, _: Common) -> int:
+    """Check a task; return the exit code, 2 if there is a fault.
+
+    Each fault is printed with the user's file and line, then with the traceback of the user's own
+    code; each part without a fault has a line with a remark.
+    """
+    from islands.cli.serve import spec_of
+    from islands.model.jax_workload import JaxWorkload
+    from islands.model.memory.host_memory import host_memory_bytes
+    from islands.model.workload import load_workload
+
+    spec = spec_of(options.file)
+    workload = load_workload(spec)
+    if not isinstance(workload, JaxWorkload):
+        raise UserError(f"task {spec.task!r} is a toy that needs no check")
+    report = workload.check(
+        spec.settings, values=not options.trace_only, room_bytes=host_memory_bytes()
+    )
+    _show_report(spec.task, report)
+    return 2 if report.faults else 0
+
+
+def _show_report(task: str, report: "TaskReport") -> None:
+    """Print the faults first, then the parts that passed, then those that were skipped."""
+    for fault in report.faults:
+        print(one_line(fault))
+        if fault.detail:
+            print(f"\n{fault.detail}")
+    for part, remark in report.passed:
+        print(f"  {part:10} {remark}")
+    for part, reason in report.skipped:
+        print(f"  {part:10} {reason}")
+    if report.ends:
+        print(f"  {'data':10} {report.ends}")
+    count = len(report.faults)
+    print(f"{task}: " + (f"{count} to mend" if count else "nothing to mend"))
+
+
+def layout(options: LayoutOptions, _: Common) -> int:
+    """Write the file, and say what is in it; return the exit code."""
+    from islands.loops.layouts import parameters_named, write_layout
+
+    assert options.file is not None, "checked with the options"
+    trainable, stacked = re.compile(options.trainable), options.stacked
+    leaves = write_layout(
+        options.file,
+        parameters_named(options.params),
+        trainable=lambda path: trainable.search(path) is not None,
+        stacked=lambda path: stacked is not None and re.search(stacked, path) is not None,
+        records=options.records,
+        shards=options.shards,
+    )
+    size = sum(leaf.size for leaf in leaves)
+    print(f"{options.file}: {size:,} parameters in {len(leaves)} tensors; for a hub:\n")
+    print(f"    python -m islands.syncer --layout {options.file}\n")
+    return 0
+
+
+def tokenize(options: TokenizeOptions, _: Common) -> int:
+    """Make the folder, and say what is in it; returns the exit code.
+
+    Raises:
+        UserError: no text was named, or the folder is there already and not empty.
+    """
+    if not options.text:
+        raise UserError("no text was named; as in: islands tokenize FOLDER --out tokens")
+    if is_prepared(options.out):
+        raise UserError(f"{options.out} holds tokens already; name another folder, or delete it")
+    require_place(options.out)
+    text = text_at(Path(options.text).expanduser(), options.json_field)
+    tokenizer: Tokenizer = ByteTokenizer()
+    if options.vocabulary > BYTE_VALUES:
+        split = split_of(text.documents(), options.held_out)
+        documents = (each for each in text.documents() if not split.held_out(each))
+        tokenizer = train(documents, options.vocabulary)
+    told = prepare(text, tokenizer, options.held_out, options.out).manifest
+    both = told.train.tokens + told.validation.tokens
+    text_bytes = told.train.text_bytes + told.validation.text_bytes
+    print(
+        f"{options.out}: {both:,} tokens of {text_bytes / max(1, both):.2f} bytes each, from "
+        f"{told.documents:,} documents in {len(told.files):,} files; {told.held_out_documents:,} "
+        f"documents are held out\ntokenizer: {told.tokenizer}"
+    )
+    return 0
+
+
+def require_place(folder: Path) -> None:
+    """Check that a folder can be made, or is empty.
+
+    Raises:
+        UserError: there is a file in it, or in its place.
+    """
+    try:
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise unusable(f"the folder {folder} cannot be read", error) from error
+    if occupied:
+        kind = "is not empty" if folder.is_dir() else "is a file"
+        raise UserError(f"{folder} {kind}; name a folder that is yet to be made as --out")

@@ -1,0 +1,349 @@
+"""Options of the commands that are no process of a run: one dataclass each.
+
+Most read the folder of a run, which has ended or still goes on.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from islands.protocol.errors import SettingsError
+from islands.protocol.messages.control import Verb
+from islands.protocol.settings.addresses import hub_urls
+from islands.protocol.settings.run import MergeRule
+from islands.protocol.settings.setting import Setting, check_ranges
+from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
+
+SEED_MOST = 2**63 - 1
+"""The largest seed that JAX takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """`islands check`: checks a task against its contract before a run.
+
+    Args:
+        file: what the run is.
+        trace_only: only trace the task: compute no values, take no step, evaluate nothing.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    trace_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """`islands demo`: trains a small model on this machine; one learner is killed and returns.
+
+    Args:
+        tokens: budget of the run, in bytes of source read by all learners together.
+        learners: how many learners share this machine.
+        away_s: for how long the killed learner is away; choose more than its eviction takes.
+        folder: folder of the run; by default a new one under runs/.
+        seed: seed of the weights and of the data order.
+        kill: whether a learner is killed; the same run without it shows the effect on the others.
+        compare: whether data-parallel training on as many tokens follows, to compare the results;
+            it takes about as long as the run.
+    """
+
+    tokens: Annotated[int, Setting(least=1)] = 1_000_000
+    learners: Annotated[int, Setting(least=1)] = 3
+    away_s: Annotated[float, Setting(least=0)] = 8.0
+    folder: Path | None = None
+    seed: Annotated[int, Setting(least=0)] = 0
+    kill: bool = True
+    compare: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """`islands layout`: writes which tensors a training loop of one's own trains.
+
+    Args:
+        params: the parameters, as package.module:name: a tree of arrays, a PyTorch module, or a
+            function that returns one; a function of JAX is only traced.
+        file: the file to write, for `--layout` of a hub.
+        trainable: regular expression that the path of a trained leaf matches; by default all do.
+        stacked: regular expression that the path of a leaf matches which holds all layers, stacked
+            along its first axis; by default none does.
+        records: number of records of the data, if the syncer is to lease them to the loops; 0: each
+            loop reads data of its own.
+        shards: number of shards in which records are leased; each must have room for a batch.
+    """
+
+    params: str = field(default="", metadata=POSITIONAL)
+    file: Path | None = field(default=None, metadata=POSITIONAL)
+    trainable: str = ""
+    stacked: str | None = None
+    records: Annotated[int, Setting(least=0)] = 0
+    shards: Annotated[int, Setting(least=1)] = 64
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        if not re.fullmatch(r"[^:]+:[^:]+", self.params):
+            raise SettingsError(
+                f"params is {self.params!r}; it must be of the form package.module:name"
+            )
+        if self.file is None:
+            raise SettingsError("file is not set; it is the file to write, such as model.json")
+        check_ranges(self)
+        for name, pattern in (("trainable", self.trainable), ("stacked", self.stacked or "")):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise SettingsError(
+                    f"{name} is {pattern!r}, which is no regular expression: {error}"
+                ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeOptions:
+    """`islands tokenize`: turns text into tokens on disk, which a run then reads.
+
+    Args:
+        text: a folder of text, a pattern of files, or one file; `.jsonl` files hold lines of JSON.
+            Or the folder of one dataset that `save_to_disk` of Hugging Face's `datasets` made.
+        vocabulary: number of different tokens; 256 are the bytes themselves, and more are byte
+            pairs, which are learned from the text.
+        out: folder to make, for `path` of the task `islands.tasks.text:TextFiles`.
+        json_field: field of a line of JSON, or column of a dataset, that holds the text.
+        held_out: share of the documents that is never trained on.
+    """
+
+    text: str = field(default="", metadata=POSITIONAL)
+    vocabulary: Annotated[int, Setting(least=256)] = 256
+    out: Path = Path("tokens")
+    json_field: str = "text"
+    held_out: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        check_ranges(self)
+        if not 0 <= self.held_out < 1:
+            raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """`islands control`: sends an operator's command to a run that goes on.
+
+    Args:
+        verb: the command.
+        target: name of the learner to drain or evict, or how many learners to add (1 by default).
+        folder: folder of the run on the supervisor's host, which has its address, token and key.
+        supervisor: address of the supervisor, if the run's folder is not here, in the form of a
+            learner's.
+        connecting: how to reach the supervisor.
+        key_file: file with the run's key, if the run's folder is not here.
+    """
+
+    verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
+    target: str | None = field(default=None, metadata=POSITIONAL)
+    folder: Path | None = None
+    supervisor: tuple[str, ...] = ()
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        if self.folder is None and not self.supervisor:
+            raise SettingsError(
+                "neither folder nor supervisor is set; name the run's folder by --folder, or the "
+                "address of its hub by --supervisor and the file of the run's key by --key_file"
+            )
+        if self.folder is None and self.key_file is None:
+            raise SettingsError("key_file is not set; without the run's folder it is needed")
+        hub_urls("supervisor", self.supervisor, "supervisor")
+        if self.names and self.target is None:
+            raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
+        if not self.names and self.verb is not Verb.ADD and self.target is not None:
+            raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
+        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self.target or "1"):
+            raise SettingsError(f"add is told {self.target!r}; it must be a number, at least 1")
+
+    @property
+    def names(self) -> bool:
+        """Whether the command is about one learner, whose name is its target."""
+        return self.verb in (Verb.DRAIN, Verb.EVICT)
+
+    @property
+    def count(self) -> int:
+        """How many learners to add."""
+        return int(self.target or 1) if self.verb is Verb.ADD else 1
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """URLs of the supervisor; empty if the run's folder has its address."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateOptions:
+    """`islands evaluate`: evaluates the newest published values of a run.
+
+    Args:
+        folder: folder of the run.
+        task: the task that evaluates, as package.module:factory; by default that of the run.
+        task_settings: arguments of the task's factory that replace those of the run.
+        json: whether to print one JSON object instead of lines for people.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    task: str | None = None
+    task_settings: dict[str, object] = field(default_factory=dict)
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse to guess the run.
+
+        Raises:
+            SettingsError: no folder is named.
+        """
+        named(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """`islands generate`: lets the newest published values of a run continue a text.
+
+    Args:
+        folder: folder of the run.
+        prompt: text to continue.
+        count: how many tokens to add; those of the default task are bytes.
+        temperature: temperature of the softmax; at 0 the likeliest token is taken each time.
+        seed: seed of the sampling; equal seeds give equal texts.
+        task: the task that samples, as package.module:factory; by default that of the run.
+        task_settings: arguments of the task's factory that replace those of the run.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    prompt: str = ""
+    count: Annotated[int, Setting(least=1)] = 200
+    temperature: Annotated[float, Setting(least=0)] = 0.8
+    seed: Annotated[int, Setting(least=0)] = 0
+    task: str | None = None
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        named(self.folder)
+        if not self.prompt:
+            raise SettingsError("prompt is empty; it must be a text to continue")
+        check_ranges(self)
+        if self.seed > SEED_MOST:
+            raise SettingsError(f"seed is {self.seed}; it must be at most {SEED_MOST}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """`islands export`: writes the newest published values of a run to one file.
+
+    Args:
+        folder: folder of the run.
+        file: the .safetensors file to write.
+        overwrite: whether to replace a file that exists.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    file: Path | None = field(default=None, metadata=POSITIONAL)
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        named(self.folder)
+        if self.file is None or self.file.suffix != ".safetensors":
+            told = "not set" if self.file is None else self.file
+            raise SettingsError(f"file is {told}; it must be a .safetensors file to write")
+
+
+@dataclass(frozen=True, slots=True)
+class PlotOptions:
+    """`islands plot`: draws the curves of one or several runs into one picture.
+
+    Args:
+        folders: folders of the runs.
+        out: the .png or .svg file to write.
+        metric: figure of the task's evaluation that is drawn; by default the first.
+    """
+
+    folders: tuple[Path, ...] = field(default=(), metadata=POSITIONAL)
+    out: Path = Path("runs.png")
+    metric: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        if not self.folders:
+            raise SettingsError("folders is empty; name the folders of one or several runs")
+        if self.out.suffix not in (".png", ".svg"):
+            raise SettingsError(f"out is {self.out}; it must be a .png or .svg file to write")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """`islands replay`: redoes the merges of a run in float64 from what it recorded.
+
+    Args:
+        folder: folder of the run, which was started with --run.record_contributions.
+        merges: how many merges are redone, from the first; by default all.
+        merge: merge rule in place of the run's own, rda or average, to see by how much it would
+            be off.
+        json: whether to print one JSON object with every merge.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    merges: Annotated[int | None, Setting(least=1)] = None
+    merge: MergeRule | None = None
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        named(self.folder)
+        check_ranges(self)
+
+
+def named(folder: Path | None) -> Path:
+    """Return the folder of the run.
+
+    Raises:
+        SettingsError: none is named.
+    """
+    if folder is None:
+        raise SettingsError("folder is not set; name the folder of a run, such as runs/mine")
+    return folder
