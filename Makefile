@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types imports unit demo bench simulate clean
+.PHONY: help setup test test-all lint types imports unit long demo bench simulate clean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the virtual environment and install the exact versions (instant when repeated)
 
@@ -22,7 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 		--constraint constraints.txt --editable '.[dev,grain,jax,plots,tasks,tensorboard,text]'
 	@touch $@
 
-test: lint types imports unit ## Run everything that passes without network or accelerator
+test: lint types imports unit ## Run what should pass before a change is proposed
+
+test-all: long ## Run what make test leaves out: long tests, and all seeds
 
 lint: $(STAMP) ## Check rules and format
 	$(BIN)/ruff check .
@@ -34,8 +36,11 @@ types: $(STAMP) ## Check types
 imports: $(STAMP) ## Check that imports point one way
 	$(BIN)/lint-imports --no-logo
 
-unit: $(STAMP) ## Run the tests only
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal --quiet
+unit: $(STAMP) ## Run the quick tests only
+	$(BIN)/pytest -m "not long" --numprocesses $(WORKERS) --dist worksteal --quiet
+
+long: $(STAMP)
+	$(BIN)/pytest -m long --numprocesses $(WORKERS) --dist worksteal --quiet
 
 demo: $(STAMP) ## Train a small model on this machine: three learners, one of them drops out and returns
 	$(BIN)/python -m islands.cli demo

@@ -2,13 +2,16 @@
 
 Seeds: a test that takes the `seed` fixture runs once for each of `--seeds` seeds (12 unless told;
 `make simulate` asks for 2000), or for the single one named by `--seed`. A failure prints the line
-that runs it again.
+that runs it again. `make test` takes the first four; the others are marked `long`.
 """
 
 import os
 import re
 import shlex
+import sys
 from collections.abc import Generator, Iterator
+from functools import cache
+from typing import Any
 
 from tests.environment import ROOT  # isort: skip  (sets the environment of what is imported below)
 
@@ -17,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from jaxtyping import install_import_hook
 
 DEFAULT_SEEDS = 12
+QUICK_SEEDS = 4
 SHAPED = re.compile(r"\b(Bool|B?Float(16|32|64)?|U?Int(8|16|32|64)?|Num|Shaped)\[")
 
 
@@ -59,6 +63,21 @@ def quickly_compiled() -> Iterator[None]:
     switch(on=False)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let the test compile together with other workers and children, if it may use JAX."""
+    if "jax" in sys.modules:
+        compile_together()
+
+
+@cache
+def compile_together() -> None:
+    """One process compiles a function, and the others read it."""
+    from islands.model.jax_settings import share_compilations
+
+    share_compilations()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that choose seeds, and the one that rewrites transcripts."""
     group = parser.getgroup("seeds")
@@ -79,7 +98,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     one = metafunc.config.getoption("--seed")
     seeds = range(metafunc.config.getoption("--seeds")) if one is None else [one]
-    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed{seed}")
+    later = pytest.mark.long(metafunc.function.__name__)
+    params = [pytest.param(seed, marks=[later] if seed >= QUICK_SEEDS else []) for seed in seeds]
+    metafunc.parametrize("seed", params, ids=lambda seed: f"seed{seed}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> Generator[None, Any, Any]:
+    """Mark the cases of a test `long` that its mark `quick` does not name.
+
+    Raises:
+        CollectError: it names none of them.
+    """
+    items = yield
+    if isinstance(items, list):
+        later = [item for item in items if isinstance(item, pytest.Function) and is_late(item)]
+        if later and len(later) == len(items):
+            raise collector.CollectError(f"no case of {name} is quick")
+        for item in later:
+            item.add_marker(pytest.mark.long(name))
+    return items
+
+
+def is_late(case: pytest.Function) -> bool:
+    """Whether a case is of a test with the mark `quick`, which does not name it."""
+    mark = case.get_closest_marker("quick")
+    return mark is not None and not any(part in case.callspec.id for part in mark.args)
 
 
 @pytest.hookimpl(wrapper=True)

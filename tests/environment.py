@@ -7,14 +7,12 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"  # float32 + bfloat16 is an error, not a guess
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-# A worker of pytest and its children compile each function once. Workers have a folder each, since
-# JAX writes its entries in place, and a reader would warn of one that is half written.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".jax_cache" / WORKER)
+# Workers of pytest and their children compile each function once, and keep it between runs.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["PJRT_NPROC"] = "4"  # XLA threads: fewer than learners in one process starve some

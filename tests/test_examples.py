@@ -109,6 +109,7 @@ def trainer_of(name: str, settings: dict[str, object]) -> JaxTrainer:
     return JaxTrainer(task, 1)
 
 
+@pytest.mark.long("test_its_task_trains")
 def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path) -> None:
     """The base comes from a run's file, stays as it is, and enters the fingerprint."""
     shape = {"width": 16, "layers": 2, "heads": 2, "head_width": 8, "hidden": 24, "scan": True}
@@ -132,6 +133,7 @@ def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path)
     assert untrained.layout.fingerprint != trainer.layout.fingerprint
 
 
+@pytest.mark.long("test_its_task_trains")
 def test_adapters_continue_a_text_as_their_base_does_until_they_are_trained() -> None:
     """`islands generate` works on them: it gets the added bytes alone, B being zero at first."""
     settings = {"decoder": "0.05M", "length": 16}
@@ -178,6 +180,7 @@ def test_a_study_is_understood(name: str) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.quick("line.yaml")
 @pytest.mark.parametrize("name", RUNS)
 def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     """With a small budget: the summary says what came of it, and every token has its fate."""
@@ -195,6 +198,7 @@ def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     assert summary["merges"] > 0
 
 
+@pytest.mark.long("test_a_study_is_understood")
 @pytest.mark.integration
 def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
     """With a small budget, and one trial: one row for the cell that was asked for."""
@@ -205,6 +209,7 @@ def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
     assert found.stdout.count("[1/1] overwrite, seed 0: val_bits_per_byte") == 1
 
 
+@pytest.mark.long("test_it_runs_to_its_end")
 @pytest.mark.integration
 def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None:
     """By the command, by the learners that it starts, and by who evaluates the run afterwards."""
@@ -218,6 +223,7 @@ def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None
 
 
 @pytest.mark.integration
+@pytest.mark.quick("line.yaml")
 @pytest.mark.parametrize("name", DRY)
 def test_its_dry_run_refuses_nothing(name: str) -> None:
     """As a start in the same folder would not."""

@@ -17,6 +17,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 EXPECTED = (r"\d+\.\d\d bits per byte, yield \d+%", r"y = (2\.9|3\.0)\d x -(0\.9|1\.0)\d")
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("index", range(len(EXPECTED)))
 def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_path: Path) -> None:
     """A newcomer pastes the block into a file, runs it, and sees a run end well."""

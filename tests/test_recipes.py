@@ -28,6 +28,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.quick("NnxTask", "StreamTask")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that are shown
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_nothing_to_mend(

@@ -1,4 +1,4 @@
-"""Seeded tests run once per chosen seed, and a failure prints the line that replays it."""
+"""Tests run for the seeds and cases asked for, and a failure prints the line that replays it."""
 
 from pathlib import Path
 
@@ -42,3 +42,36 @@ def test_failure_names_the_line_that_replays_it(project: pytest.Pytester) -> Non
 def test_one_seed_may_lie_beyond_the_quick_run(project: pytest.Pytester) -> None:
     """`--seed` takes any seed, whatever `--seeds` is."""
     project.runpytest_subprocess("--seed", "1999", "--seeds", "1").assert_outcomes(passed=1)
+
+
+CASES = """
+    import pytest
+
+    @pytest.mark.quick("small")
+    @pytest.mark.parametrize("size", ["small", "large", "huge"])
+    def test_size(size):
+        assert size == "small"
+"""
+REGISTERED = """
+    [pytest]
+    markers =
+        long: runs later
+        quick: runs now
+"""
+
+
+def test_cases_that_are_not_quick_are_long(project: pytest.Pytester) -> None:
+    """Of a test's cases those that its mark names are quick, of seeds the first four."""
+    project.makeini(REGISTERED)
+    project.makepyfile(test_sizes=CASES)
+    project.runpytest_subprocess("-m", "not long").assert_outcomes(
+        passed=4, failed=1, deselected=10
+    )
+
+
+def test_a_mark_that_names_no_case_is_refused(project: pytest.Pytester) -> None:
+    """Else nothing of the test would run before a change is proposed."""
+    project.makeini(REGISTERED)
+    project.makepyfile(test_sizes=CASES.replace('quick("small")', 'quick("tiny")'))
+    result = project.runpytest_subprocess("-m", "not long")
+    result.stdout.fnmatch_lines(["*no case of test_size is quick*"])

@@ -15,6 +15,7 @@ from tests.tidy_rules import (
     indexes,
     purity,
     read_tree,
+    tiers,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,9 +54,9 @@ def test_pure_modules_are_pure(tree: list[Source]) -> None:
     assert not breaches, f"{purity.__doc__}\n" + "\n".join(breaches)
 
 
-@pytest.mark.parametrize("rule", [citations, indexes], ids=lambda rule: rule.__name__)
-def test_pages_and_indexes_are_true(rule: TreeRule, tree: list[Source]) -> None:
-    """What is cited is there, and the index of a room names its files."""
+@pytest.mark.parametrize("rule", [citations, indexes, tiers], ids=lambda rule: rule.__name__)
+def test_tree_keeps_rule_on_all_files(rule: TreeRule, tree: list[Source]) -> None:
+    """What is cited is there, an index names its files, and each long test has a quick one."""
     breaches = list(rule(tree))
     assert not breaches, f"{rule.__doc__}\n" + "\n".join(breaches)
 
@@ -90,6 +91,28 @@ def test_a_file_that_its_index_does_not_name_is_seen() -> None:
     breaches = list(indexes([room, *files]))
     assert len(breaches) == 1
     assert "`timer.py`" in breaches[0]
+
+
+QUICK = "tests/test_b.py::test_b"
+ALL_LONG = f'pytestmark = pytest.mark.long("{QUICK}")\n\n\ndef test_b():\n    """B."""\n'
+LONG = f'@pytest.mark.long("{QUICK}")\ndef test_b():\n    """B."""\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "breaches"),
+    [
+        ('def test_b():\n    """B."""\n', 0),
+        (LONG, 2),
+        (ALL_LONG, 2),
+        (f'A = pytest.param(1, marks=pytest.mark.long("{QUICK}"))\n\n\ndef test_b():\n    A\n', 0),
+        ("", 1),
+    ],
+    ids=["quick", "decorated", "whole file", "one parameter", "not there"],
+)
+def test_a_long_test_without_a_quick_one_is_seen(text: str, breaches: int) -> None:
+    """The test that it names is there, and is not long itself; parameters of it may be."""
+    files = [Source("tests/test_a.py", LONG.replace("test_b()", "test_a()"))]
+    assert len(list(tiers([*files, Source("tests/test_b.py", text)]))) == breaches
 
 
 LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70

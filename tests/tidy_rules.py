@@ -445,6 +445,39 @@ def honest_tests(source: Source) -> Iterator[str]:
             )
 
 
+def long_marks(node: ast.AST) -> list[ast.Call]:
+    """Uses of `pytest.mark.long(…)` in a decorator, a `pytestmark` or a parameter."""
+    calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
+    return [call for call in calls if dotted(call.func) == "pytest.mark.long"]
+
+
+def tiers(sources: Sequence[Source]) -> Iterator[str]:
+    """What a test shows that is left to `make test-all`, a quick test shows in `make test`.
+
+    `long` names that one: as `path::function`, or by its function if it is in the same file.
+    """
+    quick: set[str] = set()
+    marks: list[tuple[Source, ast.Call]] = []
+    for source in sources:
+        if not source.is_test or not PurePosixPath(source.path).name.startswith("test_"):
+            continue
+        marks += [(source, call) for call in long_marks(source.tree)]
+        assigned = [node for node in source.tree.body if isinstance(node, ast.Assign)]
+        if any(long_marks(node) for node in assigned if dotted(node.targets[0]) == "pytestmark"):
+            continue
+        for function in functions(source.tree):
+            decorators = [
+                call.func for call in function.decorator_list if isinstance(call, ast.Call)
+            ]
+            if "pytest.mark.long" not in map(dotted, decorators):
+                quick.add(f"{source.path}::{function.name}")
+    for source, call in marks:
+        named = [str(part.value) for part in call.args if isinstance(part, ast.Constant)]
+        here = [name if "::" in name else f"{source.path}::{name}" for name in named]
+        if len(here) != 1 or here[0] not in quick:
+            yield breach(source, call, "`long` does not name a quick test of the same behaviour.")
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method in `tree`, nested ones as well."""
     for node in ast.walk(tree):

@@ -150,11 +150,13 @@ async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
     await run.refuses(run.learner("--token_file", other, token=False), "token|secret")
 
 
+@pytest.mark.long("test_a_wrong_token")
 async def test_no_token(run: Honest) -> None:
     """Refused at the door."""
     await run.refuses(run.learner(token=False), "token|secret")
 
 
+@pytest.mark.long("test_a_wrong_token")
 async def test_a_token_file_that_is_not_there(run: Honest) -> None:
     """Said before anything is dialled."""
     await run.refuses(run.learner("--token_file", "nowhere", token=False), "nowhere", "copy")
@@ -178,6 +180,7 @@ async def test_another_model(run: Honest) -> None:
     await run.refuses(other, "would train something else", "here .*layers/0.*; there .*layers/0")
 
 
+@pytest.mark.long("test_another_model")
 async def test_another_corpus(run: Honest, tmp_path: Path) -> None:
     """The labels are part of what is compared."""
     (tmp_path / "reading_task.py").write_text(TASK)
@@ -185,11 +188,13 @@ async def test_another_corpus(run: Honest, tmp_path: Path) -> None:
     await run.refuses(run.learner(cwd=tmp_path), "corpus", "Seneca", "Shakespeare")
 
 
+@pytest.mark.long("test_another_model")
 async def test_a_task_that_cannot_be_imported(run: Honest, tmp_path: Path) -> None:
     """The sentence says what to install."""
     await run.refuses(run.learner(cwd=tmp_path), "reading_task", "cannot be loaded", "install")
 
 
+@pytest.mark.long("test_another_model")
 async def test_another_protocol(run: Honest) -> None:
     """A learner of another version is told both versions."""
     words = ("--supervisor", run.address, "--token_file", str(run.token))
@@ -214,6 +219,7 @@ async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
 # --- who is told something wrong ------------------------------------------------------------------
 
 
+@pytest.mark.long("test_a_busy_port")
 async def test_an_unknown_key_in_a_config(run: Honest, tmp_path: Path) -> None:
     """The sentence names the file and what was meant."""
     config = write_config(tmp_path / "typo.yaml", run={"budget_token": 100})
@@ -228,6 +234,7 @@ async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:
     await run.refuses(program, f"127.0.0.1:{run.port} is in use")
 
 
+@pytest.mark.quick("syncer")
 @pytest.mark.parametrize(
     "words",
     [("islands.cli", "run"), ("islands.syncer", "--config"), ("islands.supervisor", "--config")],
@@ -244,6 +251,7 @@ async def test_a_folder_in_which_a_run_goes_on(words: tuple[str, str], run: Hone
     await run.refuses(program, "in use")
 
 
+@pytest.mark.long("test_a_wrong_token")
 async def test_a_hub_that_cannot_be_reached(run: Honest) -> None:
     """It is tried for as long as one says; whoever restarts processes may try again: code 1."""
     with socket.socket() as unused:
@@ -344,6 +352,7 @@ async def test_messages_that_no_member_would_send(run: Honest) -> None:
     await run.goes_on()
 
 
+@pytest.mark.long("tests/messaging/websocket/test_door.py::test_connections_are_bounded")
 async def test_an_honest_learner_joins_past_a_crowd_that_says_nothing(run: Honest) -> None:
     """500 connections that never open a session keep nobody out."""
     async with strangers(run, 500):

@@ -54,6 +54,9 @@ async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_pat
         assert log.count("Traceback") <= 1, "it was not started again"
 
 
+@pytest.mark.long(
+    "tests/run/test_single_process.py::test_a_failing_evaluation_does_not_end_training"
+)
 async def test_an_evaluation_that_fails_is_told_and_training_goes_on(tmp_path: Path) -> None:
     """Once on the screen, each time in the log; the run reaches its end."""
     async with open_room(tmp_path) as room:

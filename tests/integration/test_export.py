@@ -11,6 +11,7 @@ from tests.integration.programs import hub_address, merges, open_room, write_con
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
+@pytest.mark.quick("run")
 @pytest.mark.parametrize("started_as", ["run", "hub"])
 async def test_ctrl_c_leaves_a_final_file(started_as: str, tmp_path: Path) -> None:
     """With what was published, and what that is; wherever the syncer lives."""

@@ -87,6 +87,7 @@ async def test_a_run_goes_on_by_itself_and_can_be_ended_while_its_disk_is_full(
                 assert await room.ended(run) == 0
 
 
+@pytest.mark.long("test_a_run_goes_on_by_itself_and_can_be_ended_while_its_disk_is_full")
 @pytest.mark.integration
 @pytest.mark.timeout(120)
 async def test_a_run_that_ends_while_its_disk_is_full_is_concluded_once_there_is_room(

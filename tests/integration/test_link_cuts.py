@@ -75,6 +75,7 @@ async def open_caller(
                 await process.wait()
 
 
+@pytest.mark.quick("near")
 @pytest.mark.parametrize("side", ["near", "far"])
 async def test_silence_ends_the_session_and_healing_brings_it_back(side: str) -> None:
     """A cut of either way or both, on either side, is noticed without any word from TCP."""
@@ -91,6 +92,7 @@ async def test_silence_ends_the_session_and_healing_brings_it_back(side: str) ->
         assert caller.counts["opened"] == 4
 
 
+@pytest.mark.long("test_silence_ends_the_session_and_healing_brings_it_back")
 async def test_a_flapping_way_is_dialled_with_restraint() -> None:
     """Each loss is followed by one more session, not by a storm; after the last one all is well."""
     async with open_caller() as caller:
@@ -104,6 +106,7 @@ async def test_a_flapping_way_is_dialled_with_restraint() -> None:
         assert caller.counts["opened"] == caller.counts["lost"] + 1
 
 
+@pytest.mark.quick("20")
 @pytest.mark.parametrize("every", [100, 20, 5])
 async def test_loss_of_packets_loses_and_changes_nothing(every: int) -> None:
     """With every so-manieth packet lost both ways envelopes come back whole, in order."""

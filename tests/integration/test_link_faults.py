@@ -442,6 +442,7 @@ async def open_callers(
             await task
 
 
+@pytest.mark.quick("both")
 @pytest.mark.parametrize("cut", [Cut.HOLD, Cut.LOSE])
 @pytest.mark.parametrize("ways", [(Way.UP,), (Way.DOWN,), tuple(Way)], ids=["up", "down", "both"])
 async def test_a_cut_is_noticed_and_the_session_comes_back(cut: Cut, ways: tuple[Way, ...]) -> None:

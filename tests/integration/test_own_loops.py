@@ -98,6 +98,7 @@ def require(name: str) -> None:
         pytest.skip(f"{needed} is not installed")
 
 
+@pytest.mark.quick("functional")
 @pytest.mark.parametrize("name", LOOPS)
 async def test_loops_of_an_example_spend_a_budget(name: str, tmp_path: Path) -> None:
     """Every token is counted once: as many steps were taken as were granted, and none is lost."""
@@ -168,6 +169,7 @@ async def test_a_loop_that_was_killed_reads_again_what_was_lost(tmp_path: Path) 
     assert beyond in (0, 1), "a loop takes at most one step after the run is over"
 
 
+@pytest.mark.long("test_loops_of_an_example_spend_a_budget")
 async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> None:
     """Each is killed once and starts again under its name; no token is counted twice or lost."""
     require("torch_loop")

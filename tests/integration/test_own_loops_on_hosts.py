@@ -104,6 +104,7 @@ async def test_processes_of_one_loop_spend_a_budget_as_one_learner(tmp_path: Pat
         assert len({loss_of(each) for each in both}) == 1, "they took one step, on rows of both"
 
 
+@pytest.mark.long("tests/island/test_ends.py::test_an_island_that_is_asked_to_end_has_no_failure")
 async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(
         assert incarnations(summary) == {"ana": 1}
 
 
+@pytest.mark.long("tests/island/test_ends.py::test_a_process_that_fails_is_the_failure_of_its_host")
 async def test_a_process_that_is_lost_or_fails_ends_the_others(tmp_path: Path) -> None:
     """Each says why; where a thread hangs in a collective, the process ends all the same."""
     async with open_room(tmp_path) as room:
@@ -140,6 +142,9 @@ async def test_a_process_that_is_lost_or_fails_ends_the_others(tmp_path: Path) -
         assert re.search(r"it ends: rank 1 \(.*\): my own mistake", first.err), first.err
 
 
+@pytest.mark.long(
+    "tests/integration/test_several_hosts.py::test_hosts_that_were_started_otherwise_are_told_why"
+)
 async def test_processes_that_were_told_otherwise_end_with_a_sentence(tmp_path: Path) -> None:
     """Before any of them computes."""
     async with open_room(tmp_path) as room:

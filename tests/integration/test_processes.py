@@ -194,6 +194,7 @@ async def test_children_outlive_a_killed_hub_and_the_next_one_adopts_them(tmp_pa
     assert summary["evictions"] == 0
 
 
+@pytest.mark.long("test_children_outlive_a_killed_hub_and_the_next_one_adopts_them")
 @pytest.mark.parametrize("change", ["settings", "port"])
 async def test_children_that_the_next_hub_cannot_use_are_replaced(
     change: str, tmp_path: Path
@@ -235,6 +236,7 @@ def port_of(folder: Path) -> int:
     return urlsplit(hub_address(folder) or "").port or 0
 
 
+@pytest.mark.long("test_children_outlive_a_killed_hub_and_the_next_one_adopts_them")
 async def test_a_hub_that_fails_says_who_lives_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +255,7 @@ async def test_a_hub_that_fails_says_who_lives_on(
     assert f"--folder {folder}" in said
 
 
+@pytest.mark.long("test_a_run_that_is_stopped_goes_on_with_the_same_command")
 async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
     """Who cannot wait leaves no process behind either."""
     folder = tmp_path / "run"
@@ -313,6 +316,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """Replaces itself by a Python program whose terminal is its standard input."""
 
 
+@pytest.mark.long("test_a_run_that_is_stopped_goes_on_with_the_same_command")
 async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
     """SIGHUP leaves no orphan that would train on without a hub, or hold the run's port."""
     folder = tmp_path / "run"
@@ -349,6 +353,7 @@ def drained(terminal: int) -> bool:
 # --- every role a command of its own --------------------------------------------------------------
 
 
+@pytest.mark.long("test_a_syncer_alone_is_a_hub")
 async def test_every_role_can_be_a_command_of_its_own(tmp_path: Path) -> None:
     """Supervisor, syncer, two learners and an observer, each started by hand, end a run."""
     folder = tmp_path / "run"

@@ -147,6 +147,9 @@ class Pair:
         os.kill(pid, number)
 
 
+@pytest.mark.long(
+    "tests/island/test_ends.py::test_a_process_that_is_lost_is_no_failure_of_the_others"
+)
 async def test_whatever_ends_one_host_ends_the_island_which_starts_again_as_one(
     tmp_path: Path,
 ) -> None:

@@ -32,6 +32,7 @@ async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
         await room.wait(lambda: merges(tmp_path / "run") > 3)
 
 
+@pytest.mark.long("tests/run/test_planner.py::test_memory_of_a_learner")
 async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
     """No process of a real run takes 15 % more memory than was said, nor the journal more disk."""
     task_settings = {"step_s": 0.1, "megabytes": 64}

@@ -35,6 +35,7 @@ async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Pa
     assert logged(tmp_path / "run", "status", status="stalled") == []
 
 
+@pytest.mark.long("test_a_learner_with_a_long_first_step_is_not_killed_in_it")
 async def test_a_compilation_beyond_its_limit_gets_twice_the_time(tmp_path: Path) -> None:
     """Each start compiles for 4 s and 1.5 s are allowed: 1.5, 3, 6 s; the third comes through."""
     timing = Timing(heartbeat_s=0.2, compile_s=1.5)

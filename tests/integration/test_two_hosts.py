@@ -68,6 +68,7 @@ def paste(room: Room, line: str) -> Program:
     )
 
 
+@pytest.mark.long("tests/integration/test_processes.py::test_a_syncer_alone_is_a_hub")
 async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
     hosts: tuple[Namespace, Namespace], tmp_path: Path
 ) -> None:

@@ -422,6 +422,7 @@ def test_fresh_moments_take_over_a_first_moment_that_is_old(fresh: str) -> None:
     assert [largest_step(other, shard) < 0.03 for shard in (3, 4, 5)] == [True] * 3
 
 
+@pytest.mark.long("test_a_learner_alone_keeps_its_own_second_moment")
 def test_who_is_slow_takes_an_interval_for_its_own() -> None:
     """One step of its own beside ten of the others: what changed came of ten."""
     task = StdlibBytes(decoder=SMALL, rows=1, length=32)

@@ -74,40 +74,44 @@ class Group:
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """One process with eight devices; it runs beside the others."""
-    group = Group(tmp_path_factory.mktemp("one"), 1, "line", "stacks", "merged", "own")
-    yield group
-    group.kill()
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Group]]:
+    """A plain model in one process with eight devices, and beside it in two with four each."""
+    one = Group(tmp_path_factory.mktemp("one"), 1, "line")
+    two = Group(tmp_path_factory.mktemp("two"), 2, "apart", "line")
+    yield one, two
+    one.kill()
+    two.kill()
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """Two processes with four devices each."""
-    cases = ("apart", "line", "stacks", "merged", "own", "refused")
-    group = Group(tmp_path_factory.mktemp("two"), 2, *cases)
-    yield group
-    group.kill()
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Group]]:
+    """Stacked and scattered leaves, merged moments and a loop of one's own."""
+    one = Group(tmp_path_factory.mktemp("one"), 1, "stacks", "merged", "own")
+    two = Group(tmp_path_factory.mktemp("two"), 2, "stacks", "merged", "own", "refused")
+    yield one, two
+    one.kill()
+    two.kill()
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Group]]:
     """Four processes with two devices each."""
-    group = Group(tmp_path_factory.mktemp("four"), 4, "line", "own")
-    yield group
-    group.kill()
+    one = Group(tmp_path_factory.mktemp("one"), 1, "line", "own")
+    several = Group(tmp_path_factory.mktemp("four"), 4, "line", "own")
+    yield one, several
+    one.kill()
+    several.kill()
 
 
 @pytest.mark.timeout(2 * LIMIT_S + 20)
-@pytest.mark.parametrize("several", ["two", "four"])
-def test_processes_are_together_what_one_is(
-    one: Group, several: str, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.quick("line")
+@pytest.mark.parametrize("several", ["line", "stacks", "four"])
+def test_processes_are_together_what_one_is(several: str, request: pytest.FixtureRequest) -> None:
     """Losses, shares, differences and moments, through everything that a boundary does."""
-    group: Group = request.getfixturevalue(several)
+    one, group = request.getfixturevalue(several)
     parts, (whole,) = group.found(), one.found()
     names = [name for name in parts[0] if name in whole and "/ranges/" not in name]
-    assert len(names) > 30
+    assert len(names) > 10
     for name in names:
         found = assembled(name, parts, whole[name]) if "/share/" in name else same(name, parts)
         if any(part in name for part in UNROUNDED):
@@ -119,9 +123,9 @@ def test_processes_are_together_what_one_is(
 
 
 @pytest.mark.timeout(LIMIT_S + 20)
-def test_to_fill_and_read_a_share_is_no_collective(two: Group) -> None:
+def test_to_fill_and_read_a_share_is_no_collective(line: tuple[Group, Group]) -> None:
     """Each process did it another number of times, and could go on with what they do together."""
-    held = [part["apart/held"].tolist() for part in two.found()]
+    held = [part["apart/held"].tolist() for part in line[1].found()]
     assert held == [
         [[0, 126], [252, 378], [504, 630], [756, 882]],
         [[126, 252], [378, 504], [630, 756], [882, 1003]],
@@ -129,9 +133,10 @@ def test_to_fill_and_read_a_share_is_no_collective(two: Group) -> None:
 
 
 @pytest.mark.timeout(LIMIT_S + 20)
-def test_what_processes_cannot_do_together_is_refused(two: Group) -> None:
+@pytest.mark.long("test_to_fill_and_read_a_share_is_no_collective")
+def test_what_processes_cannot_do_together_is_refused(stacks: tuple[Group, Group]) -> None:
     """A sentence names what is wrong and how to mend it."""
-    said = {name: str(text) for name, text in two.found()[0].items() if "/" not in name}
+    said = {name: str(text) for name, text in stacks[1].found()[0].items() if "/" not in name}
     assert "'0-3', but the learner has the devices of 2 processes" in said["some devices"]
     assert "process 0 has none" in said["no device of this process"]
     assert "like b is on devices of this process alone, but w on" in said["a leaf here alone"]

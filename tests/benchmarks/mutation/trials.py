@@ -101,16 +101,9 @@ def _run_pytest(folder: Path, command: Sequence[str], output: Path) -> None:
     os.environ["PYTHONPATH"] = str(folder)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a mutated file may have the size of the other
     sys.dont_write_bytecode = True
-    _update_jax("jax_compilation_cache_dir", os.fspath(folder / ".jax_cache"))
     code = pytest.main([*command])
     sys.stdout.flush()
     os._exit(code)
-
-
-def _update_jax(name: str, value: object) -> None:
-    import jax
-
-    jax.config.update(name, value)  # type: ignore[no-untyped-call]  # untyped in JAX
 
 
 _copies: list[Copy] = []

@@ -59,6 +59,7 @@ def loss(found: Outcome) -> float:
     return float(np.linalg.norm(np.concatenate(found.values) - target) / np.linalg.norm(target))
 
 
+@pytest.mark.quick("overwrite")
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
 def test_precision_follows_a_cut_within_three_periods_and_its_end(adoption: Adoption) -> None:
     """From float32 to what fits in one go, then no change until the link is back."""
@@ -79,6 +80,7 @@ def test_no_learner_waits(course: Course) -> None:
     assert found.slowest() > 0.85 / STEP_S
 
 
+@pytest.mark.long("test_precision_follows_a_cut_within_three_periods_and_its_end")
 def test_the_loss_is_that_of_a_good_link_and_a_fixed_precision_stalls() -> None:
     """With K = all every merge waits for float32 on 5 Mbit/s; adaptive contributions do not."""
     good = ran(Precision.FLOAT32, GOOD, Adoption.DELAY_CORRECTED)

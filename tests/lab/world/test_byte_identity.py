@@ -27,6 +27,7 @@ def tape_of(seed: int, hash_seed: int, folder: Path) -> list[bytes]:
     return tape.read_bytes().splitlines()
 
 
+@pytest.mark.quick("8")
 @pytest.mark.simulation
 @pytest.mark.parametrize("seed_played", SEEDS)
 def test_one_seed_is_one_history(seed_played: int, tmp_path: Path) -> None:
@@ -37,6 +38,7 @@ def test_one_seed_is_one_history(seed_played: int, tmp_path: Path) -> None:
     assert len(final[-1]["digests"]) > 0
 
 
+@pytest.mark.long("test_one_seed_is_one_history")
 @pytest.mark.simulation
 def test_other_seeds_are_other_histories(tmp_path: Path) -> None:
     """The comparison is not of tapes that are equal anyway."""

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.simulation
 INT8, FP4 = UpdatePrecision.INT8, UpdatePrecision.FP4
 
 
+@pytest.mark.quick("-100")
 @pytest.mark.parametrize(
     ("precision", "adoption", "by_jax", "merges"),
     [
