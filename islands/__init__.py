@@ -87,7 +87,7 @@ def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
     """
-    from islands.run.records.export import load_model
+    from islands.run.records.model_files import load_model
 
     return load_model(path, like)
 
@@ -98,6 +98,6 @@ def described(path: "Path | str") -> dict[str, object]:
     Raises:
         UserError: there is no such file, or it cannot be read.
     """
-    from islands.run.records.export import described as described_by
+    from islands.run.records.model_files import described as described_by
 
     return described_by(path)

@@ -18,7 +18,7 @@ from islands.lab.study.cells import trials_of
 from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.export import write_model
+from islands.run.records.model_files import write_model
 from islands.settings.host import (
     LearnerOptions,
     RunFile,

@@ -61,7 +61,7 @@ async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
         IslandsError: it was asked to end.
     """
     from islands.protocol.errors import IslandsError
-    from islands.run.hosting.ending_signals import on_ending_signals
+    from islands.run.hosting.process_runtime import on_ending_signals
 
     task = asyncio.create_task(playing)
     asked: list[str] = []

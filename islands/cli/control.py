@@ -98,7 +98,7 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 
 async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
-    from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+    from islands.run.hosting.hub_requests import Requester, fetch_run_spec
     from islands.run.hosting.process_runtime import say
 
     asker = Requester(Role.OBSERVER, OPERATOR)
@@ -110,7 +110,7 @@ async def _tell_one(
     network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
 ) -> CommandAnswer:
     """Send a command to the first address that answers; a long answer comes in parts."""
-    from islands.run.hosting.one_request import request
+    from islands.run.hosting.hub_requests import request
     from messaging.envelope import Envelope
     from messaging.errors import DialDenied
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.parsing import Common, one_line
-from islands.files.write_speed import write_bytes_per_s
+from islands.files.disk import write_bytes_per_s
 from islands.model.memory.host_memory import host_memory_bytes
 from islands.model.workload import Workload, load_workload
 from islands.numerics.outer_choice import outer_optimizer
@@ -260,7 +260,7 @@ def _time_disk(found: Findings) -> None:
 
 def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
     """Fetch the run's spec from the supervisor; a learner also builds its own task and compares."""
-    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import network_of, run, say, token_of
 
     connecting = options.connecting

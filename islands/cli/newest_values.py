@@ -18,8 +18,7 @@ from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOp
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-    from islands.run.records.run_model import RunModel
-    from islands.run.records.run_values import RunValues
+    from islands.run.records.run_values import RunModel, RunValues
     from islands.tasks.task import Sampler
 
 
@@ -31,8 +30,7 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
         IslandsError: the task's evaluation failed.
     """
     from islands.model.evaluation import attempt
-    from islands.run.records.run_model import model_of
-    from islands.run.records.run_values import newest_values
+    from islands.run.records.run_values import model_of, newest_values
 
     found = newest_values(named(options.folder))
     model = model_of(found, options.task, options.task_settings)
@@ -90,8 +88,7 @@ def generate(options: GenerateOptions, _: Common) -> int:
         UserError: the folder holds no values, or its task does not sample.
         TaskError: the task's sampling failed.
     """
-    from islands.run.records.run_model import model_of
-    from islands.run.records.run_values import newest_values
+    from islands.run.records.run_values import model_of, newest_values
 
     found = newest_values(named(options.folder))
     model = model_of(found, options.task, options.task_settings)
@@ -154,7 +151,7 @@ def export(options: ExportOptions, _: Common) -> int:
         DiskError: the disk is full or broken.
     """
     from islands.protocol.settings.quantities import size
-    from islands.run.records.export import metadata_of, write_arrays
+    from islands.run.records.model_files import metadata_of, write_arrays
     from islands.run.records.run_values import newest_values
 
     file = options.file

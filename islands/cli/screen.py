@@ -20,7 +20,7 @@ from islands.protocol.identities import TRAINING, Phase
 from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.run.hosting.lossy_output import LossyOutput
+from islands.run.hosting.process_runtime import LossyOutput
 from islands.run.records.figures import (
     BOARD_FOLDER,
     LearnerFigures,

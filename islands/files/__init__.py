@@ -13,5 +13,4 @@ writing without waiting for a disk              `spool.py`
 ==============================================  ================
 
 - `tape_writing.py`: Writers of tapes, in memory or to a file, with one JSON object per line
-- `write_speed.py`: How fast the disk of a folder writes and flushes
 """

@@ -1,12 +1,17 @@
 """A small set of named files whose content survives a crash once it is synchronised."""
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 from islands.files.folder_lock import make_private
 from islands.protocol.errors import DiskError, JournalError
+from messaging.clock import Clock, MonotonicClock
+
+PIECE_BYTES = 1 << 22
+"""Bytes of one write when the speed of a disk is measured."""
 
 
 class DiskFile(Protocol):
@@ -161,3 +166,25 @@ def _flush(path: Path, flags: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_bytes_per_s(folder: Path, size_bytes: int, clock: Clock | None = None) -> float | None:
+    """Measure the speed of writing and flushing one file; None if it cannot be written.
+
+    Args:
+        folder: an existing folder on the disk; the file in it has no name, so it goes with this
+            process whatever happens.
+        size_bytes: size of the file. A small one may fit into the disk's own memory.
+        clock: by which it is timed; None for the system's monotonic clock.
+    """
+    clock = clock or MonotonicClock()
+    piece = os.urandom(PIECE_BYTES)
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            began_s = clock.now_s()
+            for start in range(0, size_bytes, PIECE_BYTES):
+                file.write(memoryview(piece)[: size_bytes - start])
+            os.fsync(file.fileno())
+            return size_bytes / max(clock.now_s() - began_s, 1e-9)
+    except OSError:
+        return None

@@ -37,14 +37,14 @@ from islands.protocol.messages.multihost import HostHello
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import host_port, hub_urls, split_address
 from islands.protocol.tape.process_entries import Failed
-from islands.run.hosting.ending_signals import on_ending_signals
-from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
 from islands.run.hosting.process_runtime import (
     ConsoleTape,
     compiled_folder,
     context_in,
     live,
     network_of,
+    on_ending_signals,
     say,
     tape_in,
     token_of,

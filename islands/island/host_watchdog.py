@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.restarts import Restarts
-from islands.run.hosting.ending_signals import on_ending_signals
-from islands.run.hosting.process_runtime import SIGNALLED, say
+from islands.run.hosting.process_runtime import SIGNALLED, on_ending_signals, say
 
 BEAT_S = 1.0
 BEAT_VARIABLE = "ISLANDS_BEAT"

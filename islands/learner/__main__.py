@@ -44,7 +44,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.model.workload import Place
     from islands.protocol.identities import Role
-    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import (
         ConsoleTape,
         compiled_folder,

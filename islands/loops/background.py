@@ -21,7 +21,7 @@ from islands.learner.compute import Compute
 from islands.learner.sharing import Sharing
 from islands.learner.stepped_compute import SteppedCompute
 from islands.protocol.identities import Role
-from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.process_runtime import (
     ConsoleTape,
     context_in,

@@ -36,7 +36,7 @@ from islands.protocol.identities import Role
 from islands.protocol.messages.multihost import HostHello
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import hub_urls, split_address
-from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.process_runtime import network_of, token_of
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.actors.scope import Scope

@@ -16,7 +16,7 @@ from islands.loops.background import Membership
 from islands.loops.join import membership
 from islands.protocol.errors import IslandsError, UnreachableError
 from islands.protocol.identities import Role
-from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.process_runtime import context_in, network_of, token_of
 from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.run.roles import make_observer

@@ -27,7 +27,7 @@ def entry(options: ObserverOptions, _: Common) -> int:
 async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.protocol.identities import Role
     from islands.protocol.tape.process_entries import Evaluation
-    from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+    from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import (
         SaidOnce,
         context_in,

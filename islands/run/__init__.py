@@ -6,15 +6,12 @@ Where to find what:
 a run composed over any backend        `composition.py`
 when a run has ended or failed         `run_end.py`
 factories of the roles' actors         `roles.py`
-delayed process starts                 `delayed_starts.py`
 all actors in one process              `single_process.py`
 a hub: supervisor and run folder       `coordinator.py`
 a hub with its children on one host    `local_cluster.py`
 a hub's exclusive claim on a folder    `run_claim.py`
 estimated memory, disk and network     `planner.py`
-what to set when the yield is low      `advice.py`
 =====================================  ============================
 
 - `first_layout.py`: A hub of `--layout first` before it has a run
-- `warm_start.py`: Read version 0 from a .safetensors of parameters by path, checked against the …
 """

@@ -41,7 +41,6 @@ from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.hub_address import HubAddress, outlived_by, read_place, write_place
-from islands.run.hosting.no_launcher import NoLauncher
 from islands.run.hosting.process_runtime import (
     KEY_FILE,
     ActorGroup,
@@ -54,14 +53,13 @@ from islands.run.hosting.process_runtime import (
     tell_stalls_unless,
     token_of,
 )
-from islands.run.records.export import FINAL_FILE
+from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_values import mend_final
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.run.run_claim import Claim, unless_it_fails
 from islands.run.run_end import GOODBYE_S
-from islands.run.warm_start import read_values
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
@@ -499,3 +497,27 @@ class Coordinator:
     def final_values(self) -> list[NDArray[np.float32]]:
         """Read the final published values: one flat array per fragment."""
         return read_values(self._final, self.plan.layout)
+
+
+class NoLauncher:
+    """A launcher that starts no processes: learners are started by hand, or by their hosts."""
+
+    def start(self, name: str) -> None:
+        """Do nothing: this hub launches no process."""
+
+    def kill(self, name: str) -> None:
+        """Do nothing: no process was launched."""
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Do nothing: no process was launched."""
+
+    def names(self) -> list[str]:
+        """Return no names."""
+        return []
+
+    def adopt(self) -> list[str]:
+        """Return no names."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: no process is watched."""

@@ -29,8 +29,7 @@ from islands.protocol.messages.membership import (
     RunSpecRequest,
 )
 from islands.protocol.messages.registry import PROTOCOL
-from islands.run.hosting.ending_signals import on_ending_signals
-from islands.run.hosting.process_runtime import network_of, token_of
+from islands.run.hosting.process_runtime import network_of, on_ending_signals, token_of
 from islands.settings.groups import ConnectOptions, ListenOptions
 from messaging.actors.scope import Scope
 from messaging.codec.limits import Limits

@@ -38,11 +38,10 @@ from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import SYNCER, FinalVersions
 from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
-from islands.run.records.export import FINAL_FILE, metadata_of, write_model
 from islands.run.records.merge_record import ContributionRecorder
+from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model
 from islands.run.records.summary import share_of
 from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
-from islands.run.warm_start import read_values
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks, Recorder

@@ -46,7 +46,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
     from islands.protocol.identities import Role
-    from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+    from islands.run.hosting.hub_requests import Requester, fetch_run_spec
     from islands.run.hosting.process_runtime import (
         context_in,
         credentials_of,

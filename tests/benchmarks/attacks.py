@@ -27,7 +27,7 @@ import msgspec
 
 from islands.protocol.identities import Role
 from islands.protocol.messages.registry import MESSAGE_TYPES
-from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.process_runtime import allow_open_files
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls

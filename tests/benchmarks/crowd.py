@@ -42,7 +42,7 @@ from islands.model.workload import Place, load_workload
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.coordinator import Coordinator, CoordinatorSettings
-from islands.run.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.process_runtime import (
     allow_open_files,
     context_in,

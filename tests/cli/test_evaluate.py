@@ -13,7 +13,7 @@ import pytest
 from islands.cli.__main__ import main
 from islands.protocol.identities import FinalVersions, Version
 from islands.run.hosting.hub_address import HubAddress, write_place
-from islands.run.records.export import metadata_of, write_model
+from islands.run.records.model_files import metadata_of, write_model
 from islands.run.records.run_values import newest_values
 from islands.tasks.factory import TASK_PATH, data_folders
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun

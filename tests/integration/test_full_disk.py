@@ -11,7 +11,7 @@ from islands.model.evaluation import Judged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.process_entries import NotesDropped
 from islands.run.hosting.process_identity import marked
-from islands.run.records.export import load_model
+from islands.run.records.model_files import load_model
 from islands.run.records.run_folder import RunFolder
 from tests.integration.programs import logged, merges, open_room, summary_of, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable

@@ -20,8 +20,7 @@ from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.run import Adoption, Anchor, RunSettings
-from islands.run.records.export import load_model, write_model
-from islands.run.warm_start import read_values
+from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
 from tests.lab.study.regression import Regression
 

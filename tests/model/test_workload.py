@@ -11,7 +11,7 @@ from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import Place, load_workload
 from islands.protocol.errors import RefusedError, TaskError
 from islands.protocol.settings.run import RunSettings
-from islands.run.hosting.fetch_run_spec import check_same
+from islands.run.hosting.hub_requests import check_same
 from islands.settings.run_spec import RunSpec
 from islands.tasks.models.decoder import DecoderConfig
 from messaging.clock import MonotonicClock

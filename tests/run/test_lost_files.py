@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from islands.run.hosting.process_runtime import key_file_of
-from islands.run.records.export import load_model
+from islands.run.records.model_files import load_model
 from islands.run.records.run_values import mend_final, newest_values
 from islands.settings.groups import ConnectOptions
 from tests.cli.run_folders import KilledRun

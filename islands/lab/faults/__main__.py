@@ -26,7 +26,7 @@ from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Command, CommandAnswer, Note, StepFigures, Verb
 from islands.protocol.tape.process_entries import ProcessBegan
 from islands.run.coordinator import Coordinator, CoordinatorSettings
-from islands.run.hosting.one_request import request
+from islands.run.hosting.hub_requests import request
 from islands.run.hosting.process_runtime import compiled_folder, network_of, say, token_of
 from islands.run.hosting.process_runtime import run as run_process
 from islands.run.local_cluster import LearnerSettings, command_of, dialled, local_hub

@@ -41,8 +41,7 @@ from islands.protocol.tape.simulation_entries import (
     ProcessKilled,
 )
 from islands.run.hosting.process_output import CODE_UNKNOWN
-from islands.run.records.export import FINAL_FILE
-from islands.run.warm_start import read_values
+from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
 

@@ -5,13 +5,16 @@ The first SIGTERM, SIGHUP or Ctrl-C begins an orderly shutdown; the second ends 
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
+import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
@@ -22,13 +25,11 @@ from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, un
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits
-from islands.run.hosting.ending_signals import on_ending_signals
-from islands.run.hosting.lossy_output import LossyOutput
-from islands.run.hosting.watchdog import Watchdog
+from islands.run.hosting.watchdog import Stalls, Watchdog
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.actors.scope import Scope
-from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
+from messaging.clock import LoopClock, MonotonicClock, WallClock
 from messaging.codec.limits import Limits
 from messaging.links.link import Network
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
@@ -36,24 +37,73 @@ from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
 
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that ask a process to end in order.
+
+SIGTERM comes from service managers and from hubs, SIGINT from Ctrl-C, and SIGHUP from a terminal
+that was closed, or from a connection to the host that was lost. A SIGHUP that is ignored at the
+start, as under `nohup`, stays ignored.
+"""
 SIGNAL_GRACE_S = 15.0
 """How long actors may take to leave in order after the first signal."""
 SIGNALLED = 130
 SAME_SIGNAL_S = 0.5
 """Signals within so short a time are one: a process and its group may be signalled beside it."""
-STALLS_TOLD_S = 60.0
-"""Least time between two messages that tell a person of stalls of the event loop."""
+READER_GONE = (errno.EPIPE, errno.EIO)
+"""Errors of a closed pipe and of a terminal that has hung up; a full disk may have room again."""
 FAILURES_SAID = 32
 """At most this many failures are told: more, such as one for each record, would say nothing new."""
 
 
-STALLS: ContextVar["Stalls"] = ContextVar("STALLS")
+STALLS: ContextVar[Stalls] = ContextVar("STALLS")
 """Tells of the stalls of this process's loop, where it runs under a watchdog."""
 
 
 def say(text: str) -> None:
     """Print a sentence for the person who started this process."""
     print(text, file=LossyOutput(sys.stderr), flush=True)
+
+
+class LossyOutput:
+    """A stream of text of which whatever cannot be written is dropped.
+
+    A closed terminal or pipe ends the output, never the process: once the reader is gone, the
+    stream's file descriptor leads to `os.devnull`, so that neither later output nor the
+    interpreter's last flush fails.
+
+    Args:
+        stream: where the text goes, such as `sys.stdout`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; return its number of characters, also if it was dropped."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._drop(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._drop(error)
+
+    def __getattr__(self, name: str) -> object:
+        """Return any other attribute of the stream."""
+        return getattr(self._stream, name)
+
+    def _drop(self, error: OSError) -> None:
+        if error.errno not in READER_GONE:
+            return
+        with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno())
+            os.close(nothing)
 
 
 class SaidOnce:
@@ -111,44 +161,6 @@ def allow_open_files() -> int:
     return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
-class Stalls:
-    """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
-
-    Args:
-        say: shows a sentence to the person.
-        clock: tells the time that limits the rate.
-
-    Attributes:
-        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
-            that takes then, and nobody is told.
-    """
-
-    def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
-        self.starting: Callable[[], bool] = lambda: False
-        self._say = say
-        self._clock = clock
-        self._told_s = -STALLS_TOLD_S
-        self._untold_s: list[float] = []
-
-    def stalled(self, for_s: float) -> None:
-        """Report a stall that is over, or save it for the next message."""
-        if self.starting():
-            return
-        self._untold_s.append(for_s)
-        now_s = self._clock.now_s()
-        if now_s - self._told_s < STALLS_TOLD_S:
-            return
-        times = f"{len(self._untold_s)} times, " * (len(self._untold_s) > 1)
-        self._say(
-            f"this process heard and sent nothing for {times}{max(self._untold_s):.1f} s"
-            f"{' at most' if times else ''}: the machine is too busy, or was asleep; if it goes on "
-            "for seconds, members are evicted: give it a core that learners do not use (fewer "
-            "learners on this machine, or --threads 1 for each), or a larger run.timing.patience"
-        )
-        self._told_s = now_s
-        self._untold_s.clear()
-
-
 def tell_stalls_unless(starting: Callable[[], bool]) -> None:
     """Tell of stalls of this process's loop from now on, except while it is `starting`."""
     stalls = STALLS.get(None)
@@ -168,6 +180,24 @@ async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
     finally:
         watchdog.stopping()
         watchdog.close()
+
+
+@contextmanager
+def on_ending_signals(handler: Callable[[str], object]) -> Iterator[None]:
+    """Call a handler with the name of each of the `ENDING` signals, between two callbacks."""
+    loop = asyncio.get_running_loop()
+    handled = [
+        number
+        for number in ENDING
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    for number in handled:
+        loop.add_signal_handler(number, handler, number.name)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
 
 
 # --- secrets ----------------------------------------------------------------------------------

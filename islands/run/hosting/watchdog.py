@@ -1,4 +1,4 @@
-"""Watchdog heartbeats for systemd, and reports of the event loop's stalls.
+"""Watchdog heartbeats for systemd, and what people are told of the event loop's stalls.
 
     watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
     watchdog.begin("reading 4 GB")   # heartbeats begin; systemd waits for as long as they go on
@@ -23,7 +23,11 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
+from messaging.clock import Clock
+
 STALL_S = 0.5
+STALLS_TOLD_S = 60.0
+"""Least time between two messages that tell a person of stalls of the event loop."""
 TICK_S = 0.25
 EXTENSION_S = 60.0
 """A process that is not ready yet asks for this much more time, well before the last has passed."""
@@ -137,6 +141,44 @@ class Watchdog:
         self._timer = loop.call_at(self._due_s, self._tick)
         if now_s - due_s >= self._stall_s:
             self._stalled(now_s - due_s)
+
+
+class Stalls:
+    """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
+
+    Args:
+        say: shows a sentence to the person.
+        clock: tells the time that limits the rate.
+
+    Attributes:
+        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
+            that takes then, and nobody is told.
+    """
+
+    def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
+        self.starting: Callable[[], bool] = lambda: False
+        self._say = say
+        self._clock = clock
+        self._told_s = -STALLS_TOLD_S
+        self._untold_s: list[float] = []
+
+    def stalled(self, for_s: float) -> None:
+        """Report a stall that is over, or save it for the next message."""
+        if self.starting():
+            return
+        self._untold_s.append(for_s)
+        now_s = self._clock.now_s()
+        if now_s - self._told_s < STALLS_TOLD_S:
+            return
+        times = f"{len(self._untold_s)} times, " * (len(self._untold_s) > 1)
+        self._say(
+            f"this process heard and sent nothing for {times}{max(self._untold_s):.1f} s"
+            f"{' at most' if times else ''}: the machine is too busy, or was asleep; if it goes on "
+            "for seconds, members are evicted: give it a core that learners do not use (fewer "
+            "learners on this machine, or --threads 1 for each), or a larger run.timing.patience"
+        )
+        self._told_s = now_s
+        self._untold_s.clear()
 
 
 def _address(name: str) -> str:

@@ -42,8 +42,9 @@ from islands.run.records.figures import (
     STEP_ROW_INTERVAL_S,
     UNHEARD,
     LearnerFigures,
+    content_of,
+    restored,
 )
-from islands.run.records.kept_figures import content_of, restored
 from islands.run.records.notes import NoteBudget
 from islands.run.records.summary import SUMMARY_FILE, SyncerShare
 from islands.run.records.tape_sentences import sends, sentence

@@ -1,4 +1,4 @@
-"""Read the newest published values of a run, from its folder alone and without writing to it.
+"""Read the newest published values of a run, and its model with these values, from its folder.
 
 The run may have ended, may have been killed, or may go on meanwhile: the journal is read without
 its lock, and each fragment is read again if its record is overwritten just then. Every fragment is
@@ -6,7 +6,7 @@ taken at its newest durable version, so fragments may be of different moments, a
 learner. A folder without a journal, such as a copy, has the exported file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
 from islands.files.slots import MAGIC, Record, Slots
+from islands.model.workload import Workload, load_workload
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.identities import FinalVersions, Version
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.export import (
+from islands.run.hosting.hub_address import task_folders_of
+from islands.run.hosting.process_runtime import compiled_folder
+from islands.run.records.model_files import (
     FINAL_FILE,
     described,
+    fitted,
     load_model,
     metadata_of,
     write_arrays,
@@ -28,6 +32,7 @@ from islands.run.records.export import (
 from islands.run.run_claim import JOURNAL
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
+from islands.tasks.factory import search
 
 READS_MOST = 32
 """How often a record is read that is overwritten each time before it has been read."""
@@ -176,3 +181,49 @@ def _exported(file: Path, plan: RunPlan | None) -> RunValues:
         ) from error
     spec = RunSpec(settings, task, arguments)
     return RunValues(spec, cut, load_model(file), file, str(told.get("fingerprint", "")), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class RunModel:
+    """A workload with the values that it evaluates.
+
+    Args:
+        spec: the run's settings, with the task that was loaded.
+        workload: the task.
+        values: one flat value per fragment of the workload's own layout.
+        differs: how the task's layout differs from the run's though the values fit, such as by the
+            digest of the corpus; empty if it does not.
+    """
+
+    spec: RunSpec
+    workload: Workload
+    values: list[NDArray[np.float32]]
+    differs: str
+
+
+def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -> RunModel:
+    """Load a run's task, and fit the run's values to it.
+
+    The task and its data are searched for in the folders of this process first, then in those in
+    which the run's hub found them.
+
+    Args:
+        found: the run's values.
+        task: the task that replaces the run's, by name; None for the run's.
+        overrides: arguments of its factory that replace those of the run.
+
+    Raises:
+        TaskError: the task cannot be imported or made.
+        UserError: its parameters have other names or shapes than the values.
+    """
+    spec = found.spec if task is None else replace(found.spec, task=task)
+    search(task_folders_of(found.folder))
+    workload = load_workload(spec, overrides)
+    workload.keep_compiled(compiled_folder())
+    layout = workload.plan(spec.settings).layout
+    values = fitted(found.arrays, layout, found.source)
+    differs = ""
+    if layout.fingerprint != found.fingerprint:
+        told = None if found.plan is None else layout.first_difference(found.plan.layout)
+        differs = told or "the layouts have unlike fingerprints"
+    return RunModel(spec, workload, values, differs)

@@ -1,9 +1,28 @@
 """The summary of a run, from the syncer's share of it and from the learners' reports.
 
-The syncer sends its share to the supervisor when a run ends; they may be on different hosts.
+The syncer sends its share to the supervisor when a run ends; they may be on different hosts. If too
+few of the tokens reached the published parameters, the summary says what to set. Each token has one
+fate, and each fate its remedy:
+
+============  ====================================================================================
+overwritten   trained while an update was in transit. Transit takes about as many steps of a
+              learner whatever H is, so this share falls as 1/H: the advice is the H with which it
+              becomes `OVERWRITTEN_SHARE`
+late          the round had closed. With K = all learners it waits for all that can be reached
+stale         the base was too old: allow older ones
+rejected      the log has the reason for each contribution
+lost          the learner was killed or evicted
+belated       merged at the very end only: the run was too short for its interval
+============  ====================================================================================
+
+The share of overwritten steps between two merges of a fragment tells how many steps an exchange
+takes. Measured on the digits of `examples/` (two cores, steps of 1 ms): with two learners H = 8 had
+a yield of 0.48, and the advised 115 one of 0.88; with three learners and K = 1 it was 0.22, and
+0.90 with K = 3 and H = 115.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from math import ceil, floor, log10
 from typing import Any
 
 import msgspec
@@ -11,7 +30,6 @@ import msgspec
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.syncer.watches import DIVERGED
-from islands.run.advice import Outcome, advice, data_advice
 from islands.run.records.figures import RunFigures, in_order
 
 Summary = dict[str, object]
@@ -20,6 +38,17 @@ OTHERS = "(others)"
 """The row of learners that have none of their own; no learner has such a name."""
 SyncerShare = dict[str, Any]
 """The syncer's part of the summary, JSON-able; see `share_of`."""
+
+
+LOW_YIELD = 0.75
+"""Advice is given for a yield below this."""
+NOTABLE_SHARE = 0.1
+"""A fate that took a smaller share of all tokens than this needs no remedy."""
+OVERWRITTEN_SHARE = 0.1
+DATA_WAIT_SHARE = 0.03
+"""Advice on data is given if learners waited for it for a larger share of the time."""
+INTERVALS_LEAST = 8
+"""Merges of each fragment that a run should have time for."""
 
 
 def share_of(syncer: SyncerState) -> SyncerShare:
@@ -124,3 +153,103 @@ def summarise(
 def as_json(summary: Summary) -> bytes:
     """Return the summary as the text of its file."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a run.
+
+    Args:
+        shares: the share of all tokens that met each fate, mean over fragments.
+        yield_share: the share of all tokens that was merged, and not only at the end.
+        learners: number of learners.
+        learner_steps: mean number of steps of one learner.
+        merges: mean number of merges of one fragment.
+    """
+
+    shares: dict[str, float]
+    yield_share: float
+    learners: int
+    learner_steps: float
+    merges: float
+
+    @classmethod
+    def of(
+        cls,
+        rows: list[dict[str, int]],
+        *,
+        yield_share: float,
+        merges: int,
+        learner_steps: list[int],
+    ) -> "Outcome":
+        """Compute the outcome from ledger rows, one per fragment, and each learner's steps."""
+        processed = max(1, sum(row["processed"] for row in rows))
+        fates = [key for key in (rows[0] if rows else {}) if key != "processed"]
+        return cls(
+            {fate: sum(row[fate] for row in rows) / processed for fate in fates},
+            yield_share,
+            len(learner_steps),
+            sum(learner_steps) / max(1, len(learner_steps)),
+            merges / max(1, len(rows)),
+        )
+
+
+def advice(outcome: Outcome, settings: RunSettings) -> str:
+    """Say in a sentence why the yield is low and what to set; "" if it is not low."""
+    if outcome.yield_share >= LOW_YIELD or not outcome.learner_steps:
+        return ""
+    belated = outcome.shares.get("applied", 0.0) - outcome.yield_share
+    shares = {**outcome.shares, "belated": belated}
+    remedies = (
+        ("late", "came too late for their round", _late(outcome, settings)),
+        ("overwritten", "were overwritten while updates travelled", _overwritten(outcome)),
+        ("stale", "were too old", f"set run.staleness_max above {settings.staleness_max}"),
+        ("rejected", "were refused", "run.log has the reasons"),
+        ("lost", "were lost with learners that ended", "run.log tells which, and why"),
+        ("belated", "were merged only when the run ended", _belated(settings)),
+    )
+    told = [
+        f"{shares[fate]:.0%} {happened} ({remedy})"
+        for fate, happened, remedy in remedies
+        if shares.get(fate, 0.0) >= NOTABLE_SHARE
+    ]
+    if not told:
+        return ""
+    return f"The yield is only {outcome.yield_share:.0%}: of all tokens {'; '.join(told)}."
+
+
+def data_advice(data_wait: float) -> str:
+    """Say in a sentence that steps waited for data, and what to do; "" if they hardly did."""
+    if data_wait < DATA_WAIT_SHARE:
+        return ""
+    return (
+        f"Learners waited for data {data_wait:.0%} of the time: batches are read ahead, but by one "
+        "thread; read less for each, or prepare more of it before the run."
+    )
+
+
+def _late(outcome: Outcome, settings: RunSettings) -> str:
+    if not isinstance(settings.quorum, int) or settings.quorum >= outcome.learners:
+        return "set run.overlap_steps higher, so that a round waits longer"
+    return f"set run.quorum to {outcome.learners}, so that a round waits for all learners"
+
+
+def _overwritten(outcome: Outcome) -> str:
+    """Advise the interval at which the steps during an update's transit are a small share."""
+    interval_steps = outcome.learner_steps / max(1.0, outcome.merges)
+    away_steps = outcome.shares.get("overwritten", 0.0) * interval_steps
+    advised = _rounded_up(away_steps / OVERWRITTEN_SHARE)
+    told = f"about {away_steps:.0f} steps each time: set run.interval_steps to {advised}"
+    if outcome.learner_steps < INTERVALS_LEAST * advised:
+        told += ", and train for longer, or give each step a larger batch"
+    return told
+
+
+def _belated(settings: RunSettings) -> str:
+    return f"train for longer, or set run.interval_steps below {settings.interval_steps}"
+
+
+def _rounded_up(value: float) -> int:
+    """Round a number up to two significant digits."""
+    place: int = 10 ** max(0, floor(log10(max(1.0, value))) - 1)
+    return place * ceil(value / place)

@@ -77,7 +77,7 @@ FIGURES = (
     ),
     Mutation(
         "a restarted hub shows as live whom it has not heard",
-        "islands/run/records/kept_figures.py",
+        "islands/run/records/figures.py",
         "            learner.status = UNHEARD\n",
         "",
         (CLUSTER_RUN_FOLDER,),

@@ -19,7 +19,7 @@ from islands.protocol.tape.member_entries import Paused, ProcessEnded, ProcessSt
 from islands.protocol.tape.process_entries import ProcessBegan
 from islands.protocol.tape.round_entries import Committed, Finished, Journalled, Merged
 from islands.protocol.tape.simulation_entries import Fault, Final, Healed, ProcessKilled
-from islands.run.records.export import write_model
+from islands.run.records.model_files import write_model
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
 

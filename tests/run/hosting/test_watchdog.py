@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from islands.run.hosting.process_runtime import (
-    STALLS,
-    STALLS_TOLD_S,
-    Stalls,
-    run_service,
-    tell_stalls_unless,
-)
-from islands.run.hosting.watchdog import EXTENSION_S, Notifier, Watchdog
+from islands.run.hosting.process_runtime import STALLS, run_service, tell_stalls_unless
+from islands.run.hosting.watchdog import EXTENSION_S, STALLS_TOLD_S, Notifier, Stalls, Watchdog
 from messaging.simulation.virtual_time import run_virtual
 
 LIMIT_S = 10.0

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.run.delayed_starts import DelayedStarts
+from islands.run.composition import DelayedStarts
 from messaging.simulation.virtual_time import run_virtual
 
 

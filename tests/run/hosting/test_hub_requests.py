@@ -13,7 +13,7 @@ from islands.protocol.errors import (
     exit_code_of,
 )
 from islands.protocol.messages.membership import RUN_OVER, Refused
-from islands.run.hosting.one_request import ANSWER_S, request
+from islands.run.hosting.hub_requests import ANSWER_S, request
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Listener

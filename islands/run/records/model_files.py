@@ -1,12 +1,15 @@
-"""A run's parameters as one file: tensors by their paths, and metadata that describes the run.
+"""Files of parameters: tensors by their paths, and metadata that describes the run.
 
     params = islands.load("runs/mine", like=task.init(key).params)   # a tree as the task's own
     arrays = islands.load("runs/mine/final.safetensors")             # or simply arrays by path
     islands.described("runs/mine")["tokens"]
+    values = read_values(Path("final.safetensors"), layout)          # one flat value per fragment
 
 The file is written when a run ends, and when it is stopped before that. Its metadata are strings,
 as the format requires: `run`, `task`, `tokens` and `reason` are plain, `task_settings`, `settings`
-and `versions` are JSON.
+and `versions` are JSON. A run begins from such a file (`--start_from`), or from any other with the
+same names and shapes; one that does not fit is refused in a sentence that names the first
+difference. Tensors are read one after another, so a large file is not in memory twice.
 """
 
 import json
@@ -29,22 +32,13 @@ from islands.settings.run_spec import RunSpec
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+
 FINAL_FILE = "final.safetensors"
 HEADER_MULTIPLE = 8
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+NAMES_TOLD = 3
+NOT_WRITTEN = "; a run writes it when it ends or is stopped"
 AS_JSON = frozenset(("task_settings", "settings", "versions", "tokens"))
-
-
-class _Tensors(Protocol):
-    """An open file of tensors."""
-
-    def metadata(self) -> dict[str, str] | None:
-        """Return the metadata, strings by name."""
-
-    def keys(self) -> list[str]:
-        """Return the paths of the tensors."""
-
-    def get_tensor(self, name: str) -> NDArray[np.generic]:
-        """Read the tensor at a path."""
 
 
 def metadata_of(spec: RunSpec, fingerprint: str, cut: FinalVersions) -> dict[str, str]:
@@ -130,8 +124,8 @@ def described(path: Path | str) -> dict[str, object]:
     Raises:
         UserError: there is no such file, or it cannot be read.
     """
-    with _opened(path) as file:
-        told = file.metadata() or {}
+    with _opened(_file(path), NOT_WRITTEN) as tensors:
+        told = tensors.metadata
     return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
 
 
@@ -151,8 +145,8 @@ def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
     """
-    with _opened(path) as file:
-        arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    with _opened(_file(path), NOT_WRITTEN) as tensors:
+        arrays = dict(tensors)
     if like is None:
         return arrays
     from islands.tasks.task import TaskState
@@ -192,23 +186,130 @@ def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Pat
     return jax.tree.unflatten(tree, leaves)
 
 
+def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
+    """Read the values of all fragments, in order.
+
+    Args:
+        path: the .safetensors file.
+        layout: the run's layout; the file must have its names and shapes. Any floating type is
+            converted.
+
+    Raises:
+        UserError: the file is missing, damaged or of another model, or holds numbers that are not
+            finite.
+    """
+    with _opened(path, " to start from") as tensors:
+        return fitted(tensors, layout, path)
+
+
+def fitted(
+    arrays: Mapping[str, NDArray[np.generic]], layout: Layout, path: Path
+) -> list[NDArray[np.float32]]:
+    """Convert parameters by path to one flat value per fragment, if they are of this layout.
+
+    Args:
+        arrays: the parameters, each taken once; any floating type is converted.
+        layout: must have their names and shapes.
+        path: where they are from, for the error's sentence.
+
+    Raises:
+        UserError: they are of another model, or hold numbers that are not finite.
+    """
+    wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
+    at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in arrays]
+    missing = [name for name in wanted if name not in arrays and name not in at_rest]
+    extra = [name for name in sorted(arrays) if name not in wanted]
+    if missing or extra:
+        told = [f"lacks {_some(missing)}"] if missing else []
+        told += [f"holds {_some(extra)}, which the model has not"] if extra else []
+        raise UserError(f"{path} is of another model: it {' and '.join(told)}")
+
+    def leaves() -> Iterator[NDArray[np.float32]]:
+        for name, shape in wanted.items():
+            yield np.zeros(shape, np.float32) if name in at_rest else _leaf(name, shape)
+
+    def _leaf(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        array = arrays[name]
+        if array.shape != shape:
+            raise UserError(
+                f"{path} is of another model: {name} has shape {array.shape}, the model's is "
+                f"{shape}"
+            )
+        if array.dtype.name not in FLOATS:
+            raise UserError(f"{path}: {name} is {array.dtype.name}; parameters must be floating")
+        with np.errstate(over="ignore"):  # too large a number becomes infinite and is refused
+            converted = array.astype(np.float32, copy=False)
+        if not np.isfinite(converted).all():
+            raise UserError(f"{path}: {name} holds numbers that are not finite")
+        return converted
+
+    return layout.flattened(leaves())
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def _file(path: Path | str) -> Path:
     place = Path(path)
     return place / FINAL_FILE if place.is_dir() else place
 
 
+class _Tensors(Mapping[str, NDArray[np.generic]]):
+    """The tensors of an open file, each read when it is asked for."""
+
+    def __init__(self, file: "_File") -> None:
+        self._file = file
+        self._names = dict.fromkeys(sorted(file.keys()))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the file, strings by name."""
+        return self._file.metadata() or {}
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        """Read a tensor."""
+        return self._file.get_tensor(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the file holds a tensor, which need not be read for it."""
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._names)
+
+
+class _File(Protocol):
+    """An open file of tensors, as the package safetensors has it."""
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the metadata."""
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors."""
+
+    def get_tensor(self, name: str) -> NDArray[np.generic]:
+        """Read a tensor."""
+
+
 @contextmanager
-def _opened(path: Path | str) -> "Iterator[_Tensors]":
+def _opened(path: Path, if_missing: str) -> Iterator[_Tensors]:
     """Open a file of tensors; if that or reading fails, raise an error of one sentence."""
+    import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
     from safetensors import SafetensorError, safe_open
 
-    place = _file(path)
     try:
-        with safe_open(place, framework="np") as file:
-            yield file
+        with safe_open(path, framework="np") as file:
+            yield _Tensors(file)
     except FileNotFoundError as error:
-        raise UserError(
-            f"there is no file {place}; a run writes it when it ends or is stopped"
-        ) from error
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{place} cannot be read: {error}") from error
+        raise UserError(f"there is no file {path}{if_missing}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: it is no .safetensors file ({error})") from error

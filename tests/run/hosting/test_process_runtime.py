@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import islands
-from islands.run.hosting.ending_signals import ENDING, on_ending_signals
-from islands.run.hosting.lossy_output import LossyOutput
+from islands.run.hosting.process_runtime import ENDING, LossyOutput, on_ending_signals
 
 ISLANDS = Path(islands.__file__).parent
 
@@ -76,4 +75,4 @@ def test_one_file_handles_the_signals_of_a_run() -> None:
         for file in sorted(ISLANDS.rglob("*.py"))
         if "add_signal_handler(" in file.read_text() and "lab" not in file.parts
     ]
-    assert handlers == ["run/hosting/ending_signals.py"]
+    assert handlers == ["run/hosting/process_runtime.py"]

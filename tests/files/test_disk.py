@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from islands.files.write_speed import PIECE_BYTES, write_bytes_per_s
+from islands.files.disk import PIECE_BYTES, write_bytes_per_s
 
 
 def test_a_speed_is_measured_and_nothing_left(tmp_path: Path) -> None:
