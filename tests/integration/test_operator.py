@@ -149,7 +149,7 @@ async def test_a_run_that_has_ended_goes_on_with_more(tmp_path: Path) -> None:
     assert imbalance(summary) == 0
 
 
-@pytest.mark.long("tests/model/test_warm_start.py::test_a_file_becomes_one_value_per_fragment")
+@pytest.mark.long("tests/run/test_model_files.py::test_a_file_becomes_one_value_per_fragment")
 async def test_a_run_starts_from_the_end_of_another(tmp_path: Path) -> None:
     """Version 0 is the file, to the bit; one that does not fit is refused with its difference."""
     config = write_config(tmp_path / "run.yaml", learners=1, run={"budget_tokens": 400})
