@@ -131,7 +131,7 @@ def shift(
     starts: Int[Array, " pieces"],
     value: Float[Array, " n"],
     base: Float[Array, " n"],
-    sent: Float[Array, " n"] | None = None,
+    sent: Float[Array, " n"],
 ) -> Leaves:
     """Return the leaves with local := local + (value − (base − sent)), computed in float32.
 
@@ -139,9 +139,8 @@ def shift(
     averages (a task's state, merged moments) are no sums of steps: the sum may overshoot, and a
     variance become negative. So they move no further than to the value, and not away from it.
     """
-    known = base if sent is None else base - sent
     held, taken = flattened(shape, leaves, starts), assembled(shape, value)
-    moved = held + assembled(shape, value - known)
+    moved = held + assembled(shape, value - (base - sent))
     between = jnp.clip(moved, jnp.minimum(held, taken), jnp.maximum(held, taken))
     return written(shape, leaves, starts, _additive(shape, moved, between))
 

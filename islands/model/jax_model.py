@@ -167,13 +167,20 @@ class JaxModel:
             adoption: How values will be adopted.
         """
         self.mark()
-        for fragment, base in enumerate(self.base):
-            self._difference(fragment, precision)
-            self._overwrite(fragment, base)
-            if adoption is Adoption.MIX:
-                self._mix(fragment, base, 0.0)
-            for sent in (None, base) if adoption is Adoption.DELAY_CORRECTED else ():
-                self._shift(fragment, base, sent)
+        for fragment in range(len(self.base)):
+            self.prepare_fragment(fragment, precision, adoption)
+
+    def prepare_fragment(
+        self, fragment: int, precision: SnapshotPrecision, adoption: Adoption
+    ) -> None:
+        """Compile all functions that boundaries need of one fragment."""
+        base = self.base[fragment]
+        self._difference(fragment, precision)
+        self._overwrite(fragment, base)
+        if adoption is Adoption.MIX:
+            self._mix(fragment, base, 0.0)
+        if adoption is Adoption.DELAY_CORRECTED:
+            self._shift(fragment, base, base)
 
     @property
     def compiling(self) -> bool:
@@ -215,7 +222,9 @@ class JaxModel:
     ) -> None:
         """Dispatch local := local + (value − (base − sent)) and base := value."""
         base = self._upload(fragment, value)
-        taken = None if sent is None else self._upload(fragment, sent)
+        if sent is None:  # zeros need no function of their own, and leave the base as it is
+            sent = np.zeros(size_of(self._shares[fragment]), np.float32)
+        taken = self._upload(fragment, sent)
         self._take_over(fragment, base, self._shift(fragment, base, taken))
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
@@ -313,9 +322,8 @@ class JaxModel:
     def _mix(self, fragment: int, value: Array, share: float) -> _Call:
         return self._writing("mix", mix, fragment, value, np.float32(share))
 
-    def _shift(self, fragment: int, value: Array, sent: Array | None) -> _Call:
-        bases = (self.base[fragment],) if sent is None else (self.base[fragment], sent)
-        return self._writing(f"shift {len(bases)}", shift, fragment, value, *bases)
+    def _shift(self, fragment: int, value: Array, sent: Array) -> _Call:
+        return self._writing("shift", shift, fragment, value, self.base[fragment], sent)
 
     def _writing(
         self, kind: str, function: Callable[..., Leaves], fragment: int, *behind: PyTree

@@ -132,21 +132,35 @@ class JaxTrainer:
         Raises:
             TaskError: The rows of the task's first batch cannot be shared by the devices.
         """
-        learner = self._initialised()
         batch = next(first_pass(self), None)
         if batch is not None:
             self._place.check_batch(batch)
-            self._step(learner, batch, 0.0)
-        learner.model.prepare(self._precision, self._adoption)
-        for fragment, base in enumerate(learner.model.base):
-            if self._beside[fragment].places:
-                learner.model.prepare_contributed(fragment)
-                self._advance(learner, fragment, (base, base, base), 1, 1)
-        self._first_carried()  # a reset of the moments will call what this compiles
+        learner = self._initialised()
+        duties = [
+            partial(self._prepare_step, learner, batch),
+            learner.model.mark,
+            self._first_carried,  # a reset of the moments will call what this compiles
+            *(partial(self._prepare_fragment, learner, each) for each in range(len(self._based))),
+        ]
+        # Each learner of a host begins elsewhere, so that what they compile together is divided.
+        first = self._learner_seed % len(duties)
+        for duty in (*duties[first:], *duties[:first]):
+            duty()
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
             for x in jax.tree.leaves((learner.optimizer_state, learner.carried))
         ]
+
+    def _prepare_step(self, learner: _Learner, batch: object) -> None:
+        if batch is not None:
+            self._step(learner, batch, 0.0)
+
+    def _prepare_fragment(self, learner: _Learner, fragment: int) -> None:
+        learner.model.prepare_fragment(fragment, self._precision, self._adoption)
+        if self._beside[fragment].places:
+            base = learner.model.base[fragment]
+            learner.model.prepare_contributed(fragment)
+            self._advance(learner, fragment, (base, base, base), 1, 1)
 
     @property
     def compiling(self) -> bool:
