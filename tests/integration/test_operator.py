@@ -108,6 +108,7 @@ def _all_new(hub: WatchedHub, told: list[StepFigures]) -> bool:
     return all(hub.told[name] is not old for name, old in zip(PAIR, told, strict=True))
 
 
+@pytest.mark.long("tests/integration/test_processes.py::test_a_killed_learner_is_started_again_and_merges")
 async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
     """Closing rounds, a summary that balances, the final parameters, and exit code 0."""
     config = write_config(tmp_path / "run.yaml", learners=2)
@@ -129,6 +130,7 @@ async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
 # --- more of a run, or another one from where it ended --------------------------------------------
 
 
+@pytest.mark.long("tests/lab/world/test_operator.py::test_a_run_that_has_ended_can_be_extended")
 async def test_a_run_that_has_ended_goes_on_with_more(tmp_path: Path) -> None:
     """The same command with --extend and a larger budget; without them it says so."""
     folder = tmp_path / "run"

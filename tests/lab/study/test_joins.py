@@ -36,6 +36,7 @@ def test_without_joins_there_is_one_stage() -> None:
     assert (stage.begins, stage.share, stage.hosts) == (0.0, 1.0, HOSTS)
 
 
+@pytest.mark.quick("1-0.75")
 @pytest.mark.parametrize(("extra", "relative"), [(1, 0.75), (3, 0.625)])
 def test_whoever_joins_shortens_the_time_to_a_budget(extra: int, relative: float) -> None:
     """One learner for half of the tokens, then one or three more: 1/2 + 1/2 / (1 + x).
