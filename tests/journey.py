@@ -144,6 +144,7 @@ class Room:
                     open_.extend(sorted(function.calls))
         return tuple(action for action in self.actions if action in seen)
 
+    @cached_property
     def cases(self) -> dict[str, Case]:
         """What each event or message of a `match` in the rules leads to."""
         known = {*self.events, *messages()}
@@ -173,6 +174,7 @@ class Room:
                     names[call] = None
         return list(names)
 
+    @cached_property
     def effects(self) -> dict[str, str]:
         """What the actor does for each action: the first thing that it calls, with the file."""
         found: dict[str, str] = {}
@@ -216,9 +218,9 @@ def trip(rooms: dict[str, Room]) -> Iterator[str]:
         if name in room.functions:
             where = f"rule {room.place(name)}"
         elif name in room.actions:
-            where = f"action `{name}` → {room.effects()[name]}"
+            where = f"action `{name}` → {room.effects[name]}"
         else:
-            case = room.cases()[name]
+            case = room.cases[name]
             where = f"`{name}` → " + ", ".join(room.place(call) for call in case.calls)
         yield f"{number}. **{role}**: {sentence}\n   {where}"
     yield ""
@@ -232,12 +234,12 @@ def tables(room: Room) -> Iterator[str]:
         yield "After every event: " + ", ".join(room.place(name) for name in always) + ".\n"
     yield row("event or message", "made in", "handled by", "may lead to")
     yield row("---", "---", "---", "---")
-    for name, case in sorted(room.cases().items()):
+    for name, case in sorted(room.cases.items()):
         handlers = ", ".join(room.place(call) for call in case.calls) or "in place"
         actions = ", ".join(f"`{action}`" for action in case.actions) or "–"
         yield row(f"`{name}`", makers(name), handlers, actions)
     yield ""
-    effects = room.effects()
+    effects = room.effects
     if effects:
         yield row("action", "performed by")
         yield row("---", "---")

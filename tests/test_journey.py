@@ -12,7 +12,7 @@ def test_every_event_is_handled_and_every_action_performed() -> None:
     """A class of an event or of an action that nobody asks for would be missing from the tables."""
     for role in ROLES[:-1]:
         room = Room(role)
-        unasked = [name for name in room.events if name not in room.cases()]
+        unasked = [name for name in room.events if name not in room.cases]
         assert [name for name in unasked if not name.endswith("Facts")] == []  # parts of events
-        unperformed = [name for name in room.actions if name not in room.effects()]
+        unperformed = [name for name in room.actions if name not in room.effects]
         assert [name for name in unperformed if not name.endswith("Part")] == []  # parts of actions
