@@ -39,7 +39,9 @@ def started(room: Room, name: str) -> tuple[Path, object]:
     return room.folder / "run", config
 
 
-@pytest.mark.long("tests/run/test_single_process.py::test_a_task_that_raises_ends_the_run_with_one_sentence")
+@pytest.mark.long(
+    "tests/run/test_single_process.py::test_a_task_that_raises_ends_the_run_with_one_sentence"
+)
 async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_path: Path) -> None:
     """Not after five restarts: a wrong path is wrong at every start."""
     async with open_room(tmp_path) as room:

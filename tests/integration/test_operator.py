@@ -108,7 +108,9 @@ def _all_new(hub: WatchedHub, told: list[StepFigures]) -> bool:
     return all(hub.told[name] is not old for name, old in zip(PAIR, told, strict=True))
 
 
-@pytest.mark.long("tests/integration/test_processes.py::test_a_killed_learner_is_started_again_and_merges")
+@pytest.mark.long(
+    "tests/integration/test_processes.py::test_a_killed_learner_is_started_again_and_merges"
+)
 async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
     """Closing rounds, a summary that balances, the final parameters, and exit code 0."""
     config = write_config(tmp_path / "run.yaml", learners=2)
