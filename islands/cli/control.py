@@ -13,7 +13,7 @@ from islands.cli.parsing import Common
 from islands.protocol.errors import RefusedError, UnreachableError
 from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
-from islands.run.hosting.hub_address import read_place
+from islands.run.hosting.hub_address import read_hub_address
 from islands.run.records.figures import in_order
 from islands.settings.commands import ControlOptions
 from islands.settings.host import ConnectOptions
@@ -63,7 +63,7 @@ def target_of(options: ControlOptions) -> Target:
     addresses, name = options.supervisor_urls, None
     connecting, key_file = options.connecting, options.key_file
     if options.folder is not None:
-        place = read_place(options.folder)
+        place = read_hub_address(options.folder)
         addresses, name = addresses or (place.supervisor,), place.run
         key_file = key_file or Path(place.key_file or options.folder / "key")
         token = Path(place.token_file or options.folder / "token")

@@ -75,14 +75,14 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     from islands.run.coordinator import Coordinator, CoordinatorSettings
     from islands.run.hosting.process_runtime import compiled_folder
     from islands.run.local_cluster import LearnerSettings, local_hub
-    from islands.run.run_claim import settle, spec_in, unless_it_fails
+    from islands.run.run_claim import claim_folder, released_on_failure, spec_in
 
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given, restart=options.restart)
     workload = load_workload(spec)
     workload.keep_compiled(compiled_folder())
-    claim = settle(
+    claim = claim_folder(
         *(folder, spec, workload, options.file.start_from),
         restart=options.restart,
         may_return=options.folder is not None and options.listening.port != 0,
@@ -104,7 +104,7 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         threads=options.threads,
         cache=compiled_folder(),
     )
-    with unless_it_fails(claim):
+    with released_on_failure(claim):
         return local_hub(settings, claim, workload, learners, Coordinator)
 
 

@@ -20,10 +20,10 @@ from islands.run.hosting.watchdog import Watchdog
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_claim import (
     check_plan,
+    claim_folder,
+    released_on_failure,
     require_room,
-    settle,
     spec_in,
-    unless_it_fails,
 )
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run_spec import RunSpec, read
@@ -67,12 +67,12 @@ def serve(
             return 0
         settings, workload = found
     waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
-    claim = settle(
+    claim = claim_folder(
         *(settings.folder, settings.spec, workload, settings.start_from),
         restart=restart,
         may_return=settings.listening.port != 0 and not waited,
     )
-    with unless_it_fails(claim):
+    with released_on_failure(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog))
 

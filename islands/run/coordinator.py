@@ -40,7 +40,12 @@ from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.run.composition import Cluster, ClusterSpec
-from islands.run.hosting.hub_address import HubAddress, outlived_by, read_place, write_place
+from islands.run.hosting.hub_address import (
+    HubAddress,
+    read_hub_address,
+    why_outdated,
+    write_hub_address,
+)
 from islands.run.hosting.process_runtime import (
     KEY_FILE,
     ActorGroup,
@@ -58,7 +63,7 @@ from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_values import mend_final
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
-from islands.run.run_claim import Claim, unless_it_fails
+from islands.run.run_claim import Claim, released_on_failure
 from islands.run.run_end import GOODBYE_S
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
@@ -160,9 +165,14 @@ class Coordinator:
         connecting = settings.connecting
         self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
         self._credentials = self._key()
-        told = (self._process_ended, self._run_failed, say)
-        spec = ClusterSpec(self.spec.settings, launched, *told)
-        self.cluster = Cluster(spec, partial(backend, self))
+        cluster = ClusterSpec(
+            self.spec.settings,
+            launched,
+            ended=self._on_process_ended,
+            failed=self._on_run_failed,
+            say=say,
+        )
+        self.cluster = Cluster(cluster, partial(backend, self))
         if (settings.folder / SUMMARY_FILE).exists() and mend_final(settings.folder):
             say(f"{self._final} was damaged, and is written from the journal again")
         self.folder = RunFolder(
@@ -174,7 +184,7 @@ class Coordinator:
             say=say,
         )
         self.folder.compiling = lambda: self.cluster.compiling
-        self._living = ActorGroup("hub", self._signalled, self._kill_processes)
+        self._living = ActorGroup("hub", self._on_signal, self._kill_processes)
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -221,7 +231,7 @@ class Coordinator:
             LocalFault: the address cannot be bound.
             UserError: the folder cannot be written to.
         """
-        with unless_it_fails(self.claim):
+        with released_on_failure(self.claim):
             try:
                 await self._open()
             except BaseException:
@@ -250,13 +260,13 @@ class Coordinator:
         self._compare_secrets(earlier, place)
         if self.claim.changed:
             say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        await self._end_outdated(outlived_by(earlier, place))
+        await self._end_outdated(why_outdated(earlier, place))
         write(self.settings.folder, self.spec, self.plan)
-        write_place(self.settings.folder, place)
+        write_hub_address(self.settings.folder, place)
 
     def _earlier_place(self) -> HubAddress | None:
         try:
-            return read_place(self.settings.folder)
+            return read_hub_address(self.settings.folder)
         except UserError as error:
             if self.claim.resumed:
                 say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
@@ -309,7 +319,9 @@ class Coordinator:
                 credentials=self._credentials,
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
                 syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
-                hooks=Hooks(noted=self._noted, figures=self._figures, run_ended=self._run_ended),
+                hooks=Hooks(
+                    noted=self._on_note, figures=self._on_figures, run_ended=self._on_run_ended
+                ),
             )
         )
         if self._disk is not None:
@@ -418,13 +430,13 @@ class Coordinator:
 
     # --- reports of the supervisor ------------------------------------------------------------
 
-    def _noted(self, name: str, role: Role, note: Note) -> None:
-        self.folder.noted(name, role, self.elapsed_s, note)
+    def _on_note(self, name: str, role: Role, note: Note) -> None:
+        self.folder.on_note(name, role, self.elapsed_s, note)
 
-    def _figures(self, name: str, told: StepFigures) -> None:
-        self.folder.figures_told(name, self.elapsed_s, told)
+    def _on_figures(self, name: str, told: StepFigures) -> None:
+        self.folder.on_figures(name, self.elapsed_s, told)
 
-    def _run_ended(self, reason: str, payload: bytes) -> None:
+    def _on_run_ended(self, reason: str, payload: bytes) -> None:
         try:
             self.share = msgspec.json.decode(payload, type=dict[str, object])
         except msgspec.MsgspecError:
@@ -433,17 +445,17 @@ class Coordinator:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _process_ended(self, name: str, end: ProcessEnd) -> None:
+    def _on_process_ended(self, name: str, end: ProcessEnd) -> None:
         self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
         if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.cluster.end.leaving:
             told = IslandsError(end.sentence)
             told.detail = end.detail
             self.say_once(told, name)
 
-    def _run_failed(self) -> None:
+    def _on_run_failed(self) -> None:
         self._living.end()
 
-    def _signalled(self, name: str) -> None:
+    def _on_signal(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
 
     async def leave(self, reason: str) -> None:

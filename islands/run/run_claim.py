@@ -69,7 +69,7 @@ class Claim:
     resumed: bool
     aside: Path | None = None
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Undo a failed start: remove a folder that it made, move back a run that it set aside.
 
         Raises:
@@ -87,16 +87,16 @@ class Claim:
 
 
 @contextlib.contextmanager
-def unless_it_fails(claim: Claim) -> Iterator[None]:
+def released_on_failure(claim: Claim) -> Iterator[None]:
     """Keep the claim if the body of the `with` succeeds; give it back if that fails."""
     try:
         yield
     except BaseException:
-        claim.give_back()
+        claim.release()
         raise
 
 
-def settle(
+def claim_folder(
     folder: Path,
     spec: RunSpec,
     workload: Workload | None,

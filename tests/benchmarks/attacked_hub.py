@@ -21,7 +21,7 @@ from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import RunSettings
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.process_runtime import allow_open_files, make_secret, run
-from islands.run.run_claim import settle
+from islands.run.run_claim import claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec
 from messaging.codec.frames import Assembler
@@ -83,7 +83,7 @@ async def serve(chosen: argparse.Namespace) -> int:
         connecting=ConnectOptions(token_file=token),
         syncer_here=True,
     )
-    hub = Coordinator(hub_settings, settle(folder / "run", spec, load_workload(spec)), None)
+    hub = Coordinator(hub_settings, claim_folder(folder / "run", spec, load_workload(spec)), None)
     await hub.open()
     sys.stdout.write(hub.network.url(SUPERVISOR) + "\n")
     sys.stdout.flush()

@@ -50,7 +50,7 @@ from islands.run.hosting.process_runtime import (
     network_of,
     token_of,
 )
-from islands.run.run_claim import settle
+from islands.run.run_claim import claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec
 
@@ -123,7 +123,7 @@ def make_hub(chosen: argparse.Namespace, folder: Path) -> Coordinator:
         connecting=ConnectOptions(),
         syncer_here=True,
     )
-    return Coordinator(hub_settings, settle(folder, spec, load_workload(spec)), None)
+    return Coordinator(hub_settings, claim_folder(folder, spec, load_workload(spec)), None)
 
 
 async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]:

@@ -12,7 +12,7 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.protocol.identities import FinalVersions, Version
-from islands.run.hosting.hub_address import HubAddress, write_place
+from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.run.records.model_files import metadata_of, write_model
 from islands.run.records.run_values import newest_values
 from islands.tasks.factory import TASK_PATH, data_folders
@@ -221,7 +221,9 @@ def test_a_task_is_found_where_the_runs_hub_found_it(
     told = said(capsys, "evaluate", str(run.folder))
     assert f"task {task!r} cannot be loaded on this host" in told
     assert f"besides installed packages, {Path.cwd()} was searched" in told
-    write_place(run.folder, HubAddress("ws://a:1/supervisor", "mine", task_folders=(str(beside),)))
+    write_hub_address(
+        run.folder, HubAddress("ws://a:1/supervisor", "mine", task_folders=(str(beside),))
+    )
     assert main(["evaluate", str(run.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["figures"]["loss"] == pytest.approx(0)
     assert data_folders()[0] == beside

@@ -115,7 +115,7 @@ def a_day(folder: RunFolder, day: int) -> None:
         at_s = told * 6 * HOUR_S
         for name in ("a", "b"):
             figures = StepFigures(name, told, told, at_s, 0.1, 2.0, 0.0, 0.0, (), 0.0, 0, 0)
-            folder.figures_told(name, at_s, figures)
+            folder.on_figures(name, at_s, figures)
             folder.write(at_s, "v", StatusChanged(name, Status.LIVE))
         merged = structs.replace(MERGED, merged_tokens=2 * told, clock=float(told))
         folder.write(at_s, "s", merged)

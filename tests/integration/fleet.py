@@ -19,7 +19,7 @@ from islands.run.coordinator import Backend, Coordinator, CoordinatorSettings, s
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.local_cluster import LearnerSettings, local_hub
 from islands.run.records.summary import Summary
-from islands.run.run_claim import Claim, settle
+from islands.run.run_claim import Claim, claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec
 
@@ -68,8 +68,8 @@ class WatchedHub(Coordinator):
         assert isinstance(launcher, ProcessLauncher)
         return launcher
 
-    def _noted(self, name: str, role: Role, note: Note) -> None:
-        super()._noted(name, role, note)
+    def _on_note(self, name: str, role: Role, note: Note) -> None:
+        super()._on_note(name, role, note)
         if note.kind == "merged":
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
             people = msgspec.convert(fields["participants"], tuple[str, ...])
@@ -78,8 +78,8 @@ class WatchedHub(Coordinator):
             self.merges.append(Merge(now_s, people, fragment))
         self._news.set()
 
-    def _figures(self, name: str, told: StepFigures) -> None:
-        super()._figures(name, told)
+    def _on_figures(self, name: str, told: StepFigures) -> None:
+        super()._on_figures(name, told)
         self.told[name] = told
         self._news.set()
 
@@ -125,7 +125,7 @@ def make_fleet(
     """A hub on loopback that will start a syncer and so many learners."""
     spec = RunSpec(settings, task, task_settings)
     workload = load_workload(spec)
-    claim = settle(folder, spec, workload)
+    claim = claim_folder(folder, spec, workload)
     hub_settings = CoordinatorSettings(
         folder=folder,
         spec=spec,

@@ -15,7 +15,7 @@ from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
-from islands.run.hosting.hub_address import HubAddress, write_place
+from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.settings.commands import ControlOptions
 from islands.settings.host import ConnectOptions
 from messaging.envelope import Envelope
@@ -50,7 +50,7 @@ class Hub:
         await self._network.open("127.0.0.1", 0)
         listener = self._network.listen("supervisor")
         self._tasks.append(asyncio.create_task(self._serve(listener)))
-        write_place(self.folder, HubAddress(self._network.url("supervisor"), "line"))
+        write_hub_address(self.folder, HubAddress(self._network.url("supervisor"), "line"))
         (self.folder / "key").write_text(KEY + "\n")
 
     async def close(self) -> None:
@@ -153,7 +153,7 @@ def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
 
 def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a hub can be told by another address than the one it knows of itself."""
-    write_place(tmp_path, HubAddress("ws://a:1/supervisor", "line"))
+    write_hub_address(tmp_path, HubAddress("ws://a:1/supervisor", "line"))
     (tmp_path / "token").write_text(TOKEN)
     found = target_of(ControlOptions(folder=tmp_path, supervisor=("b:2",), key_file=Path("k")))
     assert (found.addresses, found.run) == (("ws://b:2/supervisor",), "line")

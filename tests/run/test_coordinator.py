@@ -17,16 +17,16 @@ from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.hub_address import (
     HUB_FILE,
     HubAddress,
-    outlived_by,
-    read_place,
-    write_place,
+    read_hub_address,
+    why_outdated,
+    write_hub_address,
 )
 from islands.run.hosting.process_runtime import credentials_of
 from islands.run.local_cluster import (
     dialled,
     listening_words,
 )
-from islands.run.run_claim import ROLES, set_aside, settle
+from islands.run.run_claim import ROLES, claim_folder, set_aside
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, read, write
 from messaging.errors import LocalFault
@@ -38,7 +38,7 @@ def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> Non
     spec = RunSpec(RunSettings(), "islands.tasks.digits:Digits", {})
     folder = tmp_path / "run"
     with pytest.raises(UserError, match="there is no such file"):
-        settle(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
+        claim_folder(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
     assert not folder.exists()
 
 
@@ -57,28 +57,28 @@ def toy(budget_tokens: int | None = None) -> RunSpec:
 def test_a_folder_has_one_hub(tmp_path: Path) -> None:
     """A second one is told so before it writes anything, until the first has ended."""
     spec = toy()
-    claim = settle(tmp_path, spec, load_workload(spec))
+    claim = claim_folder(tmp_path, spec, load_workload(spec))
     before = sorted(tmp_path.iterdir())
     with pytest.raises(UserError, match="in use by another hub; choose another, or end that one"):
-        settle(tmp_path, spec, load_workload(spec))
+        claim_folder(tmp_path, spec, load_workload(spec))
     assert sorted(tmp_path.iterdir()) == before
     claim.lock.close()
-    settle(tmp_path, spec, load_workload(spec)).lock.close()
+    claim_folder(tmp_path, spec, load_workload(spec)).lock.close()
 
 
 def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
     """Until the new ones are written down, for until then its processes may have the old ones."""
     spec, other = toy(10), toy(20)
-    first = settle(tmp_path, spec, load_workload(spec))
+    first = claim_folder(tmp_path, spec, load_workload(spec))
     write(tmp_path, spec, first.plan)
     first.lock.close()
     changes: list[tuple[str, ...]] = []
     for wanted in (spec, other, other):
-        claim = settle(tmp_path, wanted, None)
+        claim = claim_folder(tmp_path, wanted, None)
         changes.append(claim.changed)
         claim.lock.close()
     write(tmp_path, other, first.plan)
-    last = settle(tmp_path, other, None)
+    last = claim_folder(tmp_path, other, None)
     last.lock.close()
     told = ("budget_tokens: 10 -> 20",)
     assert (first.changed, changes, last.changed) == ((), [(), told, told], ())
@@ -87,11 +87,11 @@ def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
 def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
     """Whoever has the old file open reads the old place to its end."""
     first = HubAddress("ws://127.0.0.1:1/supervisor", "test")
-    write_place(tmp_path, first)
+    write_hub_address(tmp_path, first)
     with (tmp_path / HUB_FILE).open("rb") as old:
-        write_place(tmp_path, replace(first, supervisor="ws://127.0.0.1:2/supervisor"))
+        write_hub_address(tmp_path, replace(first, supervisor="ws://127.0.0.1:2/supervisor"))
         assert b":1/" in old.read()
-    assert read_place(tmp_path).supervisor == "ws://127.0.0.1:2/supervisor"
+    assert read_hub_address(tmp_path).supervisor == "ws://127.0.0.1:2/supervisor"
     assert [path.name for path in tmp_path.iterdir()] == [HUB_FILE]
 
 
@@ -110,12 +110,12 @@ async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
         mine.mkdir()
         for folder in (tmp_path / "runs" / "one", mine):
             settings = hub_settings(folder, address)
-            hub = Coordinator(settings, settle(folder, toy(), load_workload(toy())), None)
+            hub = Coordinator(settings, claim_folder(folder, toy(), load_workload(toy())), None)
             with pytest.raises(LocalFault, match="in use"):
                 await hub.open()
     assert not (tmp_path / "runs" / "one").exists()
     assert mine.is_dir()
-    settle(mine, toy(), load_workload(toy())).lock.close()
+    claim_folder(mine, toy(), load_workload(toy())).lock.close()
 
 
 async def test_what_a_run_leaves_is_for_its_owner_alone(
@@ -126,7 +126,9 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
     shared.mkdir(mode=0o755)
     for place in (folder, shared):
         hub = Coordinator(
-            hub_settings(place, "127.0.0.1:0"), settle(place, toy(), load_workload(toy())), None
+            hub_settings(place, "127.0.0.1:0"),
+            claim_folder(place, toy(), load_workload(toy())),
+            None,
         )
         await hub.open()
         await hub.close()
@@ -151,7 +153,7 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
 def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
     """What is left of the last one is kept, and epochs that were used are not used again."""
     folder = tmp_path / "run"
-    claim = settle(folder, toy(), load_workload(toy()))
+    claim = claim_folder(folder, toy(), load_workload(toy()))
     write(folder, toy(), claim.plan)
     for role in ROLES:
         for _ in range(3):
@@ -169,10 +171,10 @@ def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
         assert epoch > 3
         assert known.damaged == ()
     with pytest.raises(DamagedError, match=r"holds the journal of a run, but run\.json and plan"):
-        settle(folder, toy(), load_workload(toy()))
+        claim_folder(folder, toy(), load_workload(toy()))
     set_aside(folder)
     assert (folder / "earlier" / "2" / "journal").is_dir()
-    again = settle(folder, toy(), load_workload(toy()))
+    again = claim_folder(folder, toy(), load_workload(toy()))
     again.lock.close()
     assert again.plan.begun != claim.plan.begun, "what learners left belongs to the last run"
     assert again.plan.layout == claim.plan.layout
@@ -201,7 +203,7 @@ def test_children_that_could_not_take_part_do_not_outlive_their_hub(
     earlier: HubAddress | None, why: str
 ) -> None:
     """They would look for it elsewhere, or show it credentials of another key."""
-    found = outlived_by(earlier, PLACE)
+    found = why_outdated(earlier, PLACE)
     assert found == why if not why else why in found
 
 

@@ -47,14 +47,14 @@ def test_the_loss_of_a_run_is_the_mean_of_those_who_train() -> None:
     figures = RunFigures({name: LearnerFigures(loss=loss) for name, loss in LOSSES.items()})
     told = []
     for name in [*LOSSES, *LOSSES]:
-        figures.take_loss(name)
+        figures.update_loss(name)
         told.append(figures.loss)
     assert told[2:] == [3.0] * 4
     figures.learners["a"].loss = None
-    figures.take_loss("a")
+    figures.update_loss("a")
     assert figures.loss == 4.0
     figures.learners["b"].loss = float("nan")
-    figures.take_loss("b")
+    figures.update_loss("b")
     assert figures.loss == 5.0
 
 
@@ -65,17 +65,17 @@ def test_a_huge_loss_leaves_no_trace() -> None:
     """What a diverged learner had is not subtracted from a sum that has forgotten the others."""
     figures = RunFigures({"a": LearnerFigures(loss=2.0), "b": LearnerFigures(loss=1e300)})
     for name in ("a", "b"):
-        figures.take_loss(name)
+        figures.update_loss(name)
     figures.learners["b"].loss = 4.0
-    figures.take_loss("b")
+    figures.update_loss("b")
     assert figures.loss == 3.0
 
 
 def came_and_went(figures: RunFigures, name: str, steps: int) -> None:
     """A learner of this name comes, tells that it did so many steps, and leaves."""
     told = StepFigures(name, steps, 8 * steps, 1.0, 0.1, 2.0, 0.0, 0.0, ((-100, steps),), 0.1, 5, 6)
-    figures.came(name).told(told)
-    figures.went(name)
+    figures.admit(name).add_report(told)
+    figures.depart(name)
 
 
 def test_of_machines_that_never_come_back_totals_remain() -> None:
@@ -95,10 +95,10 @@ def test_a_large_fleet_that_was_cut_off_finds_its_rows_again() -> None:
     """All of it may be evicted at once; none of its learners is counted together with others."""
     figures, fleet = RunFigures(), [f"learner-{number}" for number in range(4 * AWAY_LEAST)]
     for name in fleet:
-        figures.came(name).steps = 7
+        figures.admit(name).steps = 7
     for name in fleet:
-        figures.went(name)
-    assert [figures.came(name).steps for name in fleet] == [7] * len(fleet)
+        figures.depart(name)
+    assert [figures.admit(name).steps for name in fleet] == [7] * len(fleet)
     assert (figures.gone.names, figures.away) == (0, {})
 
 

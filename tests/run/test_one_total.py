@@ -82,7 +82,7 @@ def test_after_a_hubs_death_all_of_a_folder_agrees(
     bench = seeded("ana", "ben", "cleo", settings=SETTINGS)
     merge_all(bench, folder)
     for name in ("ana", "ben", "cleo"):
-        folder.figures_told(name, bench.now_s, told(f"{name}-1", bench.learners[name].steps))
+        folder.on_figures(name, bench.now_s, told(f"{name}-1", bench.learners[name].steps))
     folder.close()  # killed: what it had counted was not kept
     merge_all(bench, None)
     bench.view("cleo", Status.EVICTED)
@@ -94,7 +94,7 @@ def test_after_a_hubs_death_all_of_a_folder_agrees(
     assert again.figures.tokens == booked, "the next merge tells a hub that is back"
     merge_all(bench, None)  # its note is lost
     booked = bench.core.durable.ledger.processed
-    again.figures_told("ana", bench.now_s, told("ana-1", bench.learners["ana"].steps + 2))
+    again.on_figures("ana", bench.now_s, told("ana-1", bench.learners["ana"].steps + 2))
     share = share_of(bench.state)
     summary = concluded(again, share)
     assert (summary["tokens"], summary["merges"]) == (booked, 4)
@@ -112,14 +112,14 @@ def test_after_a_hubs_death_all_of_a_folder_agrees(
 def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
     """The ledger is closed; an extended run counts on from it, without counting twice."""
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)
-    folder.figures_told("ana", 1.0, told("p", 7))
+    folder.on_figures("ana", 1.0, told("p", 7))
     bench = seeded("ana", settings=SETTINGS)
     merge_all(bench, folder)
     summary = concluded(folder, share_of(bench.state))
     extended = RunFolder(tmp_path, SETTINGS, fragments=2, extend=True)
-    extended.figures_told("ana", 1.0, told("p", 8))
+    extended.on_figures("ana", 1.0, told("p", 8))
     assert extended.figures.tokens == summary["tokens"]
-    extended.figures_told("ana", 2.0, told("q", 3))
+    extended.on_figures("ana", 2.0, told("q", 3))
     assert extended.figures.tokens == summary["tokens"] + 3 * BATCH
     extended.close()
 
@@ -160,7 +160,7 @@ def test_an_evaluation_is_drawn_where_its_values_were(tmp_path: Path) -> None:
     from islands.run.records.run_curves import curves_of
 
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)
-    folder.figures_told("ana", 1.0, told("p", 7))
+    folder.on_figures("ana", 1.0, told("p", 7))
     folder.evaluation(30.0, Judged(0.0, 0, took_s=25.0), {"bits": 8.0})
     folder.close()
     found = curves_of(tmp_path).evaluations

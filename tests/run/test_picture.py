@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.charts import BLUE, VERMILION, scale_y, seconds_below
+from islands.run.records.charts import BLUE, VERMILION, scale_y, seconds_below, thousands
 from islands.run.records.figures import LearnerFigures, RunFigures
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_pictures import ROWS_MOST, STATES, picture_of
@@ -140,6 +140,13 @@ def test_times_are_counted_in_a_unit_that_fits(most_s: float, unit_s: float, lab
     assert axes.get_xlabel() == label
 
 
+def test_numbers_along_an_axis_are_short() -> None:
+    """Neighbours have one unit, as far as that goes."""
+    numbers = (0.0, 0.5, 800.0, 20_000.0, 100_000.0, 1.2e6, 3e9, 5e12)
+    told = ["0", "0.5", "800", "20 k", "100 k", "1.2 M", "3 G", "5 T"]
+    assert [thousands(number) for number in numbers] == told
+
+
 @pytest.mark.parametrize(
     ("values", "scale"),
     [([1000.0, 0.1], "log"), ([30.0, 1.0], "linear"), ([-1.0, 100.0], "linear")],
@@ -149,6 +156,8 @@ def test_a_wide_range_above_zero_is_logarithmic(values: list[float], scale: str)
     axes = Figure().subplots()
     scale_y(axes, values)
     assert axes.get_yscale() == scale
+    formatter = axes.yaxis.get_major_formatter()
+    assert scale == "linear" or formatter(0.1, None) == "0.1"
 
 
 def test_settings_of_a_users_own_figures_stay() -> None:

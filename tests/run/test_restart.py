@@ -17,7 +17,7 @@ from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.process_entries import Started
 from islands.run.records.run_folder import GROWING, RunFolder
-from islands.run.run_claim import ROLES, set_aside, settle
+from islands.run.run_claim import ROLES, claim_folder, set_aside
 from islands.settings.groups import ConnectOptions, ListenOptions, RunFile
 from islands.settings.host import SyncerOptions
 from islands.settings.run_spec import RunSpec, read, write
@@ -102,7 +102,7 @@ def test_a_restart_that_is_refused_leaves_the_run_as_it_was(
 ) -> None:
     """Else the next start, without the option, would begin anew without a word."""
     spec = RunSpec(TOY.run, TOY.task, TOY.task_settings)
-    with settle(tmp_path, spec, load_workload(spec)).lock:
+    with claim_folder(tmp_path, spec, load_workload(spec)).lock:
         write(tmp_path, spec, load_workload(spec).plan(spec.settings))
         RunFolder(tmp_path, spec.settings).close()
     for role in ROLES:

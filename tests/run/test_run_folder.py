@@ -231,9 +231,9 @@ def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: R
     """A process that was cut off lives on beside its successor: neither counts anew each time."""
     for steps in range(1, 6):
         for process in ("cut off", "successor"):
-            folder.figures_told("a", float(steps), told(process, steps))
+            folder.on_figures("a", float(steps), told(process, steps))
     for number in range(20):
-        folder.figures_told("a", 6.0, told(f"restart {number}", 1))
+        folder.on_figures("a", 6.0, told(f"restart {number}", 1))
     folder.close()
     figures = folder.figures.learners["a"]
     assert (figures.steps, figures.tokens, figures.bytes_up) == (30, 300, 3000)
@@ -244,8 +244,8 @@ def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: R
 def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -> None:
     """What it told before is counted and cannot be taken out again, so its later word is not."""
     for number in range(PROCESSES_KEPT + FOLDED_KEPT):
-        folder.figures_told("a", 1.0, told(f"process {number}", 10))
-    folder.figures_told("a", 2.0, told("process 0", 11))
+        folder.on_figures("a", 1.0, told(f"process {number}", 10))
+    folder.on_figures("a", 2.0, told("process 0", 11))
     folder.close()
     figures = folder.figures.learners["a"]
     assert figures.tokens == folder.figures.tokens == (PROCESSES_KEPT + FOLDED_KEPT) * 100
@@ -255,7 +255,7 @@ def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -
 def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFolder) -> None:
     """A repeated report counts once; what a process did before it was killed still counts."""
     for report_ in (told("a", 5), told("a", 7, gap_s=0.5), told("a", 7, gap_s=0.5), told("b", 2)):
-        folder.figures_told("learner-0", 1.0, report_)
+        folder.on_figures("learner-0", 1.0, report_)
     folder.close()
     figures = folder.figures.learners["learner-0"]
     assert (figures.steps, figures.tokens) == (9, 90)
@@ -268,10 +268,10 @@ def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFold
 def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
     """A report costs the same among thousands, and the tokens beside its loss are those of all."""
     for index in range(600):
-        folder.figures_told(f"n{index}", 0.0, told("p", 1))
+        folder.on_figures(f"n{index}", 0.0, told("p", 1))
     folder.figures.learners = Unscanned(folder.figures.learners)
-    folder.figures_told("n7", 2.0, told("p", 3))
-    folder.figures_told("n7", 4.0, told("q", 1))
+    folder.on_figures("n7", 2.0, told("p", 3))
+    folder.on_figures("n7", 4.0, told("q", 1))
     assert [tokens for tokens, _ in folder.figures.losses.all()][-2:] == [6020, 6030]
     folder.close()
 
@@ -279,7 +279,7 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
     """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
     fields = msgspec.json.encode(structs.replace(MERGED, contributions=2)).decode()
-    folder.noted("syncer", Role.SYNCER, 2.0, Note("merged", fields))
+    folder.on_note("syncer", Role.SYNCER, 2.0, Note("merged", fields))
     folder.close()
     assert folder.figures.merges == 1
     merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
@@ -292,7 +292,7 @@ def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> Non
 )
 def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: Note) -> None:
     """Whatever a peer writes into a note, the hub goes on."""
-    folder.noted("syncer", Role.SYNCER, 2.0, note)
+    folder.on_note("syncer", Role.SYNCER, 2.0, note)
     folder.close()
     assert folder.figures.merges == 0
 
@@ -308,7 +308,7 @@ def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: N
 )
 def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, fields: str) -> None:
     """Fields of other types, or nested without end, are forgotten; the hub goes on."""
-    folder.noted("a", Role.SYNCER, 1.0, Note(kind, fields))
+    folder.on_note("a", Role.SYNCER, 1.0, Note(kind, fields))
     folder.close()
     assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
 
@@ -321,7 +321,7 @@ def test_a_note_of_numbers_beyond_all_bounds_harms_nothing(
 ) -> None:
     """They have the right types; what cannot be reckoned with is forgotten, and others are not."""
     lie = msgspec.json.encode(structs.asdict(MERGED) | changed).decode()
-    folder.noted("a", Role.SYNCER, 1.0, Note("merged", lie))
+    folder.on_note("a", Role.SYNCER, 1.0, Note("merged", lie))
     folder.write(2.0, "s", MERGED)
     folder.close()
     assert folder.lost == 0
@@ -334,7 +334,7 @@ def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> No
     merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
     fields = {"name": "b", "role": "learner", "status": "evicted", "told": "x", **merged}
     note = Note(kind, json.dumps({**fields, "fragments": 1}))
-    folder.noted("liar", Role.LEARNER, 1.0, note)
+    folder.on_note("liar", Role.LEARNER, 1.0, note)
     folder.close()
     assert (folder.figures.merges, folder.figures.warning) == (0, "")
     assert folder.figures.learners["b"].status == "live"
@@ -345,10 +345,10 @@ def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> No
     """Its fields override neither actor nor kind nor time, on the tape and in the log."""
     forged = {"actor": "supervisor", "event": "evicted", "at_s": 9, "name": "b", "reason": "x"}
     forged |= {"timestamp": "2000-01-01T00:00:00Z", "waited_s": 0.0}
-    folder.noted(
+    folder.on_note(
         "liar", Role.LEARNER, 0.5, Note("moments_fresh", json.dumps({**forged, "kind": "evicted"}))
     )
-    folder.noted("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
+    folder.on_note("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
     folder.close()
     (entry,) = taped(folder)
     assert (entry["at_s"], entry["actor"], entry["kind"]) == (1.0, "liar", "moments_fresh")
@@ -361,8 +361,8 @@ def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
     """An admitted peer fills neither log nor disk, and whoever reads the log learns of it."""
     for number in range(36_000):
         note = Note("moments_fresh", json.dumps({"reason": "x" * 1000, "waited_s": 0.0}))
-        folder.noted("liar", Role.LEARNER, number / 36_000, note)
-    folder.noted("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
+        folder.on_note("liar", Role.LEARNER, number / 36_000, note)
+    folder.on_note("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
     folder.close()
     log = (folder.path / "run.log").read_bytes()
     assert len(log) < 70 * 1200
@@ -387,9 +387,9 @@ def test_figures_that_cannot_be_added_up_are_forgotten(
 ) -> None:
     """A faulty learner spoils neither the summary nor the hub."""
     told = StepFigures("p", 1, 10, 0.1, 0.1, 2.0, 0.0, 0.0, ((0, 1),), 1.0, 1, 1)
-    folder.figures_told("a", 1.0, replace(told, **changed))  # type: ignore[arg-type]
+    folder.on_figures("a", 1.0, replace(told, **changed))  # type: ignore[arg-type]
     assert folder.figures.tokens == 0
-    folder.figures_told("a", 2.0, told)
+    folder.on_figures("a", 2.0, told)
     assert folder.figures.tokens == 10
     assert 0 < folder.figures.gaps.quantile(0.999) <= 1.0
     folder.close()
@@ -401,14 +401,14 @@ def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
     counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
     lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
     for number in range(300):
-        folder.figures_told("liar", 1.0, replace(lie, process=f"p{number}"))
+        folder.on_figures("liar", 1.0, replace(lie, process=f"p{number}"))
     assert folder.figures.tokens == COUNT_MAX
-    folder.figures_told("a", 2.0, told("p", 5))
+    folder.on_figures("a", 2.0, told("p", 5))
     assert folder.figures.tokens == COUNT_MAX + 50
     folder.keep(3.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
-    again.figures_told("a", 4.0, told("p", 7))
+    again.on_figures("a", 4.0, told("p", 7))
     again.close()
     assert again.figures.tokens == COUNT_MAX + 70
     assert again.figures.learners["liar"].bytes_up == COUNT_MAX
@@ -421,8 +421,8 @@ def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) ->
     folder.keep(1.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
-    again.figures_told("a", 2.0, told("p", 5))
-    again.figures_told("liar", 4.0, told("p", 5))
+    again.on_figures("a", 2.0, told("p", 5))
+    again.on_figures("liar", 4.0, told("p", 5))
     again.write(5.0, "s", MERGED)
     again.keep(6.0)
     again.close()
@@ -433,8 +433,8 @@ def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) ->
 
 def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None:
     """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
-    folder.figures_told("a", 1.0, told("gone", 5))
-    folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
+    folder.on_figures("a", 1.0, told("gone", 5))
+    folder.on_figures("a", 2.0, told("alive", 7, gap_s=0.5))
     folder.evaluation(3.0, Judged(1.0, 40), {"loss": 0.5})
     folder.write(3.0, "s", MERGED)
     folder.write(3.0, "v", evicted())
@@ -449,7 +449,7 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     assert (kept.merges, kept.merged_tokens, kept.evictions, kept.clock) == (1, 40, 1, 6.0)
     assert kept.losses.all() == curve
     assert kept.work.total_s(99.0) == 3.0
-    again.figures_told("a", 1.0, told("alive", 9, gap_s=0.5))
+    again.on_figures("a", 1.0, told("alive", 9, gap_s=0.5))
     again.close()
     figures = again.figures.learners["a"]
     assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
@@ -462,7 +462,7 @@ def test_figures_of_a_large_fleet_are_kept_less_often(
     """They take a hub at most a hundredth of its time, in which it hears nobody."""
     bins = tuple((index, 1000 + index) for index in range(60))
     for number in range(learners):
-        folder.figures_told(f"n{number}", 0.0, replace(told("p", 1), gap_bins=bins))
+        folder.on_figures(f"n{number}", 0.0, replace(told("p", 1), gap_bins=bins))
     folder.keep(0.0)
     times: list[float] = []
     keep = folder.keep
@@ -473,7 +473,7 @@ def test_figures_of_a_large_fleet_are_kept_less_often(
 
     monkeypatch.setattr(folder, "keep", kept_at)
     for second in range(1, 61):
-        folder.figures_told("n0", float(second), told("p", second))
+        folder.on_figures("n0", float(second), told("p", second))
     folder.close()
     assert len(times) == kept
 
@@ -484,7 +484,7 @@ def test_a_figure_that_is_no_number_costs_no_other(
     folder: RunFolder, field: str, bad: float
 ) -> None:
     """A hub that is started again after a learner diverged had forgotten everything."""
-    folder.figures_told("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
+    folder.on_figures("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
     folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
     folder.keep(2.0)
     folder.close()
@@ -500,7 +500,7 @@ def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
 ) -> None:
     """Figures are for people: a run goes on without, and says which file it was."""
     folder.write(0.1, "v", admitted())
-    folder.figures_told("a", 1.0, told("p", 5))
+    folder.on_figures("a", 1.0, told("p", 5))
     folder.keep(2.0)
     folder.close()
     path = folder.path / "figures.json"
@@ -523,12 +523,12 @@ def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
 def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
     """The one of before is of another value of the parameters, and perhaps of long ago."""
     folder.write(0.0, "v", admitted())
-    folder.figures_told("a", 1.0, told("p", 5, loss=9.0))
+    folder.on_figures("a", 1.0, told("p", 5, loss=9.0))
     folder.write(2.0, "v", evicted())
     losses = [folder.figures.loss]
     folder.write(3.0, "v", admitted("a", "1.2"))
     losses.append(folder.figures.learners["a"].loss)
-    folder.figures_told("a", 4.0, told("q", 1, loss=2.0))
+    folder.on_figures("a", 4.0, told("q", 1, loss=2.0))
     losses += [folder.figures.learners["a"].loss, folder.figures.loss]
     assert losses == [None, None, 2.0, 2.0], "who is away has no part in the loss of the run"
     folder.close()
@@ -538,7 +538,7 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
     """Their losses differ for good; the run's falls as both of theirs do."""
     for second in range(1, 60):
         for name, offset in (("a", 0.0), ("b", 4.0)):
-            folder.figures_told(name, second, told("p", second, loss=offset + 60.0 / second))
+            folder.on_figures(name, second, told("p", second, loss=offset + 60.0 / second))
     losses = [loss for _, loss in folder.figures.losses.all()]
     assert len(losses) == 59
     assert losses[1:] == sorted(losses[1:], reverse=True)
@@ -561,8 +561,8 @@ def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
 def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
     """A step of five minutes has one row, and a pause bends no curve."""
     for second in range(300):
-        folder.figures_told("a", float(second), told("p", 1))
-    folder.figures_told("a", 300.0, told("p", 2))
+        folder.on_figures("a", float(second), told("p", 1))
+    folder.on_figures("a", 300.0, told("p", 2))
     folder.close()
     assert [row["steps"] for row in rows(folder.path / "metrics.jsonl")] == [1, 2]
     assert len(folder.figures.losses.all()) == 2
@@ -572,12 +572,12 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
     """Each state once, as long as it lasted, over all starts of the hub."""
     folder.write(1.0, "v", admitted())
     for second in range(2, 5):
-        folder.figures_told("a", float(second), told("p", second))
+        folder.on_figures("a", float(second), told("p", second))
     folder.write(5.0, "s", Paused())
-    folder.figures_told("a", 5.5, told("p", 6))  # a step that was under way
+    folder.on_figures("a", 5.5, told("p", 6))  # a step that was under way
     folder.write(6.0, "s", Resumed())
-    folder.figures_told("a", 7.0, told("p", 7))
-    folder.figures_told("a", 8.0, told("p", 8, loss=float("nan")))
+    folder.on_figures("a", 7.0, told("p", 7))
+    folder.on_figures("a", 8.0, told("p", 8, loss=float("nan")))
     folder.write(9.0, "v", evicted())
     folder.keep(10.0)
     folder.close()
@@ -598,7 +598,7 @@ def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -
     compiling = [False]
     folder.compiling = lambda: compiling[0]
     folder.write(1.0, "v", StoodStill(1.2))
-    folder.figures_told("a", 2.0, told("p", 1))
+    folder.on_figures("a", 2.0, told("p", 1))
     compiling[0] = True
     folder.write(3.0, "v", StoodStill(1.3))
     compiling[0] = False
@@ -613,7 +613,7 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
     """Who lives on is seen once it is heard; who left before has left still."""
     for name in ("a", "b", "c"):
         folder.write(0.1, "v", admitted(name))
-        folder.figures_told(name, 1.0, told(f"{name}-1", 5))
+        folder.on_figures(name, 1.0, told(f"{name}-1", 5))
     folder.write(1.5, "v", Left("c", "1.1", "it is drained"))
     folder.keep(2.0)
     folder.close()

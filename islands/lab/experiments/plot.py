@@ -17,9 +17,9 @@ from islands.run.records.charts import (
     line,
     new_figure,
     seconds_below,
+    thousands,
     title,
 )
-from islands.run.records.formatting import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +105,7 @@ def _quantity_below(
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     else:
         axes.set_xlim(0, 1.01 * most)
-        axes.xaxis.set_major_formatter(lambda value, _: count(value).replace(".0 ", " "))
+        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
     return 1.0
 
 

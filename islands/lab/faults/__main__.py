@@ -30,7 +30,7 @@ from islands.run.hosting.hub_requests import request
 from islands.run.hosting.process_runtime import compiled_folder, network_of, say, token_of
 from islands.run.hosting.process_runtime import run as run_process
 from islands.run.local_cluster import LearnerSettings, command_of, dialled, local_hub
-from islands.run.run_claim import settle, unless_it_fails
+from islands.run.run_claim import claim_folder, released_on_failure
 from islands.settings.groups import ConnectOptions, ListenOptions
 from messaging.actors.scope import Scope
 from messaging.clock import WallClock
@@ -51,15 +51,15 @@ class WatchedHub(Coordinator):
         began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
         self.folder.write(0.0, "hub", began)
 
-    def _noted(self, name: str, role: Role, note: Note) -> None:
-        super()._noted(name, role, note)
+    def _on_note(self, name: str, role: Role, note: Note) -> None:
+        super()._on_note(name, role, note)
         if note.kind == "merged":
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
             people = msgspec.convert(fields["participants"], tuple[str, ...])
             self._write(MergedBy(self.now_s, people))
 
-    def _figures(self, name: str, told: StepFigures) -> None:
-        super()._figures(name, told)
+    def _on_figures(self, name: str, told: StepFigures) -> None:
+        super()._on_figures(name, told)
         self._write(Stepped.of(self.now_s, name, told))
 
     async def stop(self) -> None:
@@ -138,7 +138,7 @@ def main(folder: Path) -> int:
     told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
     workload = load_workload(told.spec)
     try:
-        claim = settle(folder, told.spec, workload)
+        claim = claim_folder(folder, told.spec, workload)
     except UserError as error:
         say(f"error: {error}")
         return exit_code_of(error)
@@ -150,7 +150,7 @@ def main(folder: Path) -> int:
         connecting=ConnectOptions(),
     )
     learners = LearnerSettings(told.learners, cache=compiled_folder())
-    with unless_it_fails(claim):
+    with released_on_failure(claim):
         command = partial(victim_command, told=told)
         hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
     return run_process(lambda: _run(hub, folder))

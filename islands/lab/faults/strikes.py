@@ -20,7 +20,7 @@ from islands.model.memory.host_memory import PeakMemory
 from islands.protocol.errors import OF_NO_USE
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
-from islands.run.hosting.hub_address import read_place
+from islands.run.hosting.hub_address import read_hub_address
 from islands.run.hosting.process_output import last_line
 from islands.run.hosting.process_runtime import TOKEN_FILE
 from messaging.websocket.door import NAME_HEADER, PROTOCOL, PROTOCOL_HEADER
@@ -238,7 +238,7 @@ async def _strangers(fleet: Fleet, strike: Strike) -> str:
     Raises:
         PromiseBroken: it left some open, upgraded none that asked for it, or took much memory.
     """
-    url = urlsplit(read_place(fleet.folder).supervisor)
+    url = urlsplit(read_hub_address(fleet.folder).supervisor)
     token = fleet.folder / TOKEN_FILE
     secret = Secret.read(token) if token.exists() else None
     chance = random.Random(strike.name)

@@ -29,7 +29,7 @@ class HubAddress:
     task_folders: tuple[str, ...] = ()
 
 
-def write_place(folder: Path, place: HubAddress) -> None:
+def write_hub_address(folder: Path, place: HubAddress) -> None:
     """Write the hub's address; a concurrent reader finds the old file or the new one.
 
     Raises:
@@ -38,7 +38,7 @@ def write_place(folder: Path, place: HubAddress) -> None:
     write_sealed(folder / HUB_FILE, msgspec.json.encode(place))
 
 
-def read_place(folder: Path) -> HubAddress:
+def read_hub_address(folder: Path) -> HubAddress:
     """Read the address at which the hub of a folder is, or was last.
 
     Raises:
@@ -62,12 +62,12 @@ def read_place(folder: Path) -> HubAddress:
 def task_folders_of(folder: Path) -> tuple[str, ...]:
     """Return the folders in which a run's hub searched for its task; none if that is not known."""
     try:
-        return read_place(folder).task_folders
+        return read_hub_address(folder).task_folders
     except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
         return ()
 
 
-def outlived_by(earlier: HubAddress | None, place: HubAddress) -> str:
+def why_outdated(earlier: HubAddress | None, place: HubAddress) -> str:
     """Say why this start cannot use processes that outlived an earlier one; "" if it can.
 
     Args:

@@ -420,7 +420,7 @@ class ActorGroup:
     def __init__(
         self, name: str, leave: Callable[[str], object], at_once: Callable[[], object] | None = None
     ) -> None:
-        self.scope = Scope(name, self._failed)
+        self.scope = Scope(name, self._on_failed)
         self._leave = leave
         self._at_once = at_once
         self._asked = False
@@ -443,7 +443,7 @@ class ActorGroup:
         Raises:
             Exception: the error with which an actor failed.
         """
-        self._signals.enter_context(on_ending_signals(self._signalled))
+        self._signals.enter_context(on_ending_signals(self._on_signal))
         try:
             await self._ended.wait()
         finally:
@@ -469,11 +469,11 @@ class ActorGroup:
         if self._running == 0:
             self._ended.set()
 
-    def _failed(self, _: str, error: BaseException) -> None:
+    def _on_failed(self, _: str, error: BaseException) -> None:
         self._failure = self._failure or error
         self._ended.set()
 
-    def _signalled(self, name: str) -> None:
+    def _on_signal(self, name: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if self._asked and now_s - self._asked_s < SAME_SIGNAL_S:
             return

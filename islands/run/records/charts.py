@@ -16,7 +16,6 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
 from islands.protocol.errors import UserError, not_installed
-from islands.run.records.formatting import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +41,7 @@ MARGIN = 1.01
 MARKED_POINTS = 60
 """Lines of at most so many points show each of them."""
 TIME_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 UNITS_LEAST = 3.0
 """A time axis counts in the largest unit of which it has at least so many."""
 
@@ -127,13 +127,21 @@ def scale_y(axes: "Axes", values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     if low > SMALLEST_LOGARITHM and high > LOG_SPAN * low:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda *_: "")
 
 
 def tokens_below(axes: "Axes", most: float) -> None:
     """Label the horizontal axis as tokens, from zero to `most`."""
     axes.set_xlim(0, MARGIN * most or 1.0)
     axes.set_xlabel("tokens")
-    axes.xaxis.set_major_formatter(lambda value, _: count(value).replace(".0 ", " "))
+    axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+
+
+def thousands(value: float) -> str:
+    """Return a round number as an axis shows it: 800, 20 k, 1.2 M."""
+    unit, name = next((known for known in UNITS if value >= known[0]), (1.0, ""))
+    return f"{value / unit:g} {name}".rstrip()
 
 
 def seconds_below(axes: "Axes", most_s: float) -> float:
@@ -145,6 +153,6 @@ def seconds_below(axes: "Axes", most_s: float) -> float:
     unit_s, unit = next(
         (known for known in TIME_UNITS if most_s >= UNITS_LEAST * known[0]), (1.0, "s")
     )
-    axes.set_xlim(0, most_s / unit_s or 1.0)
+    axes.set_xlim(0, MARGIN * most_s / unit_s or 1.0)
     axes.set_xlabel(f"time ({unit})")
     return unit_s

@@ -99,26 +99,26 @@ class LearnerFigures:
         if len(self.states) > STATES_KEPT:
             del self.states[: STATES_KEPT // 2]
 
-    def told(self, told: StepFigures) -> None:
-        """Take in a report of one of its processes, cumulative since that process began.
+    def add_report(self, report: StepFigures) -> None:
+        """Add a report of one of its processes, cumulative since that process began.
 
         Each process counts once, in whatever order they report. One that was silent while many
         others reported is folded into `earlier`, and its later reports are ignored.
         """
-        if told.process in self.folded:
+        if report.process in self.folded:
             return
         if self.earlier is None:
             self.earlier = replace(self, processes={})
-        self.processes.pop(told.process, None)
+        self.processes.pop(report.process, None)
         # figures of the last steps are not summed, and may be NaN, which the JSON file cannot hold
-        summed = replace(told, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
-        self.processes[told.process] = summed
+        summed = replace(report, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
+        self.processes[report.process] = summed
         while len(self.processes) > PROCESSES_KEPT:
             ended = self.processes.pop(next(iter(self.processes)))
             self.earlier.count([replace(self.earlier), ended])
             self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
         self.count([self.earlier, *self.processes.values()])
-        self.step_time_s = told.step_time_s if 0 <= told.step_time_s < inf else 0.0
+        self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
 
     def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
         """Set the totals to the sums over these parts, clamped to plausible bounds."""
@@ -177,7 +177,7 @@ class DepartedLearners:
     counted: LearnerFigures = field(default_factory=LearnerFigures)
     processes: dict[str, None] = field(default_factory=dict)
 
-    def take(self, learner: LearnerFigures) -> None:
+    def add(self, learner: LearnerFigures) -> None:
         """Add a learner whose row is removed to the common count."""
         self.names += 1
         self.counted.incarnations += learner.incarnations
@@ -340,14 +340,14 @@ class RunFigures:
         yield from self.learners.values()
         yield self.gone.counted
 
-    def came(self, name: str) -> LearnerFigures:
+    def admit(self, name: str) -> LearnerFigures:
         """Note that a learner was admitted, and return its row."""
         self.away.pop(name, None)
         row = self.learners.setdefault(name, LearnerFigures())
         self.most_present = max(self.most_present, len(self.learners) - len(self.away))
         return row
 
-    def went(self, name: str) -> None:
+    def depart(self, name: str) -> None:
         """Note that a learner left or was evicted; of many, the oldest are counted together."""
         self.last_losses.pop(name, None)
         self.away.pop(name, None)
@@ -355,7 +355,7 @@ class RunFigures:
         while len(self.away) > max(AWAY_LEAST, self.most_present):
             oldest = next(iter(self.away))
             del self.away[oldest]
-            self.gone.take(self.learners.pop(oldest))
+            self.gone.add(self.learners.pop(oldest))
 
     @property
     def gaps(self) -> DurationHistogram:
@@ -371,7 +371,7 @@ class RunFigures:
         losses = self.last_losses.values()
         return sum(losses) / len(losses) if losses else None
 
-    def take_loss(self, name: str) -> None:
+    def update_loss(self, name: str) -> None:
         """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""
         loss = self.learners[name].loss
         if loss is None or not isfinite(loss):
@@ -424,7 +424,7 @@ class KeptFigures:
 
 
 def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
-    """Return the content of the file.
+    """Return the content of the file of kept figures.
 
     Args:
         figures: what was counted until now.

@@ -71,7 +71,7 @@ def curves_of(folder: Path) -> RunCurves:
                 earlier_s, at_s = last_s, last_s + at_s - earlier_s
                 losses.clear()
             last_s = at_s
-            _take(found, losses, row, at_s)
+            _add_row(found, losses, row, at_s)
         except (KeyError, TypeError) as error:
             raise UserError(f"{place} is no row of metrics: {error} is missing or wrong") from error
     if not found.loss.tokens.all() and not found.evaluations:
@@ -79,7 +79,7 @@ def curves_of(folder: Path) -> RunCurves:
     return found
 
 
-def _take(found: RunCurves, losses: dict[str, float], row: Row, at_s: float) -> None:
+def _add_row(found: RunCurves, losses: dict[str, float], row: Row, at_s: float) -> None:
     """Add a row's points; merges have none."""
     match row["kind"]:
         case "step":

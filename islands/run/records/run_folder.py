@@ -113,7 +113,7 @@ class RunFolder:
         self._fragments = fragments
         self.earlier_s, self.figures, lost = restored(path)
         self._warnings: dict[str, str] = {}
-        self._told = ""
+        self._shown = ""
         self._point_s = -STEP_ROW_INTERVAL_S
         self._notes = NoteBudget()
         self._keep_s = 0.0
@@ -164,28 +164,28 @@ class RunFolder:
         self._tape.write(at_s, actor, entry)
         if isinstance(entry, Logged):
             self._log_entry(at_s, actor, entry)
-            self._happened(at_s, actor, entry)
+            self._show(at_s, actor, entry)
         match entry:
             case members.Admitted(name, Role.LEARNER):
-                self._admitted(name, at_s)
+                self._on_admitted(name, at_s)
             case members.Recognised(name):
-                self._heard_again(name, at_s)
+                self._on_recognised(name, at_s)
             case members.StatusChanged(name, status):
-                self._changed(name, at_s, status)
+                self._on_status(name, at_s, status)
             case members.Evicted():
-                self._changed(entry.name, at_s, Status.EVICTED)
+                self._on_status(entry.name, at_s, Status.EVICTED)
             case members.Left(name):
-                self._changed(name, at_s, Status.LEFT)
+                self._on_status(name, at_s, Status.LEFT)
             case members.Diverged(name):
-                self._diverged(name, at_s)
+                self._on_diverged(name, at_s)
             case rounds.Merged():
-                self._merge(at_s, entry)
+                self._on_merged(at_s, entry)
             case learners.Adapted() if actor in self.figures.learners:
                 self.figures.learners[actor].sends = sends(entry)
             case members.Paused():
-                self._pause(at_s, paused=True)
+                self._on_paused(at_s, paused=True)
             case members.Resumed():
-                self._pause(at_s, paused=False)
+                self._on_paused(at_s, paused=False)
             case rounds.Closing(reason):
                 self.figures.ending = reason
             case processes.Damaged(files):
@@ -199,14 +199,14 @@ class RunFolder:
                 self._warn("overloaded", entry.told if entry.worker else "")
             case _:
                 pass
-        self._tell()
+        self._notify()
 
     @property
     def starting(self) -> bool:
         """Whether processes here import or compile: that one stands still is no news then."""
         return not self.figures.work.begun or self.compiling()
 
-    def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
+    def _show(self, at_s: float, actor: str, entry: Entry) -> None:
         """Add an entry's sentence to the shown events, unless it repeats the last one."""
         if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
             return  # its entry `Diverged` has said that it begins again
@@ -222,37 +222,37 @@ class RunFolder:
             if known is not None and known.diverged:
                 return
         told = sentence(actor, entry, known=known is not None and known.incarnations > 0)
-        if told and told != self._told:
-            self._told = told
+        if told and told != self._shown:
+            self._shown = told
             self.figures.events.append(f"{at_s:7.1f} s  {told}")
 
-    def _pause(self, at_s: float, *, paused: bool) -> None:
+    def _on_paused(self, at_s: float, *, paused: bool) -> None:
         self.figures.work.pause(at_s, paused=paused)
         for learner in self.figures.learners.values() if paused else ():
             if learner.status == "live":
                 learner.enter(self.earlier_s + at_s, PAUSED)
 
-    def _admitted(self, name: str, at_s: float) -> None:
-        figures = self.figures.came(name)
+    def _on_admitted(self, name: str, at_s: float) -> None:
+        figures = self.figures.admit(name)
         figures.enter(self.earlier_s + at_s, STARTING)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
-        self.figures.take_loss(name)
+        self.figures.update_loss(name)
 
-    def _heard_again(self, name: str, at_s: float) -> None:
+    def _on_recognised(self, name: str, at_s: float) -> None:
         """Note that a member of an earlier start is heard; its next steps tell what it does."""
         figures = self.figures.learners.get(name)
         if figures is not None and figures.status == UNHEARD:
             figures.status = Status.LIVE.value
             figures.enter(self.earlier_s + at_s, STARTING)
 
-    def _diverged(self, name: str, at_s: float) -> None:
+    def _on_diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)
         if figures is not None:
             figures.diverged = True
             figures.enter(self.earlier_s + at_s, DIVERGED)
 
-    def _changed(self, name: str, at_s: float, status: Status) -> None:
+    def _on_status(self, name: str, at_s: float, status: Status) -> None:
         """Apply a new status that supervisor or syncer gave a member; only learners have a row."""
         self.figures.evictions += status is Status.EVICTED
         figures = self.figures.learners.get(name)
@@ -261,7 +261,7 @@ class RunFolder:
         figures.status = status.value
         figures.enter(self.earlier_s + at_s, STATES[status])
         if status.ended:
-            self.figures.went(name)
+            self.figures.depart(name)
 
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
@@ -275,14 +275,14 @@ class RunFolder:
         row = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
         self._log.add(msgspec.json.encode(row) + b"\n")
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         trouble = self._spool.trouble
         if trouble != self._warnings.get("disk", ""):
             self._warn("disk", trouble)
         for listen in list(self.listeners):
             listen()
 
-    def _merge(self, at_s: float, merged: rounds.Merged) -> None:
+    def _on_merged(self, at_s: float, merged: rounds.Merged) -> None:
         figures = self.figures
         figures.clock = merged.clock
         figures.merges = merged.run_merges or figures.merges + 1
@@ -322,7 +322,7 @@ class RunFolder:
         event = report.event
         figures.steps += event.steps - figures.process_steps
         figures.tokens += event.tokens - figures.process_tokens
-        self._count(event.tokens - figures.process_tokens)
+        self._add_heard(event.tokens - figures.process_tokens)
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
         figures.stepping_s += event.step_time_s
         figures.waited_s += report.data_wait_s
@@ -330,19 +330,19 @@ class RunFolder:
         figures.gaps.add(max(0.0, report.gap_s))
         self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
 
-    def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
+    def on_figures(self, name: str, at_s: float, report: StepFigures) -> None:
         """Record the report of a learner in another process; ignore one that cannot be true."""
-        if not told.believable or told.process in self.figures.gone.processes:
+        if not report.believable or report.process in self.figures.gone.processes:
             return
         figures = self._learner(name)
         before = figures.tokens
-        figures.told(told)
-        self._count(figures.tokens - before)
-        self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
+        figures.add_report(report)
+        self._add_heard(figures.tokens - before)
+        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
         if at_s >= self._keep_s:
             self.keep(at_s)
 
-    def _count(self, tokens: int) -> None:
+    def _add_heard(self, tokens: int) -> None:
         """Add to the number of tokens that learners have told of."""
         self._heard = min(TOTAL_MAX, max(0, self._heard + tokens))
 
@@ -366,7 +366,7 @@ class RunFolder:
         for name, content in zip(PICTURE_FILES, picture, strict=True):
             self._spool.replace(self.path / name, content)
 
-    def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
+    def on_note(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Copy a notable entry from another process's tape to this one, at this host's time."""
         dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
         if dropped is None:
@@ -389,11 +389,11 @@ class RunFolder:
     ) -> None:
         """Write at most one row a second for each learner that stepped, and a point for the run."""
         if not figures.smooth(loss):
-            self._tell()
+            self._notify()
             return
         if not self.figures.work.paused:  # else these steps began before the pause
             figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
-        self.figures.take_loss(name)
+        self.figures.update_loss(name)
         self.figures.work.begin(at_s)
         self.figures.speed.add(at_s, self._heard)
         if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
@@ -419,7 +419,7 @@ class RunFolder:
             curves |= {} if loss is None else {"loss": loss}
             if self._board is not None:
                 self._board.learner(name, self.tokens, curves)
-        self._tell()
+        self._notify()
 
     def _run_point(self, at_s: float) -> None:
         """Add points of the run's loss and speed; not at each report, as it visits all learners."""

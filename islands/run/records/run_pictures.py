@@ -143,14 +143,18 @@ def plot(
         charts.append((metric, found))
     height = CHART_INCHES * len(charts) + LEGEND_INCHES * (1 + len(runs))
     with new_figure(height) as figure:
-        rows = figure.subplots(len(charts), 2, sharey="row", squeeze=False)
+        rows = figure.subplots(len(charts), 2, sharex="col", sharey="row", squeeze=False)
+        every = [one for _, series in charts for one in series.values()]
+        tokens = _largest_x([one.tokens.all() for one in every])
+        seconds = _largest_x([one.seconds.all() for one in every])
         for (what, series), (over_tokens, over_time) in zip(charts, rows, strict=True):
             over_tokens.set_title(what)
-            drawn = [one.tokens.all() for one in series.values()]
-            tokens_below(over_tokens, _largest_x(drawn))
-            _draw_all(over_tokens, drawn)
+            tokens_below(over_tokens, tokens)
+            _draw_all(over_tokens, [one.tokens.all() for one in series.values()])
+            unit_s = seconds_below(over_time, seconds)
+            for axes in (over_tokens, over_time):
+                axes.tick_params(labelbottom=True)
             drawn = [one.seconds.all() for one in series.values()]
-            unit_s = seconds_below(over_time, _largest_x(drawn))
             _draw_all(over_time, [[(x / unit_s, y) for x, y in points] for points in drawn])
         for name, handle in zip(runs, rows[0, 0].lines, strict=True):
             ends = [_end(what, series[name].tokens.all()) for what, series in charts]

@@ -17,7 +17,7 @@ from islands.lab.faults.schedule import Strike, strikes_of
 from islands.lab.faults.strikes import NOBODY, Means, PromiseBroken, carry_out
 from islands.lab.faults.victim import open_orders
 from islands.lab.settings.chaos import ChaosOptions
-from islands.run.hosting.hub_address import HubAddress, write_place
+from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.run.hosting.process_identity import Identity, facts, write_records
 from islands.settings.run_spec import RunSpec
 
@@ -96,7 +96,7 @@ async def hub(
 
     server = await asyncio.start_server(serve, HOST, 0)
     port = server.sockets[0].getsockname()[1]
-    write_place(folder, HubAddress(f"ws://{HOST}:{port}/supervisor", "run"))
+    write_hub_address(folder, HubAddress(f"ws://{HOST}:{port}/supervisor", "run"))
     yield
     server.close()
     for each in held:
