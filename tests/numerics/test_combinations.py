@@ -162,5 +162,4 @@ def test_a_sparse_contribution_is_refused_where_the_rest_is_lost(
 def test_every_kind_is_played() -> None:
     """The battery above plays a part of each, and leaves some to refuse."""
     assert set(OUTER) == {kind for kind, *_ in TABLE}
-    assert len(TABLE) == 60
-    assert len(ALL) == 72
+    assert 0 < len(TABLE) < len(ALL)
