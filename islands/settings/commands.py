@@ -56,11 +56,7 @@ class DemoOptions:
     compare: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         check_ranges(self)
 
 
@@ -88,11 +84,7 @@ class LayoutOptions:
     shards: Annotated[int, Setting(least=1)] = 64
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         if not re.fullmatch(r"[^:]+:[^:]+", self.params):
             raise SettingsError(
                 f"params is {self.params!r}; it must be of the form package.module:name"
@@ -130,11 +122,7 @@ class TokenizeOptions:
     held_out: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         check_ranges(self)
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
@@ -162,11 +150,7 @@ class ControlOptions:
     key_file: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         if self.folder is None and not self.supervisor:
             raise SettingsError(
                 "neither folder nor supervisor is set; name the run's folder by --folder, or the "
@@ -246,11 +230,7 @@ class GenerateOptions:
     task_settings: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         if not self.prompt:
             raise SettingsError("prompt is empty; it must be a text to continue")
@@ -274,11 +254,7 @@ class ExportOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         if self.file is None or self.file.suffix != ".safetensors":
             told = "not set" if self.file is None else self.file
@@ -300,11 +276,7 @@ class PlotOptions:
     metric: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         if not self.folders:
             raise SettingsError("folders is empty; name the folders of one or several runs")
         if self.out.suffix not in (".png", ".svg"):
@@ -329,11 +301,7 @@ class ReplayOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         check_ranges(self)
 

@@ -137,11 +137,7 @@ class ConnectOptions:
     wait_s: Annotated[float, Setting(least=0, advanced=True)] = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         _certificate(self.tls_certificate, self.tls_key)
         check_ranges(self)
 

@@ -95,11 +95,7 @@ class RunOptions(HubOptions):
     evaluate_every_s: Annotated[float, Setting(above=0, advanced=True)] = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         check_ranges(self)
         if self.file.preset is Preset.DATA_PARALLEL and self.learners > 1:
             raise SettingsError(
@@ -148,11 +144,7 @@ class SyncerOptions(HubOptions):
     key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         check_name(self.name, Role.SYNCER)
         hub_urls("supervisor", self.supervisor, "supervisor")
 
@@ -178,11 +170,7 @@ class SupervisorOptions(HubOptions):
     key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         hub_urls("syncers", self.syncers, "syncer")
 
     @property
@@ -252,11 +240,7 @@ class LearnerOptions(MemberOptions):
     island_address: Annotated[str | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         _check_member(self, Role.LEARNER)
         _check_island(self)
         device_indices(self.devices)
@@ -273,11 +257,7 @@ class ObserverOptions(MemberOptions):
     evaluate_every_s: Annotated[float, Setting(above=0)] = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse values that cannot work, by name, value and what is allowed."""
         _check_member(self, Role.OBSERVER)
 
 

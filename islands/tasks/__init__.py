@@ -4,7 +4,7 @@
 - `digits.py`: The second default task: a small perceptron learns scikit-learn's handwritten digits
 - `factory.py`: Import and call the factory that a run names as `package.module:factory`, whatever …
 - `inner_optimizer.py`: The inner optimizers of the tasks that come with the package
-- `rows.py`: What tasks on small tables share
+- `rows.py`: Tasks on small tables: what they share
 - `source_location.py`: Find the line of a user's own file that an error comes from
 - `stdlib_bytes.py`: The default task: a byte decoder learns Python's own standard-library source
 - `table.py`: A task on a table

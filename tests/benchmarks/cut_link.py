@@ -20,7 +20,8 @@ from islands.lab.world.world import LearnerHost
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import Place
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
-from islands.tasks.digits import DigitBatch, Digits
+from islands.tasks.digits import Digits
+from islands.tasks.rows import RowBatch
 from tests.lab.world.cut_link import Course, Outcome, play
 
 STEP_S = 0.005
@@ -38,7 +39,7 @@ class Measured(Digits):
         images, labels = load_digits(return_X_y=True)
         kept = np.arange(len(images)) % HELD_OUT == 0
         rows = int(kept.sum())
-        held = DigitBatch(
+        held = RowBatch(
             (images[kept] / 16).astype(np.float32),
             labels[kept].astype(np.int32),
             np.ones(rows, np.float32),

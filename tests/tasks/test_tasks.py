@@ -106,7 +106,7 @@ def test_digits_count_each_image_once() -> None:
     task = Digits(rows=50)
     batches = [b for s in range(task.shards) for b, _ in task.batches(ShardKey(0, s), 0)]
     assert sum(task.tokens(batch) for batch in batches) == 1797 - 300
-    assert {batch.images.shape for batch in batches} == {(50, 64)}
+    assert {batch.figures.shape for batch in batches} == {(50, 64)}
 
 
 def test_tables_are_those_that_scikit_learn_loads() -> None:
@@ -124,11 +124,9 @@ def test_tables_are_those_that_scikit_learn_loads() -> None:
 
 def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing optional package is one sentence, not a traceback of imports."""
-    from islands.tasks import digits, table
-
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    for module, task in ((digits, Digits()), (table, Table())):
-        module._load.cache_clear()  # noqa: SLF001  (other tests may have loaded them)
+    for task in (Digits(), Table()):
+        type(task).records.cache_clear()  # other tests may have loaded them
         with pytest.raises(DataError, match="scikit-learn, which is not installed"):
             next(iter(task.batches(ShardKey(0, 0), 0)))
 
