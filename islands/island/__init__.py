@@ -15,10 +15,8 @@ a follower's session with the syncer           `follower_shares.py`
 commands as the thread that steps takes them   `agreed_commands.py`
 rank 0's links to the others                   `leader.py`
 a follower's link to rank 0                    `follower.py`
-the network among the hosts                    `among_hosts.py`
+a process among the others                     `host.py`
 one host's process, from start to end          `host_process.py`
 what watches it, and starts it again           `host_watchdog.py`
 =============================================  ==================
-
-- `jax_program.py`: The program of JAX that the processes of an island form together
 """

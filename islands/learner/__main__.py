@@ -3,7 +3,8 @@
 import asyncio
 import os
 import sys
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from islands.cli.command import main
@@ -15,10 +16,10 @@ from islands.settings.host import LearnerOptions
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from pathlib import Path
 
-    from islands.layout.leaves import Layout
     from islands.learner.moments_checkpoint import CheckpointFile
-    from islands.model.workload import Workload
-    from islands.settings.run_spec import RunSpec
+    from islands.run.learner_process import FetchedRun
+    from messaging.websocket.network import WebsocketNetwork
+    from messaging.websocket.security import Keyring
 
 COMPUTE_END_S = 10.0
 """How long the process waits at its end for a step that was dispatched."""
@@ -40,73 +41,59 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.learner.compute import ComputeThread
     from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
-    from islands.model.workload import Place
-    from islands.protocol.identities import Role
-    from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
-    from islands.run.hosting.process_runtime import (
-        ConsoleTape,
-        compiled_folder,
-        context_in,
-        live,
-        network_of,
-        say,
-        tape_in,
-        token_of,
+    from islands.run.hosting.process_runtime import say
+    from islands.run.learner_process import (
+        LearnerProcess,
+        Membership,
+        device_thread,
+        fetch_run,
+        load_task,
+        network_to_hub,
     )
-    from islands.run.records.tape_sentences import why_ended
-    from islands.run.roles import make_learner
-    from islands.settings.wire_limits import limits_of
-    from messaging.clock import MonotonicClock
     from messaging.websocket.security import Keyring
 
-    connecting, listening = options.connecting, options.listening
-    network = network_of(connecting, token=token_of(connecting))
-    peers, keyring = None, Keyring()
-    try:
-        addresses = options.supervisor_urls
-        requester = Requester(Role.LEARNER, name)
-        spec, plan = await fetch_run_spec(
-            network, addresses, requester, wait_s=connecting.wait_s, say=say
-        )
-        spec = spec.with_precision(options.precision)
-        if spec.settings.gossip.on:
-            check_peer_links(addresses, listening)
-            peers = network_of(connecting, listening, token=keyring, limits=limits_of(plan.layout))
-            await peers.open(listening.host, listening.port, advertise=listening.advertise)
-        workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
-        check_same(layout, plan.layout)
-        workload.keep_compiled(compiled_folder())
-        place = Place(name, options.devices, options.model_parallel)
-        began_s = MonotonicClock().now_s()
-        tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
-        told = ConsoleTape(tape, say)
-        context = context_in(network, addresses, spec, plan, told, began_s=began_s)
-        context = replace(context, peers=peers, keyring=None if peers is None else keyring)
-        kept = moments_of(options.folder, options.name, f"{spec.settings.run} {plan.begun}")
-        compute = ComputeThread(
-            lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
-        )
-        learner = make_learner(
-            name,
-            context,
-            compute,
-            tell=lambda told: say(f"{name}: {told}"),
-            kept=kept,
-        )
-        say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
-        await live([learner], learner.leave, tape, lambda: learner.state.starting)
-        keep_s = ADAM_MOMENTS * slow_write_s(layout)
-        if not compute.join(COMPUTE_END_S + keep_s):  # a hanging device must not keep it alive
-            os._exit(0)
-    finally:
-        await network.close()
-        if peers is not None:
-            await peers.close()
-    if learner.exit is not None:
-        say(f"{name}: it ends: {why_ended(learner.exit.reason)}")
+    who, keyring = Membership.of(options, name, say), Keyring()
+    async with network_to_hub(who) as network:
+        run = await fetch_run(who, network)
+        async with _peer_links(options, run, keyring) as peers:
+            workload = await asyncio.to_thread(load_task, run, options)
+            kept = moments_of(options.folder, options.name, run)
+            compute = device_thread(workload, run, options, kept=kept)
+            process = LearnerProcess(
+                run, compute, kept=kept, peers=peers, keyring=None if peers is None else keyring
+            )
+            try:
+                await process.live()
+            finally:
+                await process.close()
+            keep_s = ADAM_MOMENTS * slow_write_s(run.plan.layout)
+            if not compute.join(COMPUTE_END_S + keep_s):  # a hanging device keeps it alive else
+                os._exit(0)
+    if process.ended:
+        who.report(f"it ends: {process.ended}")
     return 0
+
+
+@asynccontextmanager
+async def _peer_links(
+    options: LearnerOptions, run: "FetchedRun", keyring: "Keyring"
+) -> "AsyncIterator[WebsocketNetwork | None]":
+    """Listen for other learners until the end, in a run in which learners gossip."""
+    from islands.run.hosting.process_runtime import network_of
+    from islands.settings.wire_limits import limits_of
+
+    if not run.spec.settings.gossip.on:
+        yield None
+        return
+    listening, limits = options.listening, limits_of(run.plan.layout)
+    check_peer_links(run.who.addresses, listening)
+    peers = network_of(options.connecting, listening, token=keyring, limits=limits)
+    try:
+        await peers.open(listening.host, listening.port, advertise=listening.advertise)
+        yield peers
+    finally:
+        await peers.close()
 
 
 def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> None:
@@ -123,19 +110,12 @@ def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> N
         )
 
 
-def moments_of(folder: "Path", name: str | None, run: str) -> "CheckpointFile | None":
-    """The moments' checkpoint; None for a learner without a name of its own to restart under."""
+def moments_of(folder: "Path", name: str | None, run: "FetchedRun") -> "CheckpointFile | None":
+    """Return where moments are kept; None for a learner without a name to restart under."""
     from islands.learner.moments_checkpoint import CheckpointFile
 
-    return None if name is None else CheckpointFile(folder / "processes" / name, run)
-
-
-def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
-    """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
-    from islands.model.workload import load_workload
-
-    workload = load_workload(spec, own)
-    return workload, workload.plan(spec.settings).layout
+    beginning = f"{run.spec.settings.run} {run.plan.begun}"
+    return None if name is None else CheckpointFile(folder / "processes" / name, beginning)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ the file that tells a hub of a model        `layouts.py`
 the newest values, for one's own evaluation `latest.py`
 the thread of the learner's actor           `background.py`
 the same where a loop is several processes  `host_background.py`
-no process hangs once another one is lost   `end_of_process.py`
 ==========================================  ======================
 
 The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run from a file

@@ -10,31 +10,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from islands.actors.role_actor import Context
-from islands.files.tape_writing import FileTape, MemoryTape
 from islands.layout.leaves import Leaf
-from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
-from islands.learner.compute import Compute
-from islands.learner.sharing import Sharing
 from islands.learner.stepped_compute import SteppedCompute
-from islands.protocol.identities import Role
-from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-from islands.run.hosting.process_runtime import (
-    ConsoleTape,
-    context_in,
-    network_of,
-    tape_in,
-    token_of,
+from islands.run.learner_process import (
+    FetchedRun,
+    LearnerProcess,
+    Membership,
+    fetch_run,
+    network_to_hub,
 )
-from islands.run.records.tape_sentences import why_ended
-from islands.run.roles import make_learner
-from islands.settings.groups import ConnectOptions, KeepOptions
-from islands.settings.run_spec import RunPlan, RunSpec
-from messaging.clock import MonotonicClock
-from messaging.websocket.network import WebsocketNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +28,12 @@ class Begun:
     """What a loop needs to know of its run before the learner can begin.
 
     Attributes:
-        spec: The settings of the run.
-        plan: Its plan, with the layout.
+        run: The run, with its settings and layout.
         commands: Where commands wait for their boundary; None: on this host alone.
     """
 
-    spec: RunSpec
-    plan: RunPlan
+    run: FetchedRun
     commands: Commands | None = None
-
-
-ENTRIES_KEPT = 1000
-"""Newest entries of the tape that are kept where no folder is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """Where a learner joins, and as whom.
-
-    Args:
-        addresses: addresses of the hub, which are tried in turn.
-        name: name of the learner, unique in the run.
-        connecting: how the hub is reached.
-        folder: folder for the learner's tape; None to keep its newest entries in memory.
-        say: told what happens, in sentences for people.
-    """
-
-    addresses: tuple[str, ...]
-    name: str
-    connecting: ConnectOptions
-    folder: Path | None
-    say: Callable[[str], object]
 
 
 class Background:
@@ -94,7 +55,7 @@ class Background:
         self._fetched: Future[Begun] = Future()
         self._entering: Future[SteppedCompute] = Future()
         self._compute: SteppedCompute | None = None
-        self._learner: LearnerActor | None = None
+        self._process: LearnerProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._leaves: Callable[[], Sequence[Leaf]] | None = None
@@ -138,8 +99,8 @@ class Background:
         with suppress(RuntimeError):  # the loop is closed, as the learner has ended by itself
             if self._entering.cancel():
                 loop.call_soon_threadsafe(task.cancel)
-            elif self._learner is not None:
-                loop.call_soon_threadsafe(self._learner.leave, reason)
+            elif self._process is not None:
+                loop.call_soon_threadsafe(self._process.learner.leave, reason)
 
     def ask(self, reason: str) -> None:
         """Ask that all processes leave in order, at a boundary; called on any one of them."""
@@ -156,7 +117,7 @@ class Background:
 
     def say(self, sentence: str) -> None:
         """Report something that the user's thread has found."""
-        self._membership.say(f"{self._membership.name}: {sentence}")
+        self._membership.report(sentence)
 
     def came(self) -> None:
         """Note that the user's thread is about to be told how the learner has ended."""
@@ -186,55 +147,27 @@ class Background:
                 self._compute.stop()
 
     async def _live(self) -> None:
-        who = self._membership
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        network = network_of(who.connecting, token=token_of(who.connecting))
-        try:
-            requester = Requester(Role.LEARNER, who.name)
-            wait_s = who.connecting.wait_s
-            spec, plan = await fetch_run_spec(
-                *(network, who.addresses, requester),
-                wait_s=wait_s,
-                say=who.say,
-                leaves=self._leaves,
-            )
-            self._fetched.set_result(Begun(spec, plan))
-            self._compute = await asyncio.wrap_future(self._entering)
-            await self._train(network, spec, plan, self._compute)
-        finally:
-            await network.close()
+        async with network_to_hub(self._membership) as network:
+            run = await fetch_run(self._membership, network, leaves=self._leaves)
+            await self._take_part(run)
 
-    async def _train(
-        self,
-        network: WebsocketNetwork,
-        spec: RunSpec,
-        plan: RunPlan,
-        compute: Compute,
-        sharing: Sharing | None = None,
-    ) -> None:
-        who, began_s = self._membership, MonotonicClock().now_s()
-        tape = (
-            MemoryTape(ENTRIES_KEPT)
-            if who.folder is None
-            else tape_in(who.folder, who.name, KeepOptions(), began_s=began_s)
-        )
-        told = ConsoleTape(tape, who.say)
-        context: Context = context_in(*(network, who.addresses, spec, plan, told), began_s=began_s)
-        learner = make_learner(
-            *(who.name, context, compute),
-            tell=lambda text: who.say(f"{who.name}: {text}"),
-            sharing=sharing,
-        )
-        self._learner = learner
+    async def _take_part(self, run: FetchedRun) -> None:
+        compute = await self._entered(Begun(run))
+        await self._train(LearnerProcess(run, compute))
+
+    async def _entered(self, begun: Begun) -> SteppedCompute:
+        """Tell the user's thread what the run is, and wait for the compute that it steps."""
+        self._fetched.set_result(begun)
+        compute = self._compute = await asyncio.wrap_future(self._entering)
+        return compute
+
+    async def _train(self, process: LearnerProcess) -> None:
+        self._process = process
         if self._reason:  # asked for while it was made
-            learner.leave(self._reason)
+            process.learner.leave(self._reason)
         try:
-            await learner.run()
-        except asyncio.CancelledError:
-            await learner.kill()
-            raise
+            await process.run()
         finally:
-            if isinstance(tape, FileTape):
-                await asyncio.to_thread(tape.close)
-        if learner.exit is not None:
-            self.ended = why_ended(learner.exit.reason)
+            await process.close()
+        self.ended = process.ended or self.ended

@@ -9,21 +9,19 @@ order, once each has come to its last boundary, or together, for the first cause
 """
 
 import asyncio
-from collections.abc import Mapping
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
 
-from islands.actors.ports import ThreadWorker
-from islands.actors.role_actor import dialling
-from islands.island.among_hosts import network_among_hosts, own_name
 from islands.island.follower import IslandFollower
 from islands.island.forming import CONSEQUENCE_S, Ended, consequence_s
-from islands.island.leader import LEADER, IslandLeader
-from islands.island.shares import HostShares
+from islands.island.host import HostPlace, IslandHost
+from islands.island.leader import IslandLeader
 from islands.learner.stepped_compute import SteppedCompute
-from islands.loops.background import Background, Begun, Membership
-from islands.loops.end_of_process import EndOfProcess
+from islands.loops.background import Background, Begun
 from islands.protocol.errors import (
     DONE,
     OF_NO_USE,
@@ -32,33 +30,15 @@ from islands.protocol.errors import (
     SettingsError,
     UnreachableError,
 )
-from islands.protocol.identities import Role
-from islands.protocol.messages.multihost import HostHello
-from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.settings.addresses import hub_urls, split_address
-from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-from islands.run.hosting.process_runtime import network_of, token_of
-from islands.settings.run_spec import RunPlan, RunSpec
+from islands.protocol.settings.addresses import split_address
+from islands.run.learner_process import FetchedRun, Membership
 from messaging.actors.scope import Scope
-from messaging.websocket.network import WebsocketNetwork
 
 MEETING_S = 120.0
 """How long a process waits for the others, which have been started already."""
 
-
-@dataclass(frozen=True, slots=True)
-class HostPlace:
-    """Which of a loop's processes this one is.
-
-    Attributes:
-        rank: Its index in the program of JAX.
-        hosts: Number of processes.
-        address: The host:port at which rank 0 serves the others.
-    """
-
-    rank: int
-    hosts: int
-    address: str
+LIMIT_S = 10.0
+"""How long the user's thread may take to hear of the failure, and the process to end after it."""
 
 
 def place_of(
@@ -105,8 +85,7 @@ class HostBackground(Background):
     def __init__(self, membership: Membership, place: HostPlace, facts: Mapping[str, str]) -> None:
         super().__init__(membership)
         self._place = place
-        self._facts = {"name": membership.name, **facts}
-        self._who = f"{membership.name}, process {place.rank}"
+        self._facts = facts
         self._end = EndOfProcess()
         self._failed = False
         self._left = False  # the user's thread is no more concerned
@@ -161,48 +140,63 @@ class HostBackground(Background):
 
     # --- on the thread ------------------------------------------------------------------------
 
-    async def _live(self) -> None:
-        who = self._membership
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        network = network_of(who.connecting, token=token_of(who.connecting))
-        try:
-            spec, plan = await fetch_run_spec(
-                network,
-                who.addresses,
-                Requester(Role.LEARNER, who.name),
-                wait_s=who.connecting.wait_s,
-                say=who.say,
-                leaves=self._leaves,
-            )
-            if spec.settings.gossip.on:
-                raise SettingsError(
-                    "the learners of this run gossip, and each must be one process: start a run "
-                    "without gossip for a loop of several"
-                )
-            self._facts["the run"] = f"{spec.settings.run} {plan.begun}"
-            among = network_among_hosts(who.connecting, plan)
-            await self._take_part(network, among, spec, plan)
-        finally:
-            await network.close()
-
-    async def _take_part(
-        self, network: WebsocketNetwork, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan
-    ) -> None:
+    async def _take_part(self, run: FetchedRun) -> None:
         """Take part until the processes end, in order or not."""
-        if self._place.rank == 0:
-            host, port = split_address("island_address", self._place.address)
-            await among.open(host, port)
-            leader = self._side = self._leader()
-            work = self._lead(leader, network, among, spec, plan)
-        else:
-            follower = self._side = self._follower(among, network, spec)
-            work = self._follow(follower, spec, plan)
-        self._scope.spawn(work, "work")
+        if run.spec.settings.gossip.on:
+            raise SettingsError(
+                "the learners of this run gossip, and each must be one process: start a run "
+                "without gossip for a loop of several"
+            )
+        host = IslandHost(
+            run,
+            self._place,
+            self._facts,
+            scope=self._scope,
+            say=self._say,
+            fail=self._fail,
+            leave=self._ask,
+            replaceable=False,
+        )
+        await host.open()
+        self._side = host.side
+        self._scope.spawn(self._work(host, run), "work")
         try:
-            self._conclude(await self._side.ended)
+            self._conclude(await host.side.ended)
         finally:
-            await among.close()  # the last words to the others go out first
+            await host.network.close()  # the last words to the others go out first
             await self._scope.close()
+
+    async def _work(self, host: IslandHost, run: FetchedRun) -> None:
+        """Step with the other processes; rank 0 does to the learner's end, and then ends all."""
+        try:
+            async with asyncio.timeout(MEETING_S):
+                await host.meet()
+        except TimeoutError as error:
+            raise UnreachableError(self._why_not_met(host.side)) from error
+        compute = await self._entered(Begun(run, host.side.commands))
+        process = host.train(compute)
+        if process is not None and isinstance(host.side, IslandLeader):
+            await self._train(process)
+            await host.side.finish(self.ended)
+
+    def _why_not_met(self, side: IslandLeader | IslandFollower) -> str:
+        place = self._place
+        if isinstance(side, IslandLeader):
+            missing = " and ".join(map(str, side.missing))
+            return (
+                f"process {missing} of {place.hosts} has not come to {place.address} within "
+                f"{MEETING_S:g} s: all processes must call islands.join with the same "
+                "island_address"
+            )
+        why = f": {side.obstacle}" if side.obstacle else ""
+        return (
+            f"the processes of this loop did not meet at island_address {place.address} within "
+            f"{MEETING_S:g} s{why}: all of them must call islands.join with one host:port of the "
+            "host of process 0"
+        )
+
+    def _say(self, sentence: str) -> None:
+        self._membership.say(f"{self._membership.name}, process {self._place.rank}: {sentence}")
 
     def _conclude(self, ended: Ended) -> None:
         """Note how the processes end, and see to it that this one does not hang if they failed."""
@@ -217,92 +211,15 @@ class HostBackground(Background):
             self._fetched.set_exception(self.error)
         if self._left:
             return
-        self._membership.say(f"{self._who}: it ends: {ended.reason}")
+        self._say(f"it ends: {ended.reason}")
         self._end.begin()
-
-    # --- rank 0 -------------------------------------------------------------------------------
-
-    def _leader(self) -> IslandLeader:
-        who = self._membership
-        return IslandLeader(
-            self._place.hosts,
-            host=own_name(),
-            facts=self._facts,
-            scope=self._scope,
-            worker=self._worker(),
-            say=lambda text: who.say(f"{self._who}: {text}"),
-            leave=self._ask,
-            replaceable=False,
-        )
-
-    async def _lead(
-        self,
-        leader: IslandLeader,
-        network: WebsocketNetwork,
-        among: WebsocketNetwork,
-        spec: RunSpec,
-        plan: RunPlan,
-    ) -> None:
-        """Lead the processes as the learner that the run knows, to the learner's end."""
-        try:
-            async with asyncio.timeout(MEETING_S):
-                await leader.form(among.listen(LEADER, guests=True))
-        except TimeoutError as error:
-            missing = " and ".join(map(str, leader.missing))
-            raise UnreachableError(
-                f"process {missing} of {self._place.hosts} has not come to {self._place.address} "
-                f"within {MEETING_S:g} s: all processes must call islands.join with the same "
-                "island_address"
-            ) from error
-        leader.begin("", spec.settings.timing)
-        self._fetched.set_result(Begun(spec, plan, leader.commands))
-        compute = self._compute = await asyncio.wrap_future(self._entering)
-        leader.trains(compute, HostShares(lambda: compute.model, self._place.hosts))
-        await self._train(network, spec, plan, leader, leader.shares)
-        await leader.finish(self.ended)
-
-    # --- other ranks --------------------------------------------------------------------------
-
-    def _follower(
-        self, among: WebsocketNetwork, network: WebsocketNetwork, spec: RunSpec
-    ) -> IslandFollower:
-        place = self._place
-        hello = HostHello(PROTOCOL, place.rank, place.hosts, own_name(), self._facts)
-        urls = hub_urls("island_address", (place.address,), LEADER)
-        return IslandFollower(
-            *(hello, among, urls[0], self._scope),
-            upward=network,
-            dialling=dialling(spec.settings.timing),
-            worker=self._worker(),
-        )
-
-    async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
-        """Follow rank 0, which tells when the processes end."""
-        try:
-            async with asyncio.timeout(MEETING_S):
-                await follower.form()
-        except TimeoutError as error:
-            why = f": {follower.obstacle}" if follower.obstacle else ""
-            raise UnreachableError(
-                f"the processes of this loop did not meet at island_address {self._place.address} "
-                f"within {MEETING_S:g} s{why}: all of them must call islands.join with one "
-                "host:port of the host of process 0"
-            ) from error
-        self._fetched.set_result(Begun(spec, plan, follower.commands))
-        compute = self._compute = await asyncio.wrap_future(self._entering)
-        follower.train(compute)
-
-    # --- both ---------------------------------------------------------------------------------
-
-    def _worker(self) -> ThreadWorker:
-        return ThreadWorker(f"island-{self._membership.name}", self._fail, finish=False)
 
     def _ask(self, reason: str) -> None:
         """Have the learner leave, which all processes carry out at one boundary."""
         if isinstance(self._side, IslandFollower):
             self._side.leave(reason)
-        elif self._learner is not None:
-            self._learner.leave(reason)
+        elif self._process is not None:
+            self._process.learner.leave(reason)
         else:
             self._reason = reason
 
@@ -319,3 +236,54 @@ class HostBackground(Background):
         if self._side is not None and not self._side.ended.done():
             self._cause = error
             self._side.fail(error)
+
+
+# --- the end of a process whose siblings are gone ----------------------------------------------
+
+
+def end_at_once() -> None:
+    """End this process with exit code 1, whatever its threads do."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+class EndOfProcess:
+    """Ends this process if it hangs in a collective after its siblings are gone.
+
+    A device that waits for a lost process waits for longer than anybody will, and so does the
+    thread that waits for the device. Python cannot end that thread, nor does a process end before
+    its threads do. So the process is given some time to end by itself, twice, and is then ended.
+
+    Args:
+        limit_s: how long each of the two may take.
+        end: ends the process.
+        main: the thread with which the process ends.
+    """
+
+    def __init__(
+        self,
+        limit_s: float = LIMIT_S,
+        end: Callable[[], object] = end_at_once,
+        main: threading.Thread | None = None,
+    ) -> None:
+        """Watch nothing yet; `begin` does."""
+        self._limit_s = limit_s
+        self._end = end
+        self._main = main or threading.main_thread()
+        self._came = threading.Event()
+        self.thread = threading.Thread(target=self._watch, name="end-of-process", daemon=True)
+
+    def begin(self) -> None:
+        """Watch from now on, since the process cannot go on with its siblings."""
+        self.thread.start()
+
+    def thread_came(self) -> None:
+        """Note that the user's thread was told of the failure, so it does not hang."""
+        self._came.set()
+
+    def _watch(self) -> None:
+        if self._came.wait(self._limit_s):
+            self._main.join()  # as long as its user goes on, that is the user's affair
+            threading.Event().wait(self._limit_s)  # the interpreter ends meanwhile, if it can
+        self._end()

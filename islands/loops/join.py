@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from islands.layout.leaves import Layout, Leaf
 from islands.learner.stepped_compute import SteppedCompute
-from islands.loops.background import Background, Membership
+from islands.loops.background import Background
 from islands.loops.cursors import Cursor, CursorReader, check_cursor
 from islands.loops.host_background import HostBackground, place_of
 from islands.loops.joined_run import JoinedRun, Parameters, Tree
@@ -21,6 +21,7 @@ from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.addresses import hub_urls
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.process_runtime import say as say_on_terminal
+from islands.run.learner_process import Membership
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
 from islands.settings.run_spec import RunPlan
 from islands.tasks.data.shards import ShardPlan
@@ -206,16 +207,19 @@ def enter(
     compute = None
     try:
         begun = background.fetch(leaves)
-        settings = begun.spec.settings
-        with memory_told(begun.plan.layout):
-            parameters = made(begun.plan.layout, settings)
+        plan, settings = begun.run.plan, begun.run.spec.settings
+        with memory_told(plan.layout):
+            parameters = made(plan.layout, settings)
         compute = SteppedCompute(
-            *(parameters.model, settings, who.name, tokens),
+            parameters.model,
+            settings,
+            who.name,
+            tokens,
             commands=begun.commands,
             cursor=reader.take,
         )
         background.enter(compute)
-        records = records_of(begun.plan, settings)
+        records = records_of(plan, settings)
         return JoinedRun(who.name, parameters, compute, background, reader, records)
     except BaseException as error:  # such as a key that interrupts it
         if compute is not None:

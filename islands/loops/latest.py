@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import MOMENTS_PREFIX
-from islands.loops.background import Membership
 from islands.loops.join import membership
 from islands.protocol.errors import IslandsError, UnreachableError
 from islands.protocol.identities import Role
-from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-from islands.run.hosting.process_runtime import context_in, network_of, token_of
 from islands.run.hosting.process_runtime import say as say_on_terminal
+from islands.run.learner_process import FetchedRun, Membership, fetch_run, network_to_hub
 from islands.run.roles import make_observer
 from islands.settings.groups import ConnectOptions
-from messaging.websocket.network import WebsocketNetwork
 
 Arrays = dict[str, NDArray[np.float32]]
 VALUES_S = 300.0
@@ -67,30 +64,24 @@ def latest(
 
 
 async def _fetched(who: Membership, wait_s: float) -> Arrays:
-    network = network_of(who.connecting, token=token_of(who.connecting))
-    try:
-        return await _observed(network, who, wait_s)
-    finally:
-        await network.close()
+    async with network_to_hub(who) as network:
+        return await _observed(await fetch_run(who, network, role=Role.OBSERVER), wait_s)
 
 
-async def _observed(network: WebsocketNetwork, who: Membership, wait_s: float) -> Arrays:
-    requester = Requester(Role.OBSERVER, who.name)
-    spec, plan = await fetch_run_spec(
-        network, who.addresses, requester, wait_s=who.connecting.wait_s, say=who.say
-    )
+async def _observed(run: FetchedRun, wait_s: float) -> Arrays:
     found: list[Arrays] = []
+    title = run.spec.settings.run
 
     def take(values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        found.append(plan.layout.assemble(values))
+        found.append(run.plan.layout.assemble(values))
         return {}
 
     def failed(error: IslandsError) -> None:
         raise error
 
     observer = make_observer(
-        who.name,
-        context_in(network, who.addresses, spec, plan, MemoryTape(1)),
+        run.who.name,
+        run.context(MemoryTape(1)),
         evaluate=take,
         report=lambda *_: observer.ref.stop("the values are here"),
         failed=failed,
@@ -101,9 +92,7 @@ async def _observed(network: WebsocketNetwork, who: Membership, wait_s: float) -
             await observer.run()
     except TimeoutError as error:
         await observer.kill()
-        raise UnreachableError(
-            f"the run {spec.settings.run!r} had no values within {wait_s:g} s"
-        ) from error
+        raise UnreachableError(f"the run {title!r} had no values within {wait_s:g} s") from error
     if not found:
-        raise UnreachableError(f"the run {spec.settings.run!r} is over")
+        raise UnreachableError(f"the run {title!r} is over")
     return {path: x for path, x in found[0].items() if not path.startswith(MOMENTS_PREFIX)}

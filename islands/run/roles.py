@@ -1,4 +1,4 @@
-"""Factories of the roles' actors: each role is put together in one place.
+"""Factories of the syncer's and the observer's actors; `learner_process.py` has the learner's.
 
 A factory is given what the role uses on its machine: a disk, threads for heavy work, devices, a
 random generator. By default it uses threads of this process, and a generator without a fixed seed.
@@ -17,15 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.epochs import epoch_disk
-from islands.actors.ports import ThreadWorker, Worker
+from islands.actors.ports import ThreadWorker
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk, RealDisk
 from islands.files.folder_lock import lock_folder
 from islands.layout.leaves import Layout
-from islands.learner.actor import LearnerActor
-from islands.learner.compute import Compute, StepReport
-from islands.learner.moments_checkpoint import CheckpointFile
-from islands.learner.sharing import Sharing
 from islands.model.evaluation import EvaluateValues, Judged
 from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
@@ -53,43 +49,6 @@ Floats = NDArray[np.float32]
 def chance() -> random.Random:
     """Return a random generator that is seeded by the operating system."""
     return random.Random(os.urandom(8))
-
-
-def make_learner(
-    name: str,
-    context: Context,
-    compute: Compute,
-    *,
-    worker: Worker | None = None,
-    rng: random.Random | None = None,
-    observe: Callable[[StepReport], None] | None = None,
-    tell: Callable[[str], object] | None = None,
-    kept: CheckpointFile | None = None,
-    sharing: Sharing | None = None,
-) -> LearnerActor:
-    """Make the actor of a learner.
-
-    Args:
-        name: its name in the run.
-        context: the settings, layout, network and tape that it runs with.
-        compute: runs its training steps.
-        worker: computes digests off the event loop.
-        rng: draws the jitter of its dialling.
-        observe: receives every finished step, for the metrics.
-        tell: is told what happens to it, for the person at its terminal.
-        kept: file in which an earlier process of this name left its moments.
-        sharing: the other hosts of its island, if there are any.
-    """
-    worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
-    precision, updates = context.settings.precision, context.settings.update_precision
-    if precision.on_host:
-        worker.submit(lambda: load_loops(precision), lambda _: None)
-    if updates.of_increments:
-        worker.submit(lambda: load_increments(updates), lambda _: None)
-    rng = rng or chance()
-    more = observe, tell, kept, sharing
-    learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, *more)
-    return learner
 
 
 def make_observer(

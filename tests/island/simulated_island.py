@@ -22,7 +22,7 @@ from islands.protocol.learner.actions import AdoptValue, EngineAction
 from islands.protocol.learner.events import SnapshotTaken, TrainerMade, ValueAdopted
 from islands.protocol.messages.multihost import ShareWanted, SyncerTold
 from islands.protocol.ranges import Ranges, held_by
-from islands.run.roles import make_learner
+from islands.run.learner_process import make_learner
 
 AMONG_S = 0.001
 """What a message between two hosts of an island takes."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import islands
-from islands.loops.end_of_process import EndOfProcess
-from islands.loops.host_background import HostPlace, place_of
+from islands.island.host import HostPlace
+from islands.loops.host_background import EndOfProcess, place_of
 from islands.protocol.errors import HostLostError, SettingsError
 from tests.loops.test_joined_run import Alone, Loop
 

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.stepped_compute import Dispatched, SteppedCompute
-from islands.loops.background import Background, Membership
+from islands.loops.background import Background
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.protocol.errors import RefusedError, SettingsError, TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, ResetMoments
 from islands.protocol.settings.run import RunSettings
+from islands.run.learner_process import Membership
 from islands.tasks.data.shards import ShardKey, ShardPlan
 from messaging.codec.tensors import as_buffer
 

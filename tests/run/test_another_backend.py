@@ -16,7 +16,8 @@ from islands.protocol.errors import OF_NO_USE, TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.composition import Cluster, ClusterSpec
-from islands.run.roles import make_learner, make_syncer
+from islands.run.learner_process import make_learner
+from islands.run.roles import make_syncer
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers

@@ -34,7 +34,8 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.protocol.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.run.composition import Cluster, ClusterSpec
-from islands.run.roles import make_learner, make_syncer
+from islands.run.learner_process import make_learner
+from islands.run.roles import make_syncer
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks as SyncerHooks

@@ -1,0 +1,324 @@
+"""A learner's process, put together in one place for every way in which a learner may run.
+
+    Membership ──fetch_run──▶ FetchedRun ──LearnerProcess──▶ actor with its tape ──▶ its end
+                                              └── a compute, which takes the steps
+
+===================================  ============  ========================  ================
+a learner is                         settings are  its compute is            its end comes by
+===================================  ============  ========================  ================
+`python -m islands.learner`          fetched       a thread of this process  signals
+one of several hosts (`island/`)     fetched       rank 0's, for all hosts   signals, its island
+a loop of the user's own (`loops/`)  fetched       what the loop steps       its loop
+in one process (`single_process`)    handed in     a thread of this process  its launcher
+simulated (`lab/world`)              handed in     on virtual time           its launcher
+===================================  ============  ========================  ================
+
+All of them get their actor from `make_learner`; those that fetch their run use what is above it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from islands.actors.ports import ThreadWorker, Worker
+from islands.actors.role_actor import Context
+from islands.files.tape_writing import FileTape, MemoryTape, Tape
+from islands.layout.leaves import Leaf
+from islands.learner.actor import LearnerActor
+from islands.learner.commands import Commands
+from islands.learner.compute import Compute, ComputeThread, StepReport
+from islands.learner.moments_checkpoint import CheckpointFile
+from islands.learner.sharing import Sharing
+from islands.model.workload import Place, Workload, load_workload
+from islands.numerics.increment import warm_up as load_increments
+from islands.numerics.quantize import warm_up as load_loops
+from islands.protocol.identities import Role
+from islands.protocol.settings.run import Precision
+from islands.run.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+from islands.run.hosting.process_runtime import (
+    ConsoleTape,
+    compiled_folder,
+    context_in,
+    live,
+    network_of,
+    tape_in,
+    token_of,
+)
+from islands.run.records.tape_sentences import why_ended
+from islands.run.roles import chance
+from islands.settings.groups import ConnectOptions, KeepOptions
+from islands.settings.host import LearnerOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.clock import MonotonicClock
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Keyring
+
+ENTRIES_KEPT = 1000
+"""Newest entries of the tape that are kept where no folder is named."""
+
+# --- the run that is joined -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Where a process joins, and as whom.
+
+    Args:
+        addresses: addresses of the hub, which are tried in turn.
+        name: its name, unique in the run.
+        connecting: how the hub is reached.
+        folder: folder for its tape; None to keep the newest entries in memory.
+        say: told what happens, in sentences for people.
+        keeping: how much of the tape is kept.
+        precision: element type of this learner's contributions; None: the run's.
+    """
+
+    addresses: tuple[str, ...]
+    name: str
+    connecting: ConnectOptions
+    folder: Path | None
+    say: Callable[[str], object]
+    keeping: KeepOptions = field(default_factory=KeepOptions)
+    precision: Precision | None = None
+
+    @classmethod
+    def of(cls, options: LearnerOptions, name: str, say: Callable[[str], object]) -> "Membership":
+        """Return where a learner with these options joins."""
+        return cls(
+            options.supervisor_urls,
+            name,
+            options.connecting,
+            options.folder,
+            say,
+            options.keeping,
+            options.precision,
+        )
+
+    def report(self, sentence: str) -> None:
+        """Report what happens to this process, under its name."""
+        self.say(f"{self.name}: {sentence}")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRun:
+    """A run as its hub describes it, and the network over which the hub is reached."""
+
+    who: Membership
+    network: WebsocketNetwork
+    spec: RunSpec
+    plan: RunPlan
+
+    def context(self, tape: Tape, began_s: float | None = None) -> Context:
+        """Return the context of an actor whose tape counts from `began_s`; by default from now."""
+        return context_in(
+            self.network, self.who.addresses, self.spec, self.plan, tape, began_s=began_s
+        )
+
+
+@asynccontextmanager
+async def network_to_hub(who: Membership) -> AsyncIterator[WebsocketNetwork]:
+    """Make the network on which a process dials its hub, and close it at the end."""
+    network = network_of(who.connecting, token=token_of(who.connecting))
+    try:
+        yield network
+    finally:
+        await network.close()
+
+
+async def fetch_run(
+    who: Membership,
+    network: WebsocketNetwork,
+    *,
+    role: Role = Role.LEARNER,
+    leaves: Callable[[], Sequence[Leaf]] | None = None,
+) -> FetchedRun:
+    """Ask the hub what its run is.
+
+    Args:
+        who: where to ask, and as whom.
+        network: dials the hub.
+        role: the role of this process in the run.
+        leaves: returns what is trained, for a run whose layout the first loop tells.
+
+    Raises:
+        IslandsError: see `fetch_run_spec`.
+    """
+    requester = Requester(role, who.name)
+    spec, plan = await fetch_run_spec(
+        network,
+        who.addresses,
+        requester,
+        wait_s=who.connecting.wait_s,
+        say=who.say,
+        leaves=leaves,
+    )
+    return FetchedRun(who, network, spec.with_precision(who.precision), plan)
+
+
+# --- a task as what trains --------------------------------------------------------------------
+
+
+def load_task(run: FetchedRun, options: LearnerOptions) -> Workload:
+    """Read the corpus and plan the model; it takes long, so it is called off the loop.
+
+    Raises:
+        RefusedError: this host's task has another layout than the run.
+    """
+    workload = load_workload(run.spec, options.task_settings)
+    check_same(workload.plan(run.spec.settings).layout, run.plan.layout)
+    workload.keep_compiled(compiled_folder())
+    return workload
+
+
+def device_thread(
+    workload: Workload,
+    run: FetchedRun,
+    options: LearnerOptions,
+    *,
+    kept: CheckpointFile | None = None,
+    commands: Commands | None = None,
+) -> ComputeThread:
+    """Return the thread that trains a task on this host's devices.
+
+    Args:
+        workload: see `load_task`.
+        run: the run.
+        options: name the devices.
+        kept: see `make_learner`.
+        commands: where commands wait for their boundary; by default on this host alone.
+    """
+    settings, place = (
+        run.spec.settings,
+        Place(run.who.name, options.devices, options.model_parallel),
+    )
+    return ComputeThread(
+        lambda: workload.trainer(settings, place), settings, run.who.name, kept, commands
+    )
+
+
+# --- the process ------------------------------------------------------------------------------
+
+
+class LearnerProcess:
+    """The learner of a process whose hub is another one, with its tape.
+
+    Args:
+        run: the run that it joins.
+        compute: runs its training steps.
+        kept: see `make_learner`.
+        sharing: see `make_learner`.
+        peers: opens links to learners that gossip; None in a run with a syncer.
+        keyring: what those links show in place of the run's token.
+
+    Attributes:
+        learner: Its actor.
+    """
+
+    def __init__(
+        self,
+        run: FetchedRun,
+        compute: Compute,
+        *,
+        kept: CheckpointFile | None = None,
+        sharing: Sharing | None = None,
+        peers: WebsocketNetwork | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:
+        """Open the tape; `live` or `run` starts the actor."""
+        self._run, who = run, run.who
+        began_s = MonotonicClock().now_s()
+        self._tape: Tape = (
+            MemoryTape(ENTRIES_KEPT)
+            if who.folder is None
+            else tape_in(who.folder, who.name, who.keeping, began_s=began_s)
+        )
+        context = run.context(ConsoleTape(self._tape, who.say), began_s)
+        self.learner = make_learner(
+            who.name,
+            replace(context, peers=peers, keyring=keyring),
+            compute,
+            tell=who.report,
+            kept=kept,
+            sharing=sharing,
+        )
+
+    @property
+    def ended(self) -> str:
+        """Why the learner has ended, as a sentence; empty if it did not end by itself."""
+        end = self.learner.exit
+        return "" if end is None else why_ended(end.reason)
+
+    async def live(self, leave: Callable[[str], object] | None = None) -> None:
+        """Run the learner to its end in a process of its own, whose signals ask it to leave.
+
+        Args:
+            leave: called with the signal's name; by default the learner leaves.
+
+        Raises:
+            Exception: the error with which it failed.
+        """
+        who = self._run.who
+        who.report(f"joining run {self._run.spec.settings.run!r} at {who.addresses[0]}")
+        learner = self.learner
+        await live([learner], leave or learner.leave, starting=lambda: learner.state.starting)
+
+    async def run(self) -> None:
+        """Run the learner to its end in a process of the user's, to whom signals belong."""
+        try:
+            await self.learner.run()
+        except asyncio.CancelledError:
+            await self.learner.kill()
+            raise
+
+    async def close(self) -> None:
+        """Write the last entries of the tape."""
+        if isinstance(self._tape, FileTape):
+            await asyncio.to_thread(self._tape.close)
+
+
+def make_learner(
+    name: str,
+    context: Context,
+    compute: Compute,
+    *,
+    worker: Worker | None = None,
+    rng: random.Random | None = None,
+    observe: Callable[[StepReport], None] | None = None,
+    tell: Callable[[str], object] | None = None,
+    kept: CheckpointFile | None = None,
+    sharing: Sharing | None = None,
+) -> LearnerActor:
+    """Make the actor of a learner.
+
+    Args:
+        name: its name in the run.
+        context: the settings, layout, network and tape that it runs with.
+        compute: runs its training steps.
+        worker: computes digests off the event loop; by default a thread of this process.
+        rng: draws the jitter of its dialling; by default seeded by the operating system.
+        observe: receives every finished step, for the metrics.
+        tell: is told what happens to it, for the person at its terminal.
+        kept: file in which an earlier process of this name left its moments.
+        sharing: the other hosts of its island, if there are any.
+    """
+    worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
+    precision, updates = context.settings.precision, context.settings.update_precision
+    if precision.on_host:
+        worker.submit(lambda: load_loops(precision), lambda _: None)
+    if updates.of_increments:
+        worker.submit(lambda: load_increments(updates), lambda _: None)
+    learner: LearnerActor = LearnerActor(
+        name,
+        context,
+        compute,
+        worker,
+        rng or chance(),
+        observe=observe,
+        tell=tell,
+        kept=kept,
+        sharing=sharing,
+    )
+    return learner
