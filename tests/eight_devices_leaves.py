@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from islands.layout import leaves as on_host
 from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.loops import jax_moments
-from islands.loops.jax_moments import JaxMoments
+from islands.loops import jax_parameters
+from islands.loops.jax_parameters import JaxMoments
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     FragmentShape,
@@ -368,7 +368,7 @@ def test_moments_on_a_mesh_are_those_of_one_device(
     mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop's optimizer, with a count beside the mesh: equal pieces, each put where it was."""
-    monkeypatch.setattr(jax_moments, "MOMENT_PIECE_BYTES", 700)
+    monkeypatch.setattr(jax_parameters, "MOMENT_PIECE_BYTES", 700)
     grid = mesh_of(mesh)
     one, last = grid.axis_names
     _, leaves = own_leaves(grid, ((last, one), None), (one, None, last), ())

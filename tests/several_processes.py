@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
-from islands.loops.jax_moments import JaxMoments
-from islands.loops.jax_parameters import checked
+from islands.loops.jax_parameters import JaxMoments, checked
 from islands.model import compiled_steps
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.jax_model import JaxModel

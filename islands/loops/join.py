@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from islands.layout.leaves import Layout, Leaf
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
-from islands.loops.cursors import Cursor, CursorReader, check_cursor
 from islands.loops.host_background import HostBackground, place_of
-from islands.loops.joined_run import JoinedRun, Parameters, Tree
+from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import PathTest, leaves_of
+from islands.loops.own_data import Cursor, CursorReader, check_cursor
+from islands.loops.own_model import Parameters, Tree
 from islands.model.memory.memory_faults import memory_told
-from islands.model.model import Model
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.addresses import hub_urls
@@ -28,14 +28,6 @@ from islands.tasks.data.shards import ShardPlan
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
-
-
-class ModelParameters(Parameters[Tree], Protocol[Tree]):
-    """The user's parameters, and the model that they are."""
-
-    @property
-    def model(self) -> Model:
-        """The model."""
 
 
 def join(  # noqa: PLR0913  each is a choice of its own
@@ -83,7 +75,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
-        cursor: returns how far the loop has read its data; called in `boundary` (`cursors.py`).
+        cursor: returns how far the loop has read its data; called in `boundary` (`own_data.py`).
         say: told what happens, in sentences for people.
 
     Returns:
@@ -176,7 +168,7 @@ def membership(
 def enter(
     who: Membership,
     tokens_per_step: int,
-    made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
+    made: Callable[[Layout, RunSettings], Parameters[Tree]],
     background: Background | None = None,
     leaves: Callable[[], Sequence[Leaf]] | None = None,
     cursor: Cursor | None = None,

@@ -7,18 +7,12 @@ from pathlib import Path
 import torch
 
 from islands.layout.leaves import Layout
-from islands.loops.cursors import Cursor
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import leaves_of
-from islands.loops.torch_parameters import TorchParameters, trained_of
-from islands.loops.torch_refusals import (
-    check_alone,
-    check_steps,
-    local_buffers,
-    unwrapped,
-)
-from islands.protocol.errors import SettingsError
+from islands.loops.own_data import Cursor
+from islands.loops.torch_parameters import TorchParameters, check_alone, holds, trained_of
+from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.settings.groups import ConnectOptions
@@ -132,3 +126,41 @@ def follow(
         run.boundary(run.params)
 
     optimizer.register_step_post_hook(after_step)
+
+
+def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer that steps, of a wrapper without hooks that has it (Accelerate)."""
+    inner = getattr(optimizer, "optimizer", None)
+    if inner is None or hasattr(optimizer, "_optimizer_step_post_hooks"):
+        return optimizer
+    return unwrapped(inner)
+
+
+def check_steps(optimizer: torch.optim.Optimizer, trained: Collection[torch.Tensor]) -> None:
+    """Refuse an optimizer that steps nothing of what is trained.
+
+    Raises:
+        TaskError: it holds other tensors, such as those that were there before a replacement.
+    """
+    if not holds(optimizer, trained):
+        raise TaskError(
+            f"the {type(optimizer).__name__} holds none of the module's parameters that are "
+            "trained: make it after the module was moved and loaded"
+        )
+
+
+def local_buffers(module: torch.nn.Module) -> str:
+    """Return what of a module is not averaged although training changes it; "" if nothing is."""
+    named = [
+        name.replace(".", "/")
+        for name, part in module.named_modules()
+        if getattr(part, "track_running_stats", False)
+        and getattr(part, "running_mean", None) is not None
+    ]
+    if not named:
+        return ""
+    rest = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return (
+        f"the running statistics of {named[0]}{rest} are buffers, so they are not averaged: each "
+        "learner keeps its own, and the run's result has none"
+    )

@@ -17,16 +17,15 @@ are the user's own affair.
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from islands.learner.stepped_compute import Dispatched, SteppedCompute
+from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
-from islands.loops.cursors import CursorReader, unpacked
-from islands.loops.leased_batches import Batch, LeasedBatches, Read
+from islands.loops.own_data import Batch, CursorReader, LeasedBatches, Read, unpacked
+from islands.loops.own_model import Parameters, Tree
 from islands.protocol.errors import SettingsError, TaskError, TaskFailedError
 from islands.tasks.data.shards import ShardPlan
 
-Tree = TypeVar("Tree")
 State = TypeVar("State")
 Result = TypeVar("Result")
 
@@ -40,31 +39,6 @@ NO_STEP = (
     "a boundary was given the parameters of the one before, unchanged, so it counted no step: call "
     "it once for each step that changes them, with tokens_per_step for all that this step processes"
 )
-
-
-class Parameters(Protocol[Tree]):
-    """The user's parameters, in the form of their framework, and the model that they are."""
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
-
-    def take(self, params: Tree, opt_state: object = None) -> bool:
-        """Hold what a step made, whose buffers belong to the model from now on.
-
-        Returns:
-            Whether a step was taken; False if nothing has changed since the last boundary.
-        """
-
-    def give(self) -> Tree:
-        """Return the parameters to go on with."""
-
-    @property
-    def opt_state(self) -> object:
-        """The optimizer's state to go on with; None where the run was joined without it."""
-
-    def dispatched(self, loss: object) -> Dispatched:
-        """Return what tells that the step which made the held parameters has finished."""
 
 
 class JoinedRun(Generic[Tree]):

@@ -2,6 +2,9 @@
 
 The tensors stay where they are and are changed in place, so the module and its optimizer go on with
 the objects they hold; what is held here is detached from their gradients. JAX is not imported.
+
+A learner of PyTorch is one process with plain tensors. Several processes would each exchange their
+own replica, which `DistributedDataParallel` assumes to be alike, and a shard is no leaf of the run.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +19,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
-from islands.loops.own_moments import OwnMoments, check_finite
-from islands.loops.places import places_of
+from islands.loops.own_model import OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchMoments
-from islands.loops.torch_refusals import check_alone, check_tensor, holds
-from islands.protocol.errors import InvariantError, TaskError
+from islands.protocol.errors import InvariantError, SettingsError, TaskError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import SnapshotPrecision
 
@@ -339,4 +340,56 @@ def checked(loss: object) -> torch.Tensor | float:
         return loss
     raise TaskError(
         f"the loss is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
+    )
+
+
+# --- what cannot take part ----------------------------------------------------------------------
+
+
+def check_alone() -> None:
+    """Refuse a process that is one of several of `torch.distributed`.
+
+    Raises:
+        SettingsError: it is; says what is possible.
+    """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    processes = distributed.get_world_size()
+    if processes > 1:
+        raise SettingsError(
+            f"torch.distributed has {processes} processes here, and a learner of PyTorch is one "
+            "process: start each as a learner under a name of its own, without "
+            "torch.distributed (DDP, FSDP), or join several processes of JAX by islands.join"
+        )
+
+
+def check_tensor(path: str, tensor: torch.Tensor) -> None:
+    """Refuse a parameter that cannot be read or written where it is.
+
+    Raises:
+        TaskError: names it, what is wrong with it, and how to mend it.
+    """
+    if torch.nn.parameter.is_lazy(tensor):
+        raise TaskError(f"{path} has no shape yet: call the module once before it joins")
+    if hasattr(tensor, "device_mesh"):  # a DTensor, by what it has: its import takes a second
+        raise TaskError(
+            f"{path} is a DTensor, which is cut over a mesh (FSDP2, tensor parallelism), and a "
+            "learner of PyTorch exchanges whole tensors: join before it is cut, on one device, or "
+            "join a sharded model of JAX by islands.join"
+        )
+    if tensor.is_inference():
+        raise TaskError(
+            f"{path} was made in torch.inference_mode, so no step can change it as one of training "
+            "does: make or load the module outside of it"
+        )
+    if tensor.is_meta:
+        raise TaskError(f"{path} is on the device meta and has no values: load the module first")
+
+
+def holds(optimizer: torch.optim.Optimizer, trained: Collection[torch.Tensor]) -> bool:
+    """Whether an optimizer steps one of these tensors at least."""
+    known = set(map(id, trained))
+    return any(
+        id(tensor) in known for group in optimizer.param_groups for tensor in group["params"]
     )

@@ -12,8 +12,8 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.jax_parameters import JaxParameters
-from islands.loops.join import ModelParameters
 from islands.loops.joined_run import NO_STEP, JoinedRun
+from islands.loops.own_model import Parameters
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
 from islands.protocol.settings.run import RunSettings
@@ -30,7 +30,7 @@ Tree = dict[str, Array]
 class Loop:
     """A run of one loop, which may take as many steps as a test wants."""
 
-    def __init__(self, parameters: ModelParameters[Any], records: ShardPlan | None = None) -> None:
+    def __init__(self, parameters: Parameters[Any], records: ShardPlan | None = None) -> None:
         self.parameters, self.background = parameters, Alone()
         self.compute = SteppedCompute(parameters.model, SETTINGS, "ana", BATCH)
         self.background.leaving = self.compute.stop

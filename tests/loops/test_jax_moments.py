@@ -12,9 +12,8 @@ from jaxtyping import Array, PyTree
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.loops import jax_moments
-from islands.loops.jax_moments import JaxMoments, shared_path
-from islands.loops.jax_parameters import JaxParameters
+from islands.loops import jax_parameters
+from islands.loops.jax_parameters import JaxMoments, JaxParameters, shared_path
 from islands.model.compiled_functions import CompiledFunctions
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.settings.run import RunSettings
@@ -57,7 +56,7 @@ def bits(state: PyTree) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the larger leaves into several pieces."""
-    monkeypatch.setattr(jax_moments, "MOMENT_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(jax_parameters, "MOMENT_PIECE_BYTES", PIECE_BYTES)
 
 
 def test_a_restarted_loop_goes_on_with_a_peers_moments() -> None:

@@ -11,7 +11,7 @@ from islands.layout.fragments import plan
 from islands.layout.layout_file import SHARDS, read_layout
 from islands.layout.leaves import Leaf, Role
 from islands.loops.layouts import parameters_named, write_layout
-from islands.loops.places import places_of
+from islands.loops.own_model import places_of
 from islands.model.own_loop import OwnLoop
 from islands.model.workload import Place
 from islands.protocol.errors import SettingsError, TaskError, UserError

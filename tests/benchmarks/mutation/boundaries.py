@@ -4,7 +4,7 @@ from tests.benchmarks.mutation.kind import Mutation
 
 WITHOUT_A_STEP = "tests/loops/test_boundaries_without_a_step.py"
 JOINED_RUN = "tests/loops/test_joined_run.py"
-CURSORS = "tests/loops/test_cursors.py"
+CURSORS = "tests/loops/test_own_data.py"
 LAYOUTS = "tests/loops/test_layouts.py"
 JAX_PARAMETERS = "tests/loops/test_jax_parameters.py"
 ENDS = "tests/island/test_ends.py"
@@ -35,28 +35,28 @@ BOUNDARIES = (
     ),
     Mutation(
         "a step's batches are different records",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "        leases = _advanced(self._leases, self._taken)\n",
         "        leases = self._leases\n",
         (WITHOUT_A_STEP,),
     ),
     Mutation(
         "a step reads no more records than its tokens pay",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "        if self._batches >= self._for_step:\n",
         "        if False:\n",
         (WITHOUT_A_STEP,),
     ),
     Mutation(
         "a cursor is that of the last step",
-        "islands/loops/cursors.py",
+        "islands/loops/own_data.py",
         "        if not stepped:\n            self._accumulates = True\n",
         "        if False:\n            self._accumulates = True\n",
         (CURSORS,),
     ),
     Mutation(
         "leaves of another dtype are refused",
-        "islands/loops/places.py",
+        "islands/loops/own_model.py",
         "        if dtypes[place] != leaf.dtype:\n",
         "        if False:\n",
         (LAYOUTS,),

@@ -10,7 +10,7 @@ FLEETS = (
 GOSSIPING = ("tests/learner/test_gossiping.py",)
 CHAOS_FINDINGS = ("tests/lab/faults/test_findings.py",)
 CHAOS_GAPS = ("tests/lab/faults/test_gaps.py",)
-JOINING_CURSORS_JOINED_RUN = ("tests/loops/test_cursors.py", "tests/loops/test_joined_run.py")
+JOINING_OWN_DATA = ("tests/loops/test_own_data.py", "tests/loops/test_joined_run.py")
 JOINING_JAX_MOMENTS = ("tests/loops/test_jax_moments.py",)
 JOINING_JAX_PARAMETERS_JOINED_RUN_JAX_MOMENTS = (
     "tests/loops/test_jax_parameters.py",
@@ -27,10 +27,6 @@ JOINING_JAX_PARAMETERS_TORCH_PARAMETERS = (
     "tests/loops/test_torch_parameters.py",
 )
 JOINING_JOINED_RUN = ("tests/loops/test_joined_run.py",)
-JOINING_LEASED_BATCHES_JOINED_RUN = (
-    "tests/loops/test_leased_batches.py",
-    "tests/loops/test_joined_run.py",
-)
 LEARNER_ACCOUNT_OLD_NEWS = ("tests/learner/test_account.py", "tests/learner/test_old_news.py")
 LEARNER_ENGINE_ERROR_FEEDBACK = (
     "tests/learner/test_engine.py",
@@ -469,91 +465,91 @@ LOOPS = (
     ),
     Mutation(
         "a cursor of the next batch is told",
-        "islands/loops/cursors.py",
+        "islands/loops/own_data.py",
         "return self._packed() if self._noted is None else self._noted",
         "return self._packed()",
-        JOINING_CURSORS_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "a cursor of any length is kept",
-        "islands/loops/cursors.py",
+        "islands/loops/own_data.py",
         "if len(made) > CURSOR_BYTES_MAX:",
         "if False:",
-        JOINING_CURSORS_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "a batch that was only read counts",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "            self._next = self._read(indices), after\n",
         "            self._next = self._read(indices), after\n            self._leases = after\n",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "a new grant keeps the batch of a lost lease",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "        self._next = None\n        return self._leases\n",
         "        return self._leases\n",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "positions reached are forgotten with a grant",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "max(lease, known.get(key_of(lease), lease)) for lease in leases",
         "lease for lease in leases",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "new shards are read before those that were begun",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "key=lambda lease: (lease.position == 0, lease)",
         "key=lambda lease: lease",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "a shard that is read whole is not done",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "done = position >= len(members)",
         "done = position > len(members)",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "the last batch is short",
-        "islands/loops/leased_batches.py",
+        "islands/loops/own_data.py",
         "return None if missing else (np",
         "return None if missing == self._size else (np",
-        JOINING_LEASED_BATCHES_JOINED_RUN,
+        JOINING_OWN_DATA,
     ),
     Mutation(
         "a moment goes by a parameter's path whatever its shape",
-        "islands/loops/jax_moments.py",
+        "islands/loops/jax_parameters.py",
         "if found is not None and found[1] == shape:",
         "if found is not None:",
         JOINING_JAX_MOMENTS,
     ),
     Mutation(
         "moments of a peer that are not finite are loaded (JAX)",
-        "islands/loops/jax_moments.py",
+        "islands/loops/jax_parameters.py",
         "and not np.isfinite(values).all():",
         "and False:",
         JOINING_JAX_MOMENTS,
     ),
     Mutation(
         "another structure of the optimizer's state passes",
-        "islands/loops/jax_moments.py",
+        "islands/loops/jax_parameters.py",
         "        if tree != self._tree:",
         "        if False:",
         JOINING_JAX_MOMENTS,
     ),
     Mutation(
         "the longest path does not win",
-        "islands/loops/jax_moments.py",
+        "islands/loops/jax_parameters.py",
         "for start in range(len(words)):",
         "for start in reversed(range(len(words))):",
         JOINING_JAX_MOMENTS,
     ),
     Mutation(
         "a random key is put back as words",
-        "islands/loops/jax_moments.py",
+        "islands/loops/jax_parameters.py",
         "if is_key(leaf) else new",
         "if False else new",
         JOINING_JAX_MOMENTS,
@@ -567,14 +563,14 @@ LOOPS = (
     ),
     Mutation(
         "a loop's divergence is told for ever",
-        "islands/loops/own_moments.py",
+        "islands/loops/own_model.py",
         "found, self._diverged = self._diverged, False",
         "found = self._diverged",
         JOINING_JAX_PARAMETERS_JOINED_RUN_TORCH_PARAMETERS,
     ),
     Mutation(
         "a bad model joins",
-        "islands/loops/own_moments.py",
+        "islands/loops/own_model.py",
         "    if not model.finite():\n        raise",
         "    if False:\n        raise",
         JOINING_JAX_PARAMETERS_TORCH_PARAMETERS,

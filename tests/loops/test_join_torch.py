@@ -12,9 +12,13 @@ from tests.loops.test_boundaries_without_a_step import of_torch
 
 torch = pytest.importorskip("torch")
 
-from islands.loops.join_torch import follow, join  # noqa: E402  (it needs PyTorch)
+from islands.loops.join_torch import (  # noqa: E402  (it needs PyTorch)
+    follow,
+    join,
+    local_buffers,
+    unwrapped,
+)
 from islands.loops.torch_parameters import TorchParameters  # noqa: E402
-from islands.loops.torch_refusals import local_buffers, unwrapped  # noqa: E402
 from tests.loops.test_torch_parameters import Network, layout_of  # noqa: E402
 
 NOWHERE = "127.0.0.1:1"

@@ -1,0 +1,179 @@
+"""The user's parameters as the model of a learner: what JAX's and PyTorch's have in common.
+
+The user steps the inner optimizer. Where its state was handed in, a restarted learner receives a
+peer's, as learners of tasks do; what is broken is the user's to reset.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from islands.layout.leaves import Layout
+from islands.learner.stepped_compute import Dispatched
+from islands.model.model import Model, MomentsCopy
+from islands.protocol.errors import InvariantError, TaskError
+
+Tree = TypeVar("Tree")
+
+
+class Parameters(Protocol[Tree]):
+    """The user's parameters, in the form of their framework, and the model that they are."""
+
+    @property
+    def model(self) -> Model:
+        """The model that is exchanged."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
+
+    def take(self, params: Tree, opt_state: object = None) -> bool:
+        """Hold what a step made, whose buffers belong to the model from now on.
+
+        Returns:
+            Whether a step was taken; False if nothing has changed since the last boundary.
+        """
+
+    def give(self) -> Tree:
+        """Return the parameters to go on with."""
+
+    @property
+    def opt_state(self) -> object:
+        """The optimizer's state to go on with; None where the run was joined without it."""
+
+    def dispatched(self, loss: object) -> Dispatched:
+        """Return what tells that the step which made the held parameters has finished."""
+
+
+class HeldMoments(Protocol):
+    """The state of a user's optimizer, of which pieces are read and which may be replaced."""
+
+    @property
+    def schema(self) -> str:
+        """Digest (hex) of names, dtypes and shapes; "" if it has no array."""
+
+    @property
+    def count(self) -> int:
+        """How many pieces it is cut into."""
+
+    def prepare(self) -> None:
+        """Compile what `read` will call."""
+
+    def read(self, piece: int) -> MomentsCopy:
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+
+    def load(self, pieces: Sequence[memoryview]) -> None:
+        """Replace the whole state.
+
+        Raises:
+            InvariantError: the pieces are no finite state of this kind; nothing was changed.
+        """
+
+
+class OwnMoments:
+    """A model whose inner optimizer is its user's.
+
+    Attributes:
+        moments: The optimizer's state; None where it is not told, and so neither given nor taken.
+    """
+
+    moments: HeldMoments | None = None
+    _diverged = False
+
+    @property
+    def moments_schema(self) -> str:
+        """Return the digest of the state; "" where there is none."""
+        return "" if self.moments is None else self.moments.schema
+
+    @property
+    def moment_pieces(self) -> int:
+        """Return the number of pieces; 0 where there is no state."""
+        return 0 if self.moments is None else self.moments.count
+
+    def reset_moments(self) -> None:
+        """Note that the user has to reset the optimizer's state."""
+        self._diverged = True
+
+    def take_divergence(self) -> bool:
+        """Return whether the user has to reset the optimizer's state, and forget it."""
+        found, self._diverged = self._diverged, False
+        return found
+
+    def prepare_giving(self) -> None:
+        """Compile what `read_moments` will call."""
+        if self.moments is not None:
+            self.moments.prepare()
+
+    def read_moments(self, piece: int) -> MomentsCopy:
+        """Dispatch a copy of a piece of the state, and its copy to the host."""
+        if self.moments is None:
+            raise InvariantError(f"piece {piece} of a model without moments was asked for")
+        return self.moments.read(piece)
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Replace the state by a peer's.
+
+        Raises:
+            InvariantError: the pieces are no finite state of this kind; nothing was changed.
+        """
+        if self.moments is None:
+            raise InvariantError(f"{len(pieces)} pieces were given to a model without moments")
+        self.moments.load(pieces)
+
+
+def check_finite(model: Model) -> None:
+    """Refuse a model that would spoil those of others.
+
+    Raises:
+        TaskError: its parameters are not all finite.
+    """
+    if not model.finite():
+        raise TaskError("the parameters that join the run are not all finite numbers")
+
+
+def places_of(
+    layout: Layout,
+    paths: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
+    rename: Mapping[str, str],
+    trainable: Callable[[str], bool],
+) -> list[int]:
+    """Return where each leaf of the layout is found among the leaves of a tree.
+
+    Args:
+        layout: the layout of the run.
+        paths: the paths of all leaves.
+        shapes: their shapes, in the same order.
+        dtypes: names of their dtypes, in the same order.
+        rename: path in the layout by path in the tree, where both differ.
+        trainable: whether the leaf at a path is trained.
+
+    Raises:
+        TaskError: one is missing, has another shape or dtype, or is left over; says what to do.
+    """
+    found = {rename.get(path, path): place for place, path in enumerate(paths) if trainable(path)}
+    places = []
+    for leaf in layout.leaves:
+        place = found.pop(leaf.path, None)
+        if place is None:
+            raise TaskError(
+                f"the run trains {leaf.path}, which these parameters do not have (they begin with "
+                f"{', '.join(paths[:3])}); rename= tells the run's path of each of them"
+            )
+        if shapes[place] != leaf.shape:
+            raise TaskError(
+                f"{leaf.path} has shape {shapes[place]} here and {leaf.shape} in the run"
+            )
+        if dtypes[place] != leaf.dtype:
+            raise TaskError(
+                f"{leaf.path} is {dtypes[place]} here and {leaf.dtype} in the run: convert these "
+                f"parameters to {leaf.dtype} before they join, or write the run's layout from ones "
+                f"in {dtypes[place]}"
+            )
+        places.append(place)
+    if found:
+        raise TaskError(
+            f"the run does not train {next(iter(found))}; trainable= tells which leaves of these "
+            "parameters are trained"
+        )
+    return places
