@@ -186,35 +186,3 @@ class Itinerary:
             return None
         own = self._newest[place]
         return None if own == theirs else own
-
-
-class Arrivals:
-    """Commands that arrive at a follower in any order, each with its arrays in any order."""
-
-    def __init__(self) -> None:
-        """Hold nothing."""
-        self.held = 0
-        self._heads: dict[int, tuple[str, dict[str, object], int]] = {}
-        self._parts: dict[int, dict[int, memoryview]] = {}
-
-    def head(self, number: int, kind: str, body: dict[str, object], parts: int) -> None:
-        """Take in a command without its arrays."""
-        self._heads[number] = kind, body, parts
-
-    def part(self, number: int, index: int, payload: memoryview) -> None:
-        """Take in an array of a command."""
-        self._parts.setdefault(number, {})[index] = payload
-
-    def complete(self) -> list[tuple[int, str, dict[str, object], tuple[memoryview, ...]]]:
-        """Take out the commands that are complete, as are all before them, in their order."""
-        found = []
-        while (head := self._heads.get(self.held + 1)) is not None:
-            kind, body, parts = head
-            arrays = self._parts.get(self.held + 1, {})
-            if len(arrays) < parts:
-                break
-            self.held += 1
-            del self._heads[self.held]
-            self._parts.pop(self.held, None)
-            found.append((self.held, kind, body, tuple(arrays[index] for index in range(parts))))
-        return found

@@ -1,25 +1,42 @@
-"""A follower of an island: its link to rank 0, which tells it what each boundary carries out.
+"""A follower of an island: its link to rank 0, and its own session with the run's syncer.
 
-It has no actor: what its thread reads of a value goes to rank 0. Over a session of its own it
-exchanges its shares with the syncer (`follower_shares.py`).
+It has no actor: rank 0 tells it what each boundary carries out, and what its thread reads of a
+value goes to rank 0.
+
+Over the session it sends and receives its shares. Rank 0 tells where the syncer is, once it is
+welcome there, and which part of which snapshot to send. A follower keeps the newest shares that it
+gave rank 0, until this host adopts a published value of that fragment: the one that rank 0 may
+answer with, and those that follow. What it cannot send, rank 0 sends (`shares.py`), so nothing is
+sent again here: while the session is down, rank 0 does not ask, and what was on its way it sends
+itself.
+
+Its shares of published values are kept until rank 0's command to adopt one comes, or one to adopt a
+newer value; one that comes after that is not kept. Rank 0 is told of each that is kept, and
+commands no more often than it was told.
 """
 
 import asyncio
 import random
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from islands.actors.ports import Worker
-from islands.island.agreed_commands import FollowerCommands
-from islands.island.agreement import Arrivals
-from islands.island.command_wire import entry_of
-from islands.island.follower_shares import FollowerShares
+from islands.island.commands import Arrivals, FollowerCommands, entry_of
 from islands.island.forming import Ended, consequence_s
 from islands.island.health import SILENT_TICKS
 from islands.island.leader import LEADER, TICK_S
+from islands.island.shares import cut, joined
+from islands.layout.leaves import VALUE_BYTES
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
+from islands.numerics.quantize import size_bytes
 from islands.protocol.errors import FAILED, OF_NO_USE, InvariantError
+from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AdoptValue
 from islands.protocol.learner.events import SnapshotTaken, ValueAdopted, ValueRead
+from islands.protocol.learner.snapshot_copies import COPIES_MAX
+from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.multihost import (
     CommandIssued,
     CommandPart,
@@ -37,11 +54,17 @@ from islands.protocol.messages.multihost import (
     ValueShare,
     Word,
 )
+from islands.protocol.messages.shares import ContributionShare, ShareWelcome, UpdateShare
+from islands.protocol.ranges import size_of
 from messaging.actors.scope import Scope
+from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
-from messaging.links.link import Lane, Network
+from messaging.links.link import Lane, Link, Network
 from messaging.links.link_state import DialSettings
+
+VALUES_MAX = 6
+"""Shares of published values of one fragment that are kept; those that come then are not."""
 
 
 class IslandFollower:
@@ -245,3 +268,220 @@ class IslandFollower:
         lane = Lane.BULK if payload else Lane.CONTROL
         envelope = Envelope(f"rank-{self._hello.rank}", LEADER, self._sent, body, payload=payload)
         link.send(envelope, lane, topic)
+
+
+class FollowerShares:
+    """A follower's session with the syncer, and the shares that it may be asked for.
+
+    Args:
+        rank: this host's.
+        network: dials the syncer.
+        dialling: back-off and liveness of the session.
+        scope: owns the tasks.
+        worker: computes digests, off the loop.
+        changed: called when the session has opened or ended.
+        lacks: called with what was wanted and cannot be sent.
+        holds: called with the fragment and the version of a share that is kept.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        *,
+        network: Network,
+        dialling: DialSettings,
+        scope: Scope,
+        worker: Worker,
+        changed: Callable[[], object],
+        lacks: Callable[[ShareWanted], object],
+        holds: Callable[[FragmentIndex, Version], object],
+    ) -> None:
+        """Dial nobody before rank 0 has told where."""
+        self._rank = rank
+        self._network = network
+        self._dialling = dialling
+        self._scope = scope
+        self._worker = worker
+        self._changed = changed
+        self._lacks = lacks
+        self._holds = holds
+        self._told: SyncerTold | None = None
+        self._dialer: Dialer | None = None
+        self._welcome: Link | None = None
+        self._ended_sent = 0
+        self._ended_received = 0
+        self._sent = 0
+        self._kept: dict[int, deque[tuple[int, memoryview]]] = {}
+        self._values: dict[int, list[tuple[Version, memoryview]]] = {}
+        self._adopted: dict[int, Version] = {}
+
+    @property
+    def session(self) -> int:
+        """The number of the `SyncerTold` for which the session is open; 0 if none is."""
+        return 0 if self._link is None or self._told is None else self._told.number
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that were sent over all sessions."""
+        return self._ended_sent + (0 if self._dialer is None else self._dialer.bytes_sent)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that were received over all sessions."""
+        return self._ended_received + (0 if self._dialer is None else self._dialer.bytes_received)
+
+    @property
+    def _link(self) -> Link | None:
+        link = self._welcome
+        return None if link is None or link.closed else link
+
+    # --- the session --------------------------------------------------------------------------
+
+    def told(self, told: SyncerTold) -> None:
+        """Open a session with the syncer of which rank 0 tells, unless it is open."""
+        before, self._told = self._told, told
+        same = before is not None and (before.address, before.hello) == (told.address, told.hello)
+        if same and self._dialer is not None:
+            self._changed()
+            return
+        self.close("rank 0 has another session")
+        self._adopted.clear()  # a new incarnation adopts again what an ended one had adopted
+        self._dialer = Dialer(
+            self._network,
+            told.address,
+            local=f"{told.hello.name}-rank-{self._rank}",
+            on_open=self._greet,
+            on_envelope=self._heard,
+            on_close=lambda _, __: self._lost(),
+            rng=random.Random(self._rank),
+            settings=self._dialling,
+        )
+        self._scope.spawn(self._dialer.run(), "shares")
+
+    def close(self, reason: str) -> None:
+        """End the session."""
+        dialer, self._dialer, self._welcome = self._dialer, None, None
+        if dialer is not None:
+            dialer.stop(reason)
+            self._ended_sent += dialer.bytes_sent
+            self._ended_received += dialer.bytes_received
+
+    def _greet(self, link: Link) -> None:
+        assert self._told is not None, "it dials what it was told"
+        self._post(link, replace(self._told.hello, rank=self._rank))
+
+    def _heard(self, link: Link, envelope: Envelope) -> None:
+        match envelope.body:
+            case ShareWelcome():
+                self._welcome = link
+                self._changed()
+            case UpdateShare():
+                self._take(envelope.body, envelope.payload)
+            case Refused(retry=False):  # rank 0 goes on to send everything
+                self.close("the syncer refuses it")
+            case _:
+                pass  # a heartbeat, or a refusal for now
+
+    def _lost(self) -> None:
+        was_open, self._welcome = self._welcome is not None, None
+        if was_open:
+            self._changed()
+
+    # --- shares of published values -----------------------------------------------------------
+
+    def _take(self, update: UpdateShare, payload: tuple[memoryview, ...]) -> None:
+        """Keep a share whose digest is right, if there is room for it; tell rank 0."""
+        fragment, version = update.fragment, update.version
+
+        def make() -> tuple[memoryview, bool]:
+            share = joined(payload)
+            fits = share.nbytes == VALUE_BYTES * size_of(update.ranges)
+            return share, fits and digest(share) == update.digest
+
+        def made(found: tuple[memoryview, bool]) -> None:
+            share, intact = found
+            kept = self._values.setdefault(fragment, [])
+            adopted = self._adopted.get(fragment)
+            is_news = adopted is None or adopted < version
+            if intact and is_news and len(kept) < VALUES_MAX:
+                kept.append((version, share))
+                self._holds(fragment, version)
+
+        if payload:
+            self._worker.submit(make, made)
+
+    def adopts(self, adopt: AdoptValue) -> AdoptValue:
+        """Return a command with this host's share; forget what no later command needs.
+
+        Raises:
+            InvariantError: the share is not kept, which is a bug.
+        """
+        fragment, version = adopt.fragment, adopt.version
+        kept = self._values.get(fragment, [])
+        mine = [share for at, share in kept if at == version]
+        if adopt.in_shares and not mine:
+            raise InvariantError(f"{version} of fragment {fragment} is to be adopted, and not here")
+        spent = 1 if adopt.in_shares else 0  # of those that were told twice
+        left = [(version, share) for share in mine[spent:]]
+        self._values[fragment] = [*left, *(each for each in kept if each[0] > version)]
+        self._adopted[fragment] = max(version, self._adopted.get(fragment, version))
+        return replace(adopt, payload=mine[0]) if adopt.in_shares else adopt
+
+    # --- shares of contributions --------------------------------------------------------------
+
+    def keep(self, fragment: int, number: int, share: memoryview) -> None:
+        """Keep a share of a snapshot for as long as rank 0 may ask for it."""
+        kept = self._kept.setdefault(fragment, deque(maxlen=COPIES_MAX + 2))
+        kept.append((number, share))
+
+    def adopted(self, fragment: int) -> None:
+        """Forget the shares of a fragment, as a published value has replaced their base here."""
+        self._kept.pop(fragment, None)
+
+    def wanted(self, wanted: ShareWanted) -> None:
+        """Send a part of a snapshot; rank 0 is told if that cannot be."""
+        link = self._link
+        kept = dict(self._kept.get(wanted.fragment, ()))
+        share = kept.get(wanted.snapshot)
+        self._kept[wanted.fragment] = deque(
+            [(number, each) for number, each in kept.items() if number >= wanted.snapshot],
+            maxlen=COPIES_MAX + 2,
+        )
+        if link is None or share is None:
+            self._lacks(wanted)
+            return
+        each = size_bytes(1, wanted.precision)
+        whole = share.nbytes != each * size_of(wanted.ranges)  # each host has all of the value
+
+        def make() -> tuple[memoryview, str]:
+            part = cut(share, wanted.ranges, share.nbytes // each) if whole else share
+            return part, digest(part)
+
+        def made(found: tuple[memoryview, str]) -> None:
+            message = ContributionShare(
+                ticket=wanted.ticket,
+                answer=wanted.answer,
+                fragment=wanted.fragment,
+                precision=wanted.precision,
+                ranges=wanted.ranges,
+                digest=found[1],
+            )
+            if not self._post(link, message, (found[0],), f"share-{wanted.fragment}"):
+                self._lacks(wanted)
+
+        self._worker.submit(make, made)
+
+    def _post(
+        self,
+        link: Link,
+        body: object,
+        payload: tuple[memoryview, ...] = (),
+        topic: str | None = None,
+    ) -> bool:
+        if link.closed:
+            return False
+        self._sent += 1
+        lane = Lane.BULK if payload else Lane.CONTROL
+        return link.send(
+            Envelope(link.local, link.remote, self._sent, body, payload=payload), lane, topic
+        )

@@ -13,13 +13,18 @@ from dataclasses import replace
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.ports import Worker
-from islands.island.agreed_commands import LeaderCommands
 from islands.island.agreement import LogEntry
-from islands.island.command_wire import arrays_of, body_of, with_arrays
+from islands.island.commands import LeaderCommands, arrays_of, body_of, with_arrays
 from islands.island.forming import Ended, disagreement, misfit, named
 from islands.island.health import Health
-from islands.island.leader_shares import HostSession, LeaderShares
-from islands.island.shares import Gathering, Shared, assembled, cut
+from islands.island.shares import (
+    Gathering,
+    HostSession,
+    LeaderShares,
+    Shared,
+    assembled,
+    cut,
+)
 from islands.learner.commands import Arrival, BookCopy
 from islands.learner.compute import Compute, ComputeEvent, Post
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from islands.actors.ports import InlineWorker
-from islands.island.follower_shares import FollowerShares
-from islands.island.leader_shares import HostSession, LeaderShares
-from islands.island.shares import assembled, cut
+from islands.island.follower import FollowerShares
+from islands.island.shares import HostSession, LeaderShares, assembled, cut
 from islands.lab.world.world import LearnerHost, World
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, ComputeEvent, Post

@@ -9,7 +9,6 @@ import pytest
 
 from islands.island.agreement import (
     AHEAD,
-    Arrivals,
     CommandLog,
     End,
     Follower,
@@ -17,6 +16,7 @@ from islands.island.agreement import (
     Leader,
     LogEntry,
 )
+from islands.island.commands import Arrivals
 from islands.learner.commands import BookCopy
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, EngineAction, ResetMoments

@@ -1,12 +1,21 @@
-"""The commands of a boundary as the thread that steps takes them, on the leader and on a follower.
+"""The commands of a boundary: as the thread that steps receives them, and as messages among hosts.
 
 `agreement.py` has the rules. A boundary waits in one case alone: a follower that is two boundaries
 ahead of the leader, or stands still, waits for the leader's word. An island that fails ends the
 boundaries of each host at its next one, and nothing is carried out there.
+
+As messages, the fields of a command travel in one, and each of its arrays in one of its own. A
+value that is adopted is cut: each host is sent its share alone, or has it from the syncer.
+Everything else is sent whole.
 """
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import msgspec
 
 from islands.island.agreement import (
     AHEAD,
@@ -19,7 +28,18 @@ from islands.island.agreement import (
     LogEntry,
 )
 from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
-from islands.protocol.learner.actions import EngineAction
+from islands.protocol.errors import InvariantError
+from islands.protocol.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    EngineAction,
+    LoadMoments,
+    PlanSnapshots,
+    ReadMoments,
+    ReadValue,
+    ResetMoments,
+    TellPosition,
+)
 
 
 class _HostCommands:
@@ -245,3 +265,111 @@ class FollowerCommands(_HostCommands):
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Return at once: the next boundary waits for its word."""
+
+
+# --- commands as messages ---------------------------------------------------------------------
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(AdoptValue, AllowSteps, LoadMoments, PlanSnapshots),
+        *(ReadMoments, ReadValue, ResetMoments, TellPosition, BookCopy, End),
+    )
+}
+"""The commands that hosts agree on; learners that gossip are on one host each."""
+
+ARRAYS = ("payload", "sent", "pieces")
+"""Names of the fields that hold arrays."""
+
+
+def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
+    """Return the arrays of a command, in the order in which they are sent."""
+    match entry:
+        case AdoptValue(sent=sent, in_shares=in_shares):
+            payload = () if in_shares else (entry.payload,)
+            return payload if sent is None else (*payload, sent)
+        case LoadMoments(pieces):
+            return pieces
+        case _:
+            return ()
+
+
+def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
+    """Return a command with these arrays in the place of its own, in the order of `arrays_of`."""
+    match entry:
+        case AdoptValue(in_shares=True):
+            return replace(entry, sent=arrays[0] if arrays else None)
+        case AdoptValue():
+            sent = arrays[1] if len(arrays) > 1 else None
+            return replace(entry, payload=arrays[0], sent=sent)
+        case LoadMoments():
+            return replace(entry, pieces=tuple(arrays))
+        case _:
+            return entry
+
+
+def body_of(entry: LogEntry) -> dict[str, Any]:
+    """Return the fields of a command that are no arrays, as plain values."""
+    plain = [each.name for each in fields(entry) if each.name not in ARRAYS]
+    return {name: msgspec.to_builtins(getattr(entry, name)) for name in plain}
+
+
+def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> LogEntry:
+    """Return the command that a message tells.
+
+    Raises:
+        InvariantError: there is no such command, or it has other fields: the hosts run different
+            versions of Islands.
+    """
+    made = KINDS.get(kind)
+    if made is None:
+        raise InvariantError(f"the leader issued {kind!r}, which this host does not know")
+    hints = _hints(kind)
+    try:
+        known = {name: msgspec.convert(value, hints[name]) for name, value in body.items()}
+        empty: dict[str, object] = {}
+        if made is AdoptValue:
+            empty = {"payload": memoryview(b"")}
+        elif made is LoadMoments:
+            empty = {"pieces": ()}
+        entry: LogEntry = made(**known, **empty)
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise InvariantError(f"the leader issued a {kind} that cannot be read: {error}") from error
+    return with_arrays(entry, arrays)
+
+
+@cache
+def _hints(kind: str) -> dict[str, Any]:
+    return get_type_hints(KINDS[kind])
+
+
+class Arrivals:
+    """Commands that arrive at a follower in any order, each with its arrays in any order."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.held = 0
+        self._heads: dict[int, tuple[str, dict[str, object], int]] = {}
+        self._parts: dict[int, dict[int, memoryview]] = {}
+
+    def head(self, number: int, kind: str, body: dict[str, object], parts: int) -> None:
+        """Take in a command without its arrays."""
+        self._heads[number] = kind, body, parts
+
+    def part(self, number: int, index: int, payload: memoryview) -> None:
+        """Take in an array of a command."""
+        self._parts.setdefault(number, {})[index] = payload
+
+    def complete(self) -> list[tuple[int, str, dict[str, object], tuple[memoryview, ...]]]:
+        """Take out the commands that are complete, as are all before them, in their order."""
+        found = []
+        while (head := self._heads.get(self.held + 1)) is not None:
+            kind, body, parts = head
+            arrays = self._parts.get(self.held + 1, {})
+            if len(arrays) < parts:
+                break
+            self.held += 1
+            del self._heads[self.held]
+            self._parts.pop(self.held, None)
+            found.append((self.held, kind, body, tuple(arrays[index] for index in range(parts))))
+        return found

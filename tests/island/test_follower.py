@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from islands.actors.ports import InlineWorker
-from islands.island.follower_shares import VALUES_MAX, FollowerShares
+from islands.island.follower import VALUES_MAX, FollowerShares
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.learner.actions import AdoptValue
