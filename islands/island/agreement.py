@@ -46,7 +46,6 @@ class Leader:
     """Rank 0's words, for one boundary after the other."""
 
     def __init__(self) -> None:
-        """Come to no boundary yet."""
         self.boundary = 0
         self._told: deque[int] = deque([0] * AHEAD)
         self._done = 0
@@ -71,7 +70,6 @@ class Follower:
     """The words that a follower was told."""
 
     def __init__(self) -> None:
-        """Know the words of the first boundaries."""
         self.boundary = 0
         self._words = dict.fromkeys(range(AHEAD), 0)
 
@@ -149,7 +147,6 @@ class Holdings:
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        """Hold nothing anywhere."""
         self._held = dict.fromkeys(ranks, 0)
 
     def tell(self, rank: int, held: int) -> None:
@@ -170,7 +167,6 @@ class Itinerary:
     """
 
     def __init__(self) -> None:
-        """Come to no boundary yet."""
         self._newest: deque[Arrival] = deque(maxlen=ARRIVALS_KEPT)
 
     def note(self, arrival: Arrival) -> None:

@@ -99,7 +99,6 @@ class LeaderCommands(_HostCommands):
         decided: Callable[[int, int], object],
         over: Callable[[], object] = lambda: None,
     ) -> None:
-        """Come to no boundary yet."""
         super().__init__(over)
         self._send = send
         self._own = own
@@ -198,7 +197,6 @@ class FollowerCommands(_HostCommands):
     """
 
     def __init__(self, over: Callable[[], object] = lambda: None) -> None:
-        """Come to no boundary yet."""
         super().__init__(over)
         self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
         self._words = Follower()
@@ -347,7 +345,6 @@ class Arrivals:
     """Commands that arrive at a follower in any order, each with its arrays in any order."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
         self.held = 0
         self._heads: dict[int, tuple[str, dict[str, object], int]] = {}
         self._parts: dict[int, dict[int, memoryview]] = {}

@@ -91,7 +91,6 @@ class IslandFollower:
         dialling: DialSettings,
         worker: Worker,
     ) -> None:
-        """Dial nobody yet; `form` does."""
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.commands = FollowerCommands(over=self._own_thread_is_over)
@@ -296,7 +295,6 @@ class FollowerShares:
         lacks: Callable[[ShareWanted], object],
         holds: Callable[[FragmentIndex, Version], object],
     ) -> None:
-        """Dial nobody before rank 0 has told where."""
         self._rank = rank
         self._network = network
         self._dialling = dialling
@@ -390,7 +388,6 @@ class FollowerShares:
     # --- shares of published values -----------------------------------------------------------
 
     def _take(self, update: UpdateShare, payload: tuple[memoryview, ...]) -> None:
-        """Keep a share whose digest is right, if there is room for it; tell rank 0."""
         fragment, version = update.fragment, update.version
 
         def make() -> tuple[memoryview, bool]:

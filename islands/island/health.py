@@ -80,7 +80,6 @@ class Health:
     """
 
     def __init__(self, hosts: Mapping[int, str], *, stalled_s: float, compile_s: float) -> None:
-        """Take all hosts for healthy."""
         self.hosts = {rank: HostRecord(host) for rank, host in hosts.items()}
         self.blamed: int | None = None
         self._stalled_s = stalled_s

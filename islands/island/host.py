@@ -72,7 +72,6 @@ class IslandHost:
         leave: Callable[[str], object],
         replaceable: bool = True,
     ) -> None:
-        """Dial nobody yet; `meet` does."""
         self.network = network_among_hosts(run)
         self._run, self._place = run, place
         self._timing = run.spec.settings.timing

@@ -73,7 +73,6 @@ class HostProcess:
     """
 
     def __init__(self, options: LearnerOptions) -> None:
-        """Start nothing yet; `train` does."""
         assert options.name is not None, "checked with the options"
         assert options.island_address is not None, "checked with the options"
         assert options.rank is not None, "checked with the options"
@@ -174,7 +173,6 @@ class HostProcess:
         return coordinator
 
     async def _report_obstacles(self, follower: IslandFollower) -> None:
-        """Report why rank 0 is not reached, whenever that changes."""
         told: str | None = ""
         while True:
             await asyncio.sleep(OBSTACLES_S)
@@ -190,7 +188,6 @@ class HostProcess:
     # --- the end ------------------------------------------------------------------------------
 
     def _leave(self, reason: str) -> None:
-        """Have the learner leave the run, as a host was asked to end."""
         self._asked = self._asked or reason
         if self._process is None:
             assert self._host is not None, "only the hosts of an island are asked"
@@ -199,7 +196,6 @@ class HostProcess:
             self._process.learner.leave(reason)
 
     def _fail(self, error: BaseException) -> None:
-        """End the island, as this host cannot go on."""
         if self._host is None:
             self._say(f"it failed: {error}")
             os._exit(FAILED)
@@ -207,7 +203,6 @@ class HostProcess:
         asyncio.get_running_loop().call_later(consequence_s(error), side.fail, error)
 
     async def _conclude(self, ended: Ended, host: IslandHost) -> Never:
-        """Say why the island ends, and end the process."""
         self._say(f"it ends: {ended.reason}")
         if self._process is not None:
             if ended.code:

@@ -104,7 +104,6 @@ class HostWatchdog:
     """
 
     def __init__(self, command: Sequence[str], who: str) -> None:
-        """Start nothing yet; `watch` does."""
         self._command = command
         self._who = who
         self._restarts = Restarts()
@@ -170,7 +169,6 @@ class HostWatchdog:
                 return
 
     def _signalled(self, name: str) -> None:
-        """Have the process leave in order at the first signal, and end it at the second."""
         again = self._asked.is_set()
         self._asked.set()
         if self._process is None:

@@ -84,7 +84,6 @@ class IslandLeader:
         leave: Callable[[str], object],
         replaceable: bool = True,
     ) -> None:
-        """Wait for nobody yet; `form` does."""
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.commands = LeaderCommands(
             hosts,
@@ -152,7 +151,6 @@ class IslandLeader:
         return [rank for rank in range(1, self._hosts) if rank not in self._names]
 
     def _greeted(self, connection: int, hello: HostHello) -> None:
-        """Take in a host that belongs here; refuse one that does not, in a sentence."""
         refused = misfit(hello, hosts=self._hosts, facts=self._facts, here=self._names)
         if refused is not None:
             self._say(f"a host was refused: {refused.reason}")
@@ -200,7 +198,6 @@ class IslandLeader:
             del self._names[rank]
 
     async def _tick(self) -> None:
-        """Count seconds, and end the island if a host is lost or stuck."""
         assert self._health is not None, "it has begun"
         while not self.ended.done():
             await asyncio.sleep(TICK_S)
@@ -307,7 +304,6 @@ class IslandLeader:
         return self._for(0, entry)
 
     def _for(self, rank: int, entry: LogEntry) -> LogEntry:
-        """Return a command with a host's shares of its arrays."""
         if not isinstance(entry, AdoptValue) or entry.in_shares:
             return entry
         assert self._shared is not None, "values are adopted once the model was made"

@@ -108,7 +108,6 @@ class LeaderShares:
         worker: Worker,
         say: Callable[[str], object],
     ) -> None:
-        """Know of no syncer yet."""
         self._sessions = {rank: HostSession() for rank in range(1, hosts)}
         self._tell = tell
         self._shared = shared
@@ -416,7 +415,6 @@ class HostShares:
     """
 
     def __init__(self, model: Callable[[], Model | None], hosts: int) -> None:
-        """Read nothing of the model yet."""
         self._made = model
         self._hosts = hosts
 

@@ -48,7 +48,6 @@ class Background:
     together = False
 
     def __init__(self, membership: Membership) -> None:
-        """Prepare; `fetch` starts the thread."""
         self.ended = ""
         self.error: BaseException | None = None
         self._membership = membership

@@ -141,7 +141,6 @@ class HostBackground(Background):
     # --- on the thread ------------------------------------------------------------------------
 
     async def _take_part(self, run: FetchedRun) -> None:
-        """Take part until the processes end, in order or not."""
         if run.spec.settings.gossip.on:
             raise SettingsError(
                 "the learners of this run gossip, and each must be one process: start a run "
@@ -267,7 +266,6 @@ class EndOfProcess:
         end: Callable[[], object] = end_at_once,
         main: threading.Thread | None = None,
     ) -> None:
-        """Watch nothing yet; `begin` does."""
         self._limit_s = limit_s
         self._end = end
         self._main = main or threading.main_thread()

@@ -326,7 +326,6 @@ class JoinedRun(Generic[Tree]):
         return wrapped
 
     def __enter__(self) -> Self:
-        """Return the run itself."""
         return self
 
     def __exit__(

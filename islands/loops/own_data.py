@@ -48,7 +48,6 @@ class CursorReader:
     """
 
     def __init__(self, read: Cursor | None) -> None:
-        """Read nothing yet."""
         self._read = read
         self._noted: bytes | None = None
         self._settled: bytes | None = None  # that of the last step, if some boundaries have none
@@ -148,7 +147,6 @@ class LeasedBatches(Generic[Batch]):
     """
 
     def __init__(self, plan: ShardPlan, size: int, read: Read[Batch], *, for_step: int = 1) -> None:
-        """Hold no lease."""
         least = plan.records // plan.shards
         if not 1 <= size <= least:
             raise SettingsError(

@@ -76,7 +76,6 @@ class TorchModel(OwnMoments):
     compiling = False
 
     def __init__(self, layout: Layout, tensors: Sequence[torch.Tensor]) -> None:
-        """Take the values of the tensors for the base."""
         self.layout = layout
         self._tensors = list(tensors)
         self._device = tensors[0].device

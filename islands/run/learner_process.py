@@ -227,7 +227,6 @@ class LearnerProcess:
         peers: WebsocketNetwork | None = None,
         keyring: Keyring | None = None,
     ) -> None:
-        """Open the tape; `live` or `run` starts the actor."""
         self._run, who = run, run.who
         began_s = MonotonicClock().now_s()
         self._tape: Tape = (

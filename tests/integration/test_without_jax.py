@@ -56,14 +56,9 @@ async def test_a_hub_and_a_loop_need_no_jax(tmp_path: Path) -> None:
     """They import nothing of it, and spend a budget together to the token."""
     layout = tmp_path / "model.json"
     write_leaves(layout, Model().layout.leaves)
-    words = ("--layout", str(layout), "--listen", "127.0.0.1:0", "--folder", "run")
-    words += (
-        "--run.budget_tokens",
-        str(BUDGET),
-        "--run.fragments",
-        "2",
-        "--run.piece_bytes_min",
-        "4",
+    words = (
+        *("--layout", str(layout), "--listen", "127.0.0.1:0", "--folder", "run"),
+        *("--run.budget_tokens", str(BUDGET), "--run.fragments", "2", "--run.piece_bytes_min", "4"),
     )
     async with open_room(tmp_path) as room:
         hub = room.start_words((sys.executable, "-c", HUB, *words))
