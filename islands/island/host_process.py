@@ -26,8 +26,7 @@ from islands.protocol.errors import DONE, FAILED, RunOverError, SettingsError, U
 from islands.protocol.messages.membership import ASKS_AGAIN_S
 from islands.protocol.settings.addresses import host_port, split_address
 from islands.protocol.tape.process_entries import Failed
-from islands.run.hosting.ending_signals import on_ending_signals
-from islands.run.hosting.process_runtime import say
+from islands.run.hosting.process_runtime import on_ending_signals, say
 from islands.run.learner_process import (
     FetchedRun,
     LearnerProcess,

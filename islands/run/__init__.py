@@ -7,7 +7,6 @@ a run composed over any backend        `composition.py`
 when a run has ended or failed         `run_end.py`
 a learner's process, however it runs   `learner_process.py`
 factories of syncer and observer       `roles.py`
-delayed process starts                 `delayed_starts.py`
 all actors in one process              `single_process.py`
 a hub: supervisor and run folder       `coordinator.py`
 a hub with its children on one host    `local_cluster.py`

@@ -40,7 +40,7 @@ from islands.protocol.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.task_processes import Process, ProcessTable
 from islands.run.learner_process import make_learner
-from islands.run.records.export import FINAL_FILE, metadata_of, write_model
+from islands.run.records.model_files import FINAL_FILE, metadata_of, write_model
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import SUMMARY_FILE, Summary, as_json, share_of, summarise
 from islands.run.roles import (
