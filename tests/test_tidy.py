@@ -115,6 +115,7 @@ def test_a_long_test_without_a_quick_one_is_seen(text: str, breaches: int) -> No
     assert len(list(tiers([*files, Source("tests/test_b.py", text)]))) == breaches
 
 
+SYNCER = "islands/protocol/syncer"
 LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70
 
 # A file that breaks each rule, and what the sentence must mention.
@@ -164,6 +165,10 @@ PLANTED = [
         "class A:\n    live: set[str]\n\n    def f(self):\n        return tuple(self.live)\n",
         "a set",
     ),
+    (tidy_rules.field_owners, f"{SYNCER}/reports.py", "core.rounds.open[0] = one\n", "rounds.open"),
+    (tidy_rules.field_owners, f"{SYNCER}/a.py", "a, round_.stage = 1, None\n", "round_.stage"),
+    (tidy_rules.field_owners, f"{SYNCER}/a.py", "core.books.grants.pop(name)\n", "books.grants"),
+    (tidy_rules.field_owners, f"{SYNCER}/reports.py", "durable.clock += 1.0\n", "durable.clock"),
     (tidy_rules.test_docstrings, "tests/test_a.py", "def test_a():\n    pass\n", "`test_a`"),
     (tidy_rules.honest_tests, "tests/test_a.py", "import time\ntime.sleep(1)\n", "sleeps"),
     (tidy_rules.honest_tests, "tests/test_a.py", "from time import sleep\n", "time.sleep"),
@@ -202,6 +207,9 @@ GOOD = [
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nb = all(x > 0 for x in a)\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1: 2}\nfor x in a:\n    x()\n"),
     (tidy_rules.honest_tests, "tests/benchmarks/a.py", "import time\ntime.sleep(1)\n"),
+    (tidy_rules.field_owners, f"{SYNCER}/rounds.py", "round_.stage = None\n"),
+    (tidy_rules.field_owners, f"{SYNCER}/scheduling.py", "core.durable.clock += 1.0\n"),
+    (tidy_rules.field_owners, f"{SYNCER}/a.py", "core.members.learners[name].step_s = 1.0\n"),
 ]
 
 

@@ -419,6 +419,62 @@ def indexes(sources: Sequence[Source]) -> Iterator[str]:
             yield breach(room, 1, f"the room's index does not name `{source.name.name}`.")
 
 
+# ----------------------------------------------------------------------------------- field owners
+
+OWNING_ROOM = PurePosixPath("islands/protocol/syncer")
+# The parts of the syncer's memory, by the names under which rules know them, and their files.
+PARTS = {
+    "members": "members.py",
+    "rounds": "rounds.py",
+    "round_": "rounds.py",
+    "versions": "versions.py",
+    "books": "books.py",
+    "health": "watches.py",
+    "closing": "core.py",
+}
+# What a journal record holds is written by the rules that decide it.
+DURABLE = {
+    "closing.py": ("finished", "reported", "stopping"),
+    "commits.py": ("merges", "staleness_sum", "participants_sum", "present_sum", "belated_tokens"),
+    "core.py": ("sequence",),
+    "pausing.py": ("paused", "elapsed_s"),
+    "scheduling.py": ("round", "clock"),
+    "sessions.py": ("rejoins",),
+}
+PART_FIELD = re.compile(rf"(?:.*\.)?({'|'.join((*PARTS, 'durable'))})\.(\w+)(?:\[.*\])?")
+MUTATORS = (
+    *("add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"),
+    *("remove", "setdefault", "update"),
+)
+
+
+def field_owners(source: Source) -> Iterator[str]:
+    """A field of the syncer's memory is written by its owner, and by nobody else."""
+    if source.name.parent != OWNING_ROOM or source.name.name == "durable.py":
+        return
+    for node in ast.walk(source.tree):
+        for place in written(node):
+            field = PART_FIELD.fullmatch(ast.unparse(place))
+            if field is None:
+                continue
+            part, name = field.groups()
+            durable = name in DURABLE.get(source.name.name, ())
+            if not durable if part == "durable" else PARTS[part] != source.name.name:
+                yield breach(source, node, f"`{field[0]}` is not its own to write.")
+
+
+def written(node: ast.AST) -> Iterator[ast.expr]:
+    """What a statement assigns, deletes, or changes by a method of lists, sets and dictionaries."""
+    match node:
+        case ast.Assign(targets) | ast.Delete(targets):
+            for target in targets:
+                yield from target.elts if isinstance(target, ast.Tuple) else (target,)
+        case ast.AugAssign(target) | ast.AnnAssign(target):
+            yield target
+        case ast.Call(ast.Attribute(place, name)) if name in MUTATORS:
+            yield place
+
+
 # -------------------------------------------------------------------------------------- tests
 
 
@@ -509,6 +565,7 @@ FILE_RULES: tuple[FileRule, ...] = (
     one_clock,
     shapes_are_real,
     fixed_order,
+    field_owners,
     test_docstrings,
     honest_tests,
 )

@@ -162,14 +162,20 @@ class SyncerActor(RoleActor[Event]):
     async def on_start(self) -> None:
         """Recover the journal under a new epoch; meanwhile heartbeats report *healing*."""
         context, name = self.context, LearnerName(self.name)
-        facts = (context.settings.run, Role.SYNCER, name, context.layout.fingerprint)
+        proof = self._credentials.prove(name)
         self._membership = MembershipClient(
             self,
-            MembershipState(*facts, proof=self._credentials.prove(name)),
+            MembershipState(
+                context.settings.run,
+                Role.SYNCER,
+                name,
+                context.layout.fingerprint,
+                proof=proof,
+            ),
             self._rng,
             sign=self._heartbeat_content,
-            received=self._from_supervisor,
-            changed=self._supervisor_changed,
+            received=self._on_supervisor_message,
+            changed=self._on_supervisor_link,
         )
         self._beat()
         self._writer.take_over(self._recovered)
@@ -197,8 +203,8 @@ class SyncerActor(RoleActor[Event]):
             listener,
             self.scope,
             room=self.mailbox.wait_room,
-            receive=self._receive,
-            lost=self._lost,
+            receive=self._on_envelope,
+            lost=self._on_lost,
         )
         if self._membership.membership.supervisor_up:
             self.post(SupervisorLinkChanged(up=True))
@@ -327,9 +333,9 @@ class SyncerActor(RoleActor[Event]):
                 assert_never(action)
 
     def _look_at_load(self) -> None:
-        found = self._inspections.load.look(self._workers.busy(), self.now_s())
-        if found is not None:
-            self.record(member_entries.Overloaded(found.told, **asdict(found)))
+        overload = self._inspections.load.look(self._workers.busy(), self.now_s())
+        if overload is not None:
+            self.record(member_entries.Overloaded(overload.told, **asdict(overload)))
 
     def _write_journal(self, action: WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
@@ -341,11 +347,11 @@ class SyncerActor(RoleActor[Event]):
     def _finish(self, reason: str) -> None:
         """Export the durable final cut, then report the end with every heartbeat until heard."""
         if self._hooks.export is None:
-            self._tell_finished(reason)
+            self._report_finished(reason)
             return
         export, held = self._hooks.export, self._published(reason)
         assert held is not None, "it has begun"
-        self._writer.attempt(lambda: export(*held), lambda: self._tell_finished(reason))
+        self._writer.attempt(lambda: export(*held), lambda _: self._report_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
         """Return the published values and their cut; None before every fragment has a version."""
@@ -359,14 +365,14 @@ class SyncerActor(RoleActor[Event]):
         if held is not None and self._hooks.stopped is not None:
             await asyncio.to_thread(self._hooks.stopped, *held)
 
-    def _tell_finished(self, reason: str) -> None:
+    def _report_finished(self, reason: str) -> None:
         share = b"" if self._hooks.report is None else self._hooks.report(self.state)
         self._end = RunEnded(reason), share
         if self._hooks.finished is not None:
             self._hooks.finished(reason)
-        self._tell_end()
+        self._report_end()
 
-    def _tell_end(self) -> None:
+    def _report_end(self) -> None:
         if self._end is not None and self._membership is not None:
             message, share = self._end
             self._membership.tell(message, (memoryview(share),) if share else ())
@@ -379,11 +385,11 @@ class SyncerActor(RoleActor[Event]):
             return HeartbeatContent(Phase.HEALING)
         return self.state.heartbeat_content(self.address)
 
-    def _supervisor_changed(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
+    def _on_supervisor_link(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
         if self.begun and not self.ref.stopped:
             self.post(SupervisorLinkChanged(up))
 
-    def _from_supervisor(self, body: object) -> None:
+    def _on_supervisor_message(self, body: object) -> None:
         match body:
             case MembershipChanged():
                 self.post(MembershipArrived(body))
@@ -400,9 +406,9 @@ class SyncerActor(RoleActor[Event]):
         self._look_at_load()
         if self._membership is not None:
             self._membership.beat()
-        self._tell_end()
+        self._report_end()
         for connection in sorted([*self._callers.names, *self._shares.connections()]):
-            self.send(self.link(connection), HeartbeatAck(self.state.core.view.epoch))
+            self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
 
@@ -417,7 +423,7 @@ class SyncerActor(RoleActor[Event]):
         if self._acceptor is not None:
             self._acceptor.drop(connection, reason)
 
-    def _lost(self, connection: int) -> None:
+    def _on_lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
         self._values.forget(connection)
         name = self._callers.forget(connection)
@@ -425,22 +431,22 @@ class SyncerActor(RoleActor[Event]):
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))
 
-    def _receive(self, connection: int, envelope: Envelope) -> None:
+    def _on_envelope(self, connection: int, envelope: Envelope) -> None:
         body, name = envelope.body, self._callers.names.get(connection)
         answer = None if name is None else acknowledgement(body)
         if answer is not None:
             self.send(self.link(connection), answer)
         match body:
             case Hello():
-                self._hello(connection, body)
+                self._on_hello(connection, body)
             case ShareHello() if name is None:
-                self._shares.hello(connection, body)
+                self._shares.on_hello(connection, body)
             case ContributionShare():
-                self._shares.take(connection, name, body, envelope.payload)
+                self._shares.on_share(connection, name, body, envelope.payload)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
             case UpdatesInShares() if body.name == name:
-                self._shares.part(connection, body)
+                self._shares.on_wish(connection, body)
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution() if body.ticket.name == name:
@@ -448,7 +454,7 @@ class SyncerActor(RoleActor[Event]):
             case ContributionDeclined() if body.ticket.name == name:
                 self.post(PullDeclined(body))
             case FragmentSeed() if body.name == name:
-                self._take_seed(body, envelope.payload)
+                self._on_seed(body, envelope.payload)
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
             case (
@@ -478,7 +484,7 @@ class SyncerActor(RoleActor[Event]):
             self._undelivered[connection] = None
             self.record(process_entries.Undelivered(sender, recipient))
 
-    def _hello(self, connection: int, hello: Hello) -> None:
+    def _on_hello(self, connection: int, hello: Hello) -> None:
         """Handle a peer's hello; its new session replaces the earlier one."""
         genuine = self._credentials.genuine(
             hello.name, hello.incarnation, hello.credential, hello.role
@@ -499,8 +505,8 @@ class SyncerActor(RoleActor[Event]):
         if earlier is not None and earlier != connection:
             self.drop(earlier, "replaced by a newer link")
 
-    def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
-        asked, who = self.state.core.seeding, (seed.name, seed.incarnation)
+    def _on_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
+        asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
             self._inspections.take_seed(seed, payload, len(self.context.layout.fragments))
 

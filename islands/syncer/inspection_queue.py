@@ -116,10 +116,7 @@ class InspectionQueue:
     ) -> None:
         """Copy a share of a contribution to its place, unless it came before.
 
-        Args:
-            share: the message.
-            payload: its buffers.
-            refused: told, in a sentence, why it cannot be a share of that contribution.
+        `refused` is called with a sentence if it cannot be a share of that contribution.
         """
         try:
             claimed = self._claim(share, payload)
@@ -184,12 +181,12 @@ class InspectionQueue:
         self._worker.submit(lambda: place(whole, ranges, payload, computed), arrive)
 
     def _look_whether_whole(self, answer: Answer) -> None:
-        found = self._assemblies.take_whole(answer)
-        if found is None or found.head is None or found.buffer is None:
+        assembly = self._assemblies.take_whole(answer)
+        if assembly is None or assembly.head is None or assembly.buffer is None:
             return
-        connection, head = found.head
+        connection, head = assembly.head
         self.whole(connection, answer.ticket)
-        payload = (found.buffer.toreadonly(),)
+        payload = (assembly.buffer.toreadonly(),)
         self.take_contribution(connection, with_fields(head, ranges=()), payload)
 
     def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int) -> None:
@@ -221,12 +218,12 @@ class InspectionQueue:
 
     def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:
         """Return whose contributions to a round have arrived and are not measured yet, by name."""
-        found = [
+        names = [
             str(ticket.name)
             for index, ticket in self._tickets.values()
             if (index, ticket.round) == (fragment, number) and ticket.name not in arrived
         ]
-        return sorted(dict.fromkeys(found))
+        return sorted(dict.fromkeys(names))
 
     def _done(self, name: str) -> None:
         self._waiting[name] -= 1

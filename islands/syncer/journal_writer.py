@@ -17,6 +17,7 @@ A syncer that writes nothing would not learn of a newer one, so it looks with ea
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from islands.actors.ports import Worker
 from islands.protocol.errors import DiskError, JournalError
 from islands.protocol.identities import Version
 from islands.syncer.journal import Journal, Recovered
+
+T = TypeVar("T")
 
 JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]
 """Sequence number, metadata, and of one fragment: its index, version and arrays."""
@@ -73,28 +76,13 @@ class JournalWriter:
             done: called with what was recovered, or None.
         """
 
-        def work() -> Recovered | JournalError | None:
-            try:
-                return self._journal.take_over()
-            except JournalError as error:
-                return error
+        def own(recovered: Recovered | None) -> None:
+            self._owned = True
+            if self._journal.damaged:
+                self._damaged(self._journal.damaged)
+            done(recovered)
 
-        def arrive(result: Recovered | JournalError | None) -> None:
-            if self._closed:
-                return
-            if isinstance(result, DiskError):
-                self._delayed(result)
-                loop = asyncio.get_running_loop()
-                self._retry = loop.call_later(DISK_RETRY_S, self.take_over, done)
-            elif isinstance(result, JournalError):
-                self._fail(result)
-            else:
-                self._owned = True
-                if self._journal.damaged:
-                    self._damaged(self._journal.damaged)
-                done(result)
-
-        self._worker.submit(work, arrive)
+        self.attempt(self._journal.take_over, own)
 
     def write(self, record: JournalRecord) -> None:
         """Make a record durable, after all that were given before."""
@@ -102,32 +90,32 @@ class JournalWriter:
         if len(self._unwritten) == 1:
             self._write_first()
 
-    def attempt(self, work: Callable[[], object], done: Callable[[], object]) -> None:
-        """Write something else; it is retried like a record if the disk is full or fails.
+    def attempt(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Do something with the disk; it is retried as long as that is full or fails.
 
         Args:
-            work: writes it; raises a DiskError if it cannot.
-            done: called when it is written.
+            work: does it on the worker; raises a DiskError if it cannot.
+            done: called with its result.
         """
 
-        def arrive(error: JournalError | None) -> None:
+        def arrive(result: T | JournalError) -> None:
             if self._closed:
                 return
-            if isinstance(error, DiskError):
-                self._delayed(error)
+            if isinstance(result, DiskError):
+                self._delayed(result)
                 loop = asyncio.get_running_loop()
                 self._retry = loop.call_later(DISK_RETRY_S, self.attempt, work, done)
-            elif error is not None:
-                self._fail(error)
+            elif isinstance(result, JournalError):
+                self._fail(result)
             else:
-                done()
+                done(result)
 
-        self._worker.submit(lambda: _attempt(work), arrive)
+        self._worker.submit(lambda: _tried(work), arrive)
 
     def look(self) -> None:
         """Check for a newer syncer unless a record waits: its write checks that anyway."""
         if self._owned and not self._unwritten and not self._closed:
-            self._worker.submit(lambda: _attempt(self._journal.check_owner), self._looked)
+            self._worker.submit(lambda: _tried(self._journal.check_owner), self._on_looked)
 
     def close(self) -> None:
         """Stop reading and writing."""
@@ -138,24 +126,15 @@ class JournalWriter:
 
     def _write_first(self) -> None:
         record = self._unwritten[0]
-        self._worker.submit(lambda: _attempt(lambda: self._journal.write(*record)), self._done)
+        self.attempt(lambda: self._journal.write(*record), self._on_written)
 
-    def _done(self, error: JournalError | None) -> None:
-        if self._closed:
-            return
-        if isinstance(error, DiskError):
-            self._delayed(error)
-            loop = asyncio.get_running_loop()
-            self._retry = loop.call_later(DISK_RETRY_S, self._write_first)
-        elif error is not None:
-            self._fail(error)
-        else:
-            sequence = self._unwritten.popleft()[0]
-            if self._unwritten:
-                self._write_first()
-            self._written(sequence)
+    def _on_written(self, _: object) -> None:
+        sequence = self._unwritten.popleft()[0]
+        if self._unwritten:
+            self._write_first()
+        self._written(sequence)
 
-    def _looked(self, error: JournalError | None) -> None:
+    def _on_looked(self, error: JournalError | None) -> None:
         """End if a newer syncer owns the journal; if the disk fails, the next write reports it."""
         if error is not None and not isinstance(error, DiskError) and not self._closed:
             self._fail(error)
@@ -165,9 +144,8 @@ class JournalWriter:
         self._failed(error)
 
 
-def _attempt(work: Callable[[], object]) -> JournalError | None:
+def _tried(work: Callable[[], T]) -> T | JournalError:
     try:
-        work()
+        return work()
     except JournalError as error:
         return error
-    return None

@@ -72,7 +72,7 @@ class ShareDesk:
         self._inspections = inspections
         self._credentials = credentials
         self._links = links
-        inspections.whole = self._tell_whole
+        inspections.whole = self._acknowledge_whole
 
     def connections(self) -> list[int]:
         """Return the open sessions, once those are closed whose member's incarnation has ended."""
@@ -82,7 +82,7 @@ class ShareDesk:
             self._close(connection)
         return list(sessions.hosts)
 
-    def hello(self, connection: int, hello: ShareHello) -> None:
+    def on_hello(self, connection: int, hello: ShareHello) -> None:
         """Open a session, or refuse it in a sentence."""
         links = self._links
         trusted = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
@@ -101,7 +101,7 @@ class ShareDesk:
             links.send(link, ShareWelcome(links.state.durable.epoch))
         links.record(HostLinked(hello.name, str(hello.incarnation), hello.rank))
 
-    def part(self, connection: int, wish: UpdatesInShares) -> None:
+    def on_wish(self, connection: int, wish: UpdatesInShares) -> None:
         """Send a member its values in shares from now on, or whole if it tells none."""
         sizes = self._inspections.sizes
         self.sessions.parted.pop(connection, None)
@@ -115,29 +115,20 @@ class ShareDesk:
     def lost(self, connection: int, name: str | None) -> None:
         """Note that a connection is none of a host; and that a member's shares are void.
 
-        Args:
-            connection: its number.
-            name: the member whose link has ended, or begins anew.
+        `name` is the member whose link has ended, or begins anew.
         """
         self._close(connection)
         if name is not None:
             self._inspections.forget_shares(LearnerName(name))
 
-    def take(
+    def on_share(
         self,
         connection: int,
         name: str | None,
         share: ContributionShare,
         payload: tuple[memoryview, ...],
     ) -> None:
-        """Take a share from its member, or from a host of it.
-
-        Args:
-            connection: over which it came.
-            name: the member that said hello there, if one did.
-            share: the message.
-            payload: its buffers.
-        """
+        """Receive a share from its member (the `name` that said hello), or from a host of it."""
         links, ticket = self._links, share.ticket
         host = self.sessions.hosts.get(connection)
         told = name if host is None else host.name
@@ -161,5 +152,5 @@ class ShareDesk:
         if hello is not None:
             self._links.record(HostUnlinked(hello.name, hello.rank))
 
-    def _tell_whole(self, connection: int, ticket: Ticket) -> None:
+    def _acknowledge_whole(self, connection: int, ticket: Ticket) -> None:
         self._links.send(self._links.link(connection), ContributionReceived(ticket))

@@ -51,11 +51,6 @@ class ValueSender:
         """Send a version, unless it is still being sent: that may outlast a resend interval.
 
         A newer version is queued behind it, and replaces any that is still queued.
-
-        Args:
-            connection: that of the receiver.
-            name: the receiver.
-            message: the version.
         """
         fragment, version = message.fragment, message.version
         link = self._links.link(connection)
@@ -103,7 +98,7 @@ class ValueSender:
     def _has_settled(self, connection: int, name: LearnerName | None, fragment: int) -> bool:
         """Whether the receiver has adopted what it was last sent in shares, or a newer version."""
         last = self._in_shares.get(connection, {}).get(fragment)
-        learner = None if name is None else self._links.state.core.learners.get(name)
+        learner = None if name is None else self._links.state.core.members.learners.get(name)
         held = None if learner is None else learner.holds(fragment)
         return last is None or (held is not None and held >= last)
 

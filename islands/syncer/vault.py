@@ -88,11 +88,11 @@ class IncrementShelf:
 
     def chain(self, held: Version, version: Version) -> tuple[memoryview, ...]:
         """Return the increments from one version to another, in order; they must be kept."""
-        found: list[memoryview] = []
+        chain: list[memoryview] = []
         while version != held:
             version, payload = self._kept[version]
-            found.append(payload)
-        return tuple(reversed(found))
+            chain.append(payload)
+        return tuple(reversed(chain))
 
     def release(self) -> None:
         """Free all increments; what they left stays."""

@@ -84,4 +84,4 @@ def test_a_change_of_one_learner_looks_at_no_other() -> None:
     view(bench, page(("ana", Status.SUSPECT), after=2, number=3, latest=3))
     view(bench, page(("ana", Status.LIVE), after=3, number=4, latest=4))
     bench.core.durable.ledger.books = books
-    assert bench.core.learners[LearnerName("ana")].status is Status.LIVE
+    assert bench.core.members.learners[LearnerName("ana")].status is Status.LIVE

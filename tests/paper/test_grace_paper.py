@@ -143,7 +143,10 @@ def test_grace_is_zero_until_all_three_times_are_known() -> None:
     assert merging(bench) == ["ana"]
     bench.merge()
     bench.journal()
-    assert (bench.core.durations.step_s.value, bench.core.durations.quorum_s.value) == (1.0, 0.0)
+    assert (
+        bench.core.rounds.durations.step_s.value,
+        bench.core.rounds.durations.quorum_s.value,
+    ) == (1.0, 0.0)
     assert current_grace_s(bench.core) == 0.0
     bench.now_s += 1.0
     bench.adopt("ben")
@@ -157,7 +160,7 @@ def test_quorum_time_is_from_the_opening_to_the_kth_arrival() -> None:
     for name in ("ben", "ana"):
         bench.now_s += 0.25 if name == "ben" else 0.5
         bench.answer(pulls[name])
-    assert bench.core.durations.quorum_s.value == 0.75
+    assert bench.core.rounds.durations.quorum_s.value == 0.75
 
 
 def test_sync_time_is_from_the_closing_to_the_kth_report_of_adoption() -> None:
@@ -171,7 +174,7 @@ def test_sync_time_is_from_the_closing_to_the_kth_report_of_adoption() -> None:
     for name, after_s in (("eve", 0.25), ("ana", 0.5), ("ben", 8.0)):
         bench.now_s += after_s
         bench.adopt(name)
-    assert bench.core.durations.sync_s.value == 0.75
+    assert bench.core.rounds.durations.sync_s.value == 0.75
 
 
 def test_step_time_is_that_of_the_learner_that_sets_the_pace() -> None:
@@ -184,14 +187,14 @@ def test_step_time_is_that_of_the_learner_that_sets_the_pace() -> None:
     for name in NAMES:
         bench.step(name)
     assert bench.core.pace_setter() == "ben"
-    assert bench.core.durations.step_s.value == 0.5
+    assert bench.core.rounds.durations.step_s.value == 0.5
 
 
 def test_times_are_moving_averages_with_a_fifth_for_the_newest() -> None:
     """[O] §3.4: 1/2 s and then 3/2 s make 1/2 + 1/5 · 1 s."""
     bench = measured(replace(EQ3, grace_safety=0.0), quorum_s=0.5, sync_s=0.5)
     exchange(bench, quorum_s=1.5, sync_s=0.5, names=("ana",))
-    assert bench.core.durations.quorum_s.value == pytest.approx(0.7)
+    assert bench.core.rounds.durations.quorum_s.value == pytest.approx(0.7)
 
 
 def test_four_fifths_of_the_hidden_time_is_ours() -> None:

@@ -224,9 +224,9 @@ class Bench:
         """Everything written so far becomes durable; returns the actions that follow."""
         followed: list[Action] = []
         for _ in range(100):
-            if not self.core.journalling:
+            if not self.core.books.journalling:
                 break
-            followed += self.do(JournalFinished(self.core.journalling[-1][0]))
+            followed += self.do(JournalFinished(self.core.books.journalling[-1][0]))
         self.actions = followed
         return followed
 
@@ -246,7 +246,7 @@ class Bench:
 
     def seed(self) -> None:
         """The learner that was asked sends version 0; it becomes durable; all adopt it."""
-        seeding = self.core.seeding
+        seeding = self.core.versions.seeding
         assert seeding is not None, "a learner was asked for version 0"
         for index in range(self.fragments):
             seed = FragmentSeed(
@@ -261,7 +261,7 @@ class Bench:
         """A learner adopts every committed version, steps from now on, and says so."""
         learner = self.learners[name]
         learner.phase = Phase.STEPPING
-        for index, version in enumerate(self.core.published):
+        for index, version in enumerate(self.core.versions.published):
             if version is not None and learner.versions[index] != version.version:
                 account = self.core.durable.ledger.books[learner.name].accounts[index]
                 learner.adopt(index, version.version, account.unsettled)

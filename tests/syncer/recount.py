@@ -17,9 +17,9 @@ def recount(core: Core) -> None:
     Raises:
         AssertionError: one of them is out of date; a rule changed a learner and did not `touch` it.
     """
-    names = sorted(core.learners)
+    names = sorted(core.members.learners)
     assert core.names() == names
-    index, learners = core.learner_index, core.learners
+    index, learners = core.members.index, core.members.learners
     assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
     assert index.readers == {n for n in names if learners[n].reads}
     assert index.sharers == {n for n in names if learners[n].shares}
@@ -27,20 +27,19 @@ def recount(core: Core) -> None:
     if index.donor_known:
         assert index.donor == best_donor(learners)
     ready = [name for name in names if unready_because(learners[name]) is None]
-    ranks = {
-        n: (learners[n].phase not in TRAINING, -core.pace.credits.get(n, 0.0), n) for n in ready
-    }
-    assert core.pace.ranked == ranks
-    assert core.pace.ranking == sorted(ranks.values())
+    pace = core.rounds.pace
+    ranks = {n: (learners[n].phase not in TRAINING, -pace.credits.get(n, 0.0), n) for n in ready}
+    assert pace.ranked == ranks
+    assert pace.ranking == sorted(ranks.values())
     leases = core.durable.leases
     assert leases.granted_tokens == sum(h.quota_tokens for h in leases.holders.values())
-    for round_ in core.rounds.values():
+    for round_ in core.rounds.open.values():
         assert not round_.arrived.keys() & round_.excused.keys()
         assert round_.arrived.keys() | round_.excused.keys() <= round_.asked.keys()
         assert round_.awaited == bool(round_.waiting)
-    if core.barren is not None and core.barren == core.durable.round and core.seeded:
-        assert core.eligible(core.barren % core.fragments) == []
+    if core.rounds.barren is not None and core.rounds.barren == core.durable.round and core.seeded:
+        assert core.eligible(core.rounds.barren % core.fragments) == []
     if core.closing is None:
         shown = tokens_used_up(core)
-        core.unspent = None
+        core.books.forget_unspent()
         assert shown == tokens_used_up(core)

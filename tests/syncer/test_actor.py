@@ -171,7 +171,7 @@ def test_who_speaks_in_anothers_name_is_dropped(tmp_path: Path, body: object) ->
         say(ben, body)
         await last_words(ben)
         assert "impostor" in room.kinds()
-        assert ANA in room.actor.state.core.learners
+        assert ANA in room.actor.state.core.members.learners
         assert not ana.closed
 
     with_syncer(tmp_path, act)
@@ -187,7 +187,7 @@ def test_a_forged_credential_opens_nothing(tmp_path: Path) -> None:
         say(forged, Leave(ANA, WHO, "bye"))
         heard = await last_words(forged)
         assert all(isinstance(body, Refused) for body in heard)
-        assert ANA in room.actor.state.core.learners
+        assert ANA in room.actor.state.core.members.learners
         assert not ana.closed
 
     with_syncer(tmp_path, act)
@@ -201,7 +201,7 @@ def test_nothing_is_heard_before_hello(tmp_path: Path) -> None:
         link = await room.network.dial("syncer", local="x")
         say(link, Leave(ANA, WHO, "bye"))
         assert await last_words(link) == []
-        assert ANA in room.actor.state.core.learners
+        assert ANA in room.actor.state.core.members.learners
 
     with_syncer(tmp_path, act)
 

@@ -214,7 +214,7 @@ def test_the_run_goes_on_until_others_have_used_what_a_quarantined_learner_leave
     assert bench.core.durable.leases.remaining_tokens == 0
     assert bench.core.closing is None
     bench.learners["ana"].phase = Phase.STARVED
-    bench.core.learners[LearnerName("ana")].quarantined = True
+    bench.core.members.learners[LearnerName("ana")].quarantined = True
     bench.report("ana")
     assert bench.core.closing is None
     bench.learners["ben"].quota += BATCH
@@ -270,7 +270,7 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
     for _ in range(6):
         bench.step("ana", 10)
         pass_time(bench, 600.0)
-    exchange = bench.core.learners[LearnerName("ana")].exchange
+    exchange = bench.core.members.learners[LearnerName("ana")].exchange
     assert exchange.in_vain_s > 600.0
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
@@ -310,7 +310,7 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
     while bench.now_s < latest_s:
         assert closing.stage is not ClosingStage.FINISHED
         bench.core.went_forward()
-        bench.core.standing.clear()  # as if it had just done some work (`standing.py`)
+        bench.core.health.standing.clear()  # as if it had just done some work (`standing.py`)
         bench.tick(5.0)
         bench.journal()
         assert closing.latest_s == latest_s

@@ -19,7 +19,7 @@ from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
     """One fragment of the initial value, from the learner that was asked."""
-    seeding = bench.core.seeding
+    seeding = bench.core.versions.seeding
     assert seeding is not None
     return FragmentSeed(1, FragmentIndex(fragment), seeding.name, seeding.incarnation, "")
 
@@ -86,12 +86,12 @@ def test_who_never_offers_makes_place_for_another() -> None:
     while len(asked) < 5:
         bench.tick(1.0)
         assert bench.now_s < 3600.0
-        assert bench.core.seeding is not None
-        if bench.core.seeding.name != asked[-1]:
+        assert bench.core.versions.seeding is not None
+        if bench.core.versions.seeding.name != asked[-1]:
             assert [entry.name for entry in late_seeds(bench)] == [asked[-1]]
             assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
             spans_s.append(bench.now_s - since_s)
-            asked.append(bench.core.seeding.name)
+            asked.append(bench.core.versions.seeding.name)
             since_s = bench.now_s
     assert asked == ["ana", "ben", "ana", "ben", "ana"]
     assert spans_s[2] > 1.5 * spans_s[0]
@@ -107,8 +107,8 @@ def test_the_only_one_is_asked_until_it_offers() -> None:
     for _ in range(2000):
         bench.tick(5.0)
         assert late_seeds(bench) == []
-    assert bench.core.seeding is not None
-    assert list(bench.core.seeding.digests) == [0]
+    assert bench.core.versions.seeding is not None
+    assert list(bench.core.versions.seeding.digests) == [0]
 
 
 def test_a_seed_that_goes_on_is_waited_for() -> None:
@@ -119,8 +119,8 @@ def test_a_seed_that_goes_on_is_waited_for() -> None:
     for index in range(7):
         for _ in range(100):
             bench.tick(1.0)
-        assert bench.core.seeding is not None
-        assert bench.core.seeding.name == "ana"
+        assert bench.core.versions.seeding is not None
+        assert bench.core.versions.seeding.name == "ana"
         bench.do(SeedArrived(seed_of(bench, index), intact=True))
 
 
@@ -131,8 +131,8 @@ def test_after_a_damaged_seed_another_learner_is_asked() -> None:
     bench.hello("ben")
     bench.do(SeedArrived(seed_of(bench, 0), intact=False))
     bench.tick(2.5)
-    assert bench.core.seeding is not None
-    assert bench.core.seeding.name == "ben"
+    assert bench.core.versions.seeding is not None
+    assert bench.core.versions.seeding.name == "ben"
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
 
 
@@ -143,9 +143,9 @@ def test_another_learner_is_asked_when_the_first_is_gone() -> None:
     bench.hello("ben")
     bench.do(SeedArrived(seed_of(bench, 0), intact=True))
     bench.drop("ana")
-    assert bench.core.seeding is not None
-    assert bench.core.seeding.name == "ben"
-    assert bench.core.seeding.digests == {}
+    assert bench.core.versions.seeding is not None
+    assert bench.core.versions.seeding.name == "ben"
+    assert bench.core.versions.seeding.digests == {}
 
 
 def test_a_seed_of_somebody_else_is_ignored() -> None:
@@ -159,8 +159,8 @@ def test_a_seed_of_somebody_else_is_ignored() -> None:
         replace(good, fragment=FragmentIndex(7)),
     ):
         bench.do(SeedArrived(bad, intact=True))
-    assert bench.core.seeding is not None
-    assert bench.core.seeding.digests == {}
+    assert bench.core.versions.seeding is not None
+    assert bench.core.versions.seeding.digests == {}
 
 
 def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
@@ -272,8 +272,8 @@ def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
     bench.step("ana", 3)
     bench.hello("late")
     bench.adopt("late")
-    assert bench.core.published[0] is not None
-    assert bench.core.published[0].tokens == 0
+    assert bench.core.versions.published[0] is not None
+    assert bench.core.versions.published[0].tokens == 0
     pulls = opened(bench)
     contributions = [bench.contribution(pull) for pull in pulls]
     merged = sum(contribution.tokens for contribution in contributions)

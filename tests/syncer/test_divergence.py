@@ -72,7 +72,7 @@ def test_a_restarted_syncer_waits_for_all_who_have_accounts() -> None:
     again.hello("ana")
     for _ in range(2 * DIVERGED_MAX):
         diverge(again, "ana")
-    assert "ben" not in again.core.learners
+    assert "ben" not in again.core.members.learners
     assert reason_of(again) is None
 
 
@@ -139,7 +139,7 @@ def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
     """The accounts of the last one are closed, and it may contribute again."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     diverge(bench, "ana")
-    assert bench.core.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
+    assert bench.core.members.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
 
 
 def test_a_command_says_that_such_a_run_must_be_mended() -> None:

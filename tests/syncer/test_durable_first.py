@@ -65,7 +65,7 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
     bench.merge()
     bench.journal()
     bench.adopt("ana")
-    published = bench.core.published[0]
+    published = bench.core.versions.published[0]
     assert published is not None
     said = bench.hello_of(bench.learners["ana"])
     for connection, digest, again in ((2, published.digest, 0), (3, "another", 1)):

@@ -57,7 +57,7 @@ def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
     bench.drop("ana")
     bench.hello("ana", connection=50)
     assert bench.dismissed() == []
-    assert bench.core.learners[LearnerName("ana")].connection == 50
+    assert bench.core.members.learners[LearnerName("ana")].connection == 50
 
 
 def test_who_comes_new_is_above_the_floor() -> None:

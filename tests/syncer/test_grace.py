@@ -3,8 +3,9 @@
 import pytest
 
 from islands.protocol.moving_average import MovingAverage
+from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.syncer.timing import Durations, grace_s
-from islands.protocol.syncer.watches import GRACE_EVERY_S, GraceWatch, OverlapShortfall
+from islands.protocol.syncer.watches import GraceWatch, OverlapShortfall
 
 
 def durations(step_s: float | None, quorum_s: float | None, sync_s: float | None) -> Durations:
@@ -55,7 +56,7 @@ def test_an_exchange_that_is_too_long_is_told_after_a_while_and_then_once_a_minu
     assert found == OverlapShortfall(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
     assert grace_s(slow, overlap_steps=found.steps_needed, safety=0.8) > 0
     times_s = [10.0 + second for second in range(1, 150)]
-    assert looks(watch, slow, *times_s) == [10.0 + GRACE_EVERY_S, 10.0 + 2 * GRACE_EVERY_S]
+    assert looks(watch, slow, *times_s) == [10.0 + WARN_EVERY_S, 10.0 + 2 * WARN_EVERY_S]
 
 
 def test_a_passing_delay_is_not_worth_a_word() -> None:

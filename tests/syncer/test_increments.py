@@ -148,4 +148,4 @@ def test_whole_values_are_sent_unless_the_run_asks_for_increments() -> None:
     """And nothing is kept for them."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
     assert [update.since for update in merged(bench, increment=None)] == [None]
-    assert bench.core.increments == []
+    assert bench.core.versions.increments == []

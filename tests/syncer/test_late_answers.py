@@ -119,7 +119,7 @@ def test_grace_is_counted_from_the_arrival_that_completes_the_quorum() -> None:
     """And so is ξ_quorum: K = 2, so the first of three arrivals begins nothing."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=2, overlap_steps=6)
     bench = seeded("ana", "ben", "eve", settings=replace(settings, grace_safety=1.0))
-    durations = bench.core.durations
+    durations = bench.core.rounds.durations
     for average, seconds in ((durations.step_s, 1.0), (durations.sync_s, 0.0)):
         average.value = seconds
     ana, ben, _ = opened(bench)

@@ -29,7 +29,7 @@ def test_a_witness_answers_as_if_everybody_were_asked(seed: int) -> None:
             true_of.pop(name, None)
         else:
             true_of[name] = chance.random() < 0.2
-        found = witness.found(sorted(true_of), lambda name: true_of.get(name, False))
+        found = witness.match(sorted(true_of), lambda name: true_of.get(name, False))
         assert found == any(true_of.values())
 
 
@@ -45,7 +45,7 @@ def test_a_condition_that_ends_for_one_after_the_other_costs_a_visit_each() -> N
 
     for name in order:
         del stepping[name]
-        assert witness.found(names, steps) == bool(stepping)
+        assert witness.match(names, steps) == bool(stepping)
     assert visits[0] <= 4 * MANY
 
 
@@ -98,7 +98,7 @@ def visits_per_event(learners: int, *, budget: bool) -> tuple[float, float]:
     settings = RunSettings(budget_tokens=tokens if budget else None)
     fleet = Fleet(settings, learners, meter)
     core = fleet.syncer.core
-    core.learners = Counted(visits)
+    core.members.learners = Counted(visits)
     core.durable.leases.holders = Counted(visits)
     core.durable.ledger.books = Counted(visits)
     fleet.run_until(lambda: fleet.all_step, 60.0)

@@ -122,7 +122,7 @@ class Desk:
     def live(self) -> None:
         """Honest learners step, answer and adopt; a merge is computed, the journal written."""
         for name in HONEST:
-            if LearnerName(name) not in self.bench.core.learners:
+            if LearnerName(name) not in self.bench.core.members.learners:
                 continue
             self.bench.step(name)
             self.follow()
@@ -132,7 +132,7 @@ class Desk:
             begun, ones = self.merging.pop(0), (1.0,) * 3
             facts = MergeFacts(str(begun.target), ones, ones, 1.0, 0.0)
             self.do(MergeFinished(begun.fragment, begun.round, facts))
-        while self.bench.core.journalling:
+        while self.bench.core.books.journalling:
             self.bench.journal()
             self.follow()
         for name in HONEST:
@@ -150,7 +150,7 @@ class Desk:
     def lie(self) -> None:
         """The liar says something, over a link of its own, and comes back when it was ended."""
         bench, chance = self.bench, self.chance
-        if EVE not in bench.core.learners:
+        if EVE not in bench.core.members.learners:
             self.counter += 1
             bench.hello(EVE, counter=self.counter)
             self.follow()
@@ -184,7 +184,7 @@ class Desk:
         if isinstance(event, LinkOpened):
             bench.connections[EVE] = number + 1
         self.do(event)
-        for round_ in list(bench.core.rounds.values()):
+        for round_ in list(bench.core.rounds.open.values()):
             if EVE in round_.asked:
                 pull = PullFragment(
                     round_.asked[EVE], FragmentIndex(round_.fragment), Version(1, 0)
@@ -213,14 +213,14 @@ def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) 
         def take(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(state_module, "take_progress", take)
+        monkeypatch.setattr(state_module, "on_progress", take)
 
     stumble(KeyError("forgotten"))
     bench.step("ana")
     (evicted,) = bench.dismissed()
     assert isinstance(evicted, Evicted)
     assert bench.entries(WrongReport)
-    assert LearnerName("ana") not in bench.core.learners
+    assert LearnerName("ana") not in bench.core.members.learners
     stumble(InvariantError("ours"))
     with pytest.raises(InvariantError):
         bench.step("ben")

@@ -32,7 +32,7 @@ def test_observers_that_came_and_went_leave_nothing() -> None:
     for number in range(200):
         observe(bench, f"reader-{number}", connection=CONNECTION + number)
         leave(bench, f"reader-{number}", connection=CONNECTION + number)
-    assert list(bench.core.learners) == ["ana"]
+    assert list(bench.core.members.learners) == ["ana"]
     assert list(bench.core.durable.ledger.books) == ["ana"]
 
 
@@ -43,7 +43,9 @@ def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
         observe(bench, "reader", counter=counter)
         assert bench.dismissed() == []
         assert [update.fragment for update in bench.updates()] == [0, 1]
-        assert bench.core.learners[LearnerName("reader")].incarnation == Incarnation(1, counter)
+        assert bench.core.members.learners[LearnerName("reader")].incarnation == Incarnation(
+            1, counter
+        )
         leave(bench, "reader")
 
 
@@ -53,7 +55,7 @@ def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
     observe(bench, "reader", connection=CONNECTION)
     observe(bench, "reader", connection=CONNECTION + 1)
     leave(bench, "reader", connection=CONNECTION)
-    assert bench.core.learners[LearnerName("reader")].connection == CONNECTION + 1
+    assert bench.core.members.learners[LearnerName("reader")].connection == CONNECTION + 1
 
 
 def test_observers_are_not_counted_as_learners() -> None:

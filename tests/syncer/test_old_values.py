@@ -37,10 +37,10 @@ def test_old_values_are_freed_once_everybody_has_adopted() -> None:
     newest = merged(bench)
     bench.adopt("ana")
     assert released(bench) == []
-    assert len(bench.core.kept[0]) == 2
+    assert len(bench.core.versions.kept[0]) == 2
     bench.adopt("ben")
     assert released(bench) == [(0, newest)]
-    assert list(bench.core.kept[0]) == [newest]
+    assert list(bench.core.versions.kept[0]) == [newest]
     bench.report("ben")
     assert released(bench) == []
 
@@ -75,7 +75,7 @@ def test_nothing_is_freed_while_a_round_is_open() -> None:
     answer = bench.contribution(of_ben)
     bench.adopt("ben")
     assert released(bench) == []
-    assert answer.base in bench.core.kept[0]
+    assert answer.base in bench.core.versions.kept[0]
 
 
 def test_who_was_evicted_comes_back_with_its_work() -> None:
@@ -131,7 +131,7 @@ def test_a_restarted_syncer_waits_for_those_in_its_books() -> None:
     assert released(bench) == []
     bench.learners["ben"] = first.learners["ben"]
     bench.hello("ben")
-    assert Version(1, 0) in bench.core.kept[0]
+    assert Version(1, 0) in bench.core.versions.kept[0]
     bench.adopt("ben")
     assert released(bench) == [(0, newest)]
 
@@ -147,7 +147,7 @@ def test_a_sweep_frees_what_no_report_did() -> None:
     bench.learners["ben"].versions[0] = newest
     bench.report("ben")
     bench.tick(60.0)
-    assert list(bench.core.kept[0]) == [newest]
+    assert list(bench.core.versions.kept[0]) == [newest]
 
 
 def test_bases_are_admitted_without_values_where_the_anchor_is_the_base() -> None:
@@ -157,7 +157,7 @@ def test_bases_are_admitted_without_values_where_the_anchor_is_the_base() -> Non
     newest = merged(bench)
     bench.adopt("ana")
     assert released(bench) == [(0, newest)]
-    assert list(bench.core.kept[0]) == [Version(1, 0), newest]
+    assert list(bench.core.versions.kept[0]) == [Version(1, 0), newest]
 
 
 @pytest.mark.parametrize("precision", [UpdatePrecision.FLOAT32, UpdatePrecision.INT8])
@@ -165,16 +165,16 @@ def test_observers_count_where_updates_are_increments(precision: UpdatePrecision
     """An increment leads on from what they hold; a whole value does not."""
     bench = seeded("ana", settings=replace(SETTINGS, update_precision=precision), fragments=1)
     observe(bench, "reader")
-    reader = replace(bench.core.learners[LearnerName("reader")].progress)
-    one = bench.core.learners[LearnerName("ana")].progress.fragments
+    reader = replace(bench.core.members.learners[LearnerName("reader")].progress)
+    one = bench.core.members.learners[LearnerName("ana")].progress.fragments
     bench.do(ProgressArrived(replace(reader, fragments=one), CONNECTION))
     newest = merged(bench, INCREMENT if precision.of_increments else None)
     bench.adopt("ana")
     assert bool(released(bench)) is not precision.of_increments
-    assert bench.core.learners[LearnerName("reader")].role is Role.OBSERVER
-    now = bench.core.learners[LearnerName("ana")].progress.fragments
+    assert bench.core.members.learners[LearnerName("reader")].role is Role.OBSERVER
+    now = bench.core.members.learners[LearnerName("ana")].progress.fragments
     bench.do(ProgressArrived(replace(reader, fragments=now), CONNECTION))
-    assert list(bench.core.kept[0]) == [newest]
+    assert list(bench.core.versions.kept[0]) == [newest]
 
 
 def test_who_comes_back_after_increments_were_freed_gets_the_value() -> None:

@@ -1,9 +1,9 @@
 """When the run hears that the syncer's own workers are what rounds wait for."""
 
+from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.syncer.watches import (
     FULL_SHARE,
     INSPECTING,
-    LOAD_EVERY_S,
     MERGING,
     WINDOW_S,
     WRITING,
@@ -61,14 +61,14 @@ def test_a_worker_that_is_full_is_told_with_what_it_costs() -> None:
     bench = Bench(places=4)
     assert bench.live(WINDOW_S, dict.fromkeys(bench.busy_s, 0.1)) == []
     told = bench.live(100.0, {INSPECTING: 0.97, MERGING: 0.2, WRITING: 0.4}, left_out=3)
-    assert [at_s for at_s, _ in told] == [21.0, 21.0 + LOAD_EVERY_S]
+    assert [at_s for at_s, _ in told] == [21.0, 21.0 + WARN_EVERY_S]
     first = told[0][1]
     assert (first.worker, round(first.share, 2), first.waiting) == (INSPECTING, 0.97, 7)
     assert first.told.startswith("the syncer's worker for inspecting is 97% busy, and ")
     assert (
         f"{first.rounds} rounds lacked {first.left_out} contributions because of it" in first.told
     )
-    assert told[1][1].left_out == 3 * LOAD_EVERY_S
+    assert told[1][1].left_out == 3 * WARN_EVERY_S
     (over,) = bench.live(100.0, dict.fromkeys(bench.busy_s, 0.1))
     assert (over[1].worker, over[1].told) == ("", "the syncer keeps up again")
 

@@ -79,7 +79,7 @@ def test_hours_of_pause_abandon_a_round_and_lose_no_token() -> None:
     pause(bench)
     stand_still(bench)
     bench.tick(HOURS_S)
-    assert not bench.core.rounds
+    assert not bench.core.rounds.open
     assert (Fate.LATE, "its round was abandoned") in bench.fates()
     row = bench.state.ledger_rows()[0]
     assert (row.processed, row.pending, row.lost, row.imbalance) == (row.pending, row.pending, 0, 0)
@@ -95,12 +95,12 @@ def test_a_pause_says_nothing_of_the_network() -> None:
     bench.answer(opened(bench)[0])
     bench.merge()
     bench.journal()
-    assert bench.core.adoptions
+    assert bench.core.rounds.adoptions
     pause(bench)
     bench.tick(HOURS_S)
     pause(bench, paused=False)
     bench.adopt("ana")
-    assert bench.core.durations.sync_s.value is None
+    assert bench.core.rounds.durations.sync_s.value is None
 
 
 def test_who_missed_the_word_is_told_again() -> None:

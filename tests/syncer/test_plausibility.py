@@ -135,7 +135,7 @@ def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
         bench.do(ContributionArrived(lie, GOOD, connection))
         if pull.ticket.name == "ana":
             assert [fate for fate, _ in bench.fates()] == [Fate.REJECTED]
-    assert len(bench.core.learners[ANA].strikes) == 1
+    assert len(bench.core.members.learners[ANA].strikes) == 1
     (begun,) = bench.of(BeginMerge)
     assert [part.ticket.name for part in begun.parts] == ["ben"]
 
@@ -195,7 +195,7 @@ def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
     learner.steps += 1
     lie = replace(learner.progress(), step_time_s=86400.0)
     bench.do(ProgressArrived(lie, bench.connections["ana"]), after_s=2.0)
-    believed_s = bench.core.durations.step_s.value
+    believed_s = bench.core.rounds.durations.step_s.value
     assert believed_s is not None
     assert believed_s <= 5.0
 
@@ -215,7 +215,7 @@ def test_a_claimed_step_time_brings_nobody_the_tokens_of_millions_of_steps(step_
     bench.tick(2.0)
     bench.step("ana", 100)
     assert holder.quota_tokens <= 2 * most
-    assert bench.core.learners[ANA].granted_step_s == pytest.approx(2.0 / 100 / 2)
+    assert bench.core.members.learners[ANA].granted_step_s == pytest.approx(2.0 / 100 / 2)
 
 
 def test_a_step_is_seen_over_a_second_of_reports() -> None:
@@ -295,7 +295,7 @@ def test_many_other_answers_do_not_make_a_repetition_new() -> None:
         repeated(bench, ana, ticket=replace(ana.ticket, round=number))
     repeated(bench, ana, tokens=0)
     assert bench.of(DropContribution) == []
-    assert len(bench.core.rounds[0].arrived) == 1
+    assert len(bench.core.rounds.open[0].arrived) == 1
 
 
 def test_more_copies_than_a_link_makes_are_strikes() -> None:
@@ -305,7 +305,7 @@ def test_more_copies_than_a_link_makes_are_strikes() -> None:
     strikes, notices = [], []
     for _ in range(COPIES_MAX + 3):
         bench.answer(ana)
-        strikes.append(len(bench.core.learners[ANA].strikes))
+        strikes.append(len(bench.core.members.learners[ANA].strikes))
         notices += bench.sent(Quarantined)
     assert strikes == [0, 0, 1, 2, 3]
     assert len(notices) == 1
@@ -339,7 +339,7 @@ def test_what_has_its_fate_keeps_it_when_its_link_breaks(decided: str) -> None:
     bench.step("ana")
     if decided == "its round is abandoned":
         bench.tick(1e6)
-        assert ana.fragment not in bench.core.rounds
+        assert ana.fragment not in bench.core.rounds.open
         bench.hello("ana")
     bench.step("ana")
     assert ana not in bench.pulls()
@@ -356,6 +356,6 @@ def test_a_copy_that_comes_between_merge_and_journal_is_not_kept() -> None:
     bench.answer(ana)
     bench.answer(ben)
     bench.merge()
-    assert bench.core.rounds[ana.fragment].stage is Stage.JOURNALLING
+    assert bench.core.rounds.open[ana.fragment].stage is Stage.JOURNALLING
     bench.answer(ana)
     assert bench.of(DropContribution) == [DropContribution(ana.ticket)]

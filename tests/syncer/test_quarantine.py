@@ -20,7 +20,7 @@ def quarantined() -> Bench:
     learner, holder = bench.learners["ben"], bench.core.durable.leases.holders[BEN]
     bench.step("ben")
     learner.quota, learner.leases = holder.quota_tokens, tuple(holder.leases)
-    bench.core.learners[BEN].quarantined = True
+    bench.core.members.learners[BEN].quarantined = True
     bench.core.touch(BEN)
     return bench
 
@@ -82,14 +82,14 @@ def test_others_spend_the_budget_to_its_end() -> None:
 def test_a_smaller_batch_of_its_does_not_keep_the_run_open() -> None:
     """What only it could use for a step, nobody uses."""
     bench = quarantined()
-    bench.core.learners[BEN].progress = replace(
-        bench.core.learners[BEN].progress, batch_tokens=BATCH // 2
+    bench.core.members.learners[BEN].progress = replace(
+        bench.core.members.learners[BEN].progress, batch_tokens=BATCH // 2
     )
     leases = bench.core.durable.leases
     for holder in leases.holders.values():
         holder.used_tokens = holder.quota_tokens
     leases.budget_tokens = leases.granted_tokens + BATCH // 2
-    bench.core.unspent = None
+    bench.core.books.forget_unspent()
     bench.tick(1.0)
     assert bench.core.closing is not None
 
@@ -103,7 +103,9 @@ def test_a_restarted_syncer_ends_who_remembers_what_was_taken_back() -> None:
     bench.hello("ben")
     assert bench.sent(Evicted) == []
     assert bench.sent(LeaseGranted)[-1].leases == ()
-    del bench.core.learners[BEN]  # as after a restart: accounts are known, the process is not
+    del bench.core.members.learners[
+        BEN
+    ]  # as after a restart: accounts are known, the process is not
     bench.core.touch(BEN)
     bench.hello("ben")
     assert [notice.name for notice in bench.dismissed() if isinstance(notice, Evicted)] == [BEN]

@@ -42,7 +42,7 @@ def measured(quorum: int | Automatic, **answers_s: float) -> Bench:
     for name, answer_s in answers_s.items():
         learner = bench.learners[name]
         learner.step_time_s = 1.0
-        bench.core.learners[learner.name].exchange.answers_s.current = answer_s
+        bench.core.members.learners[learner.name].exchange.answers_s.current = answer_s
     return bench
 
 
@@ -67,7 +67,7 @@ def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
     """The quorum holds for as long as the slowest of it took; then one answer is enough."""
     bench = measured(AUTO, ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
-    (round_,) = bench.core.rounds.values()
+    (round_,) = bench.core.rounds.open.values()
     bench.answer(pulls["ana"])
     assert bench.state.deadline_s(bench.now_s) <= round_.opened_s + 2.0
     bench.tick(after_s=1.9)
@@ -108,8 +108,8 @@ def test_the_overlap_is_what_an_exchange_takes(
     settings = RunSettings(interval_steps=interval_steps, overlap_steps=AUTO)
     core = seeded("ana", settings=settings).core
     if exchange_s is not None:
-        core.durations.step_s.value, core.durations.sync_s.value = 1.0, 0.0
-        core.durations.quorum_s.value = exchange_s
+        core.rounds.durations.step_s.value, core.rounds.durations.sync_s.value = 1.0, 0.0
+        core.rounds.durations.quorum_s.value = exchange_s
     assert core.overlap_steps == overlap_steps
 
 

@@ -34,8 +34,8 @@ def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
         written += bench.written()
     assert len(written) == 1
     granted: list[LeaseGranted] = []
-    while bench.core.journalling:
-        bench.do(JournalFinished(bench.core.journalling[-1][0]))
+    while bench.core.books.journalling:
+        bench.do(JournalFinished(bench.core.books.journalling[-1][0]))
         written += bench.written()
         granted += bench.sent(LeaseGranted)
     assert len(written) == 2
@@ -66,16 +66,16 @@ def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
     one, *others = bench.core.durable.leases.holders[ana.name].leases
     ana.leases = (Lease(one.pass_index, one.shard, one.position, done=True), *others)
     bench.report("ana")  # it needs a further shard: granted, and in no record yet
-    assert bench.core.grants == {ana.name: None}
+    assert bench.core.books.grants == {ana.name: None}
     bench.do(JournalFinished(first.sequence))
     (sent,) = bench.sent(LeaseGranted)
     assert (sent.quota_tokens, sent.leases) == (given, (one, *others))
-    assert ana.name in bench.core.grants
+    assert ana.name in bench.core.books.grants
     bench.journal()
     (sent,) = bench.sent(LeaseGranted)
     assert sent.leases == tuple(bench.core.durable.leases.holders[ana.name].leases)
-    assert not bench.core.grants
-    assert not bench.core.written_grants
+    assert not bench.core.books.grants
+    assert not bench.core.books.written_grants
 
 
 def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
@@ -93,7 +93,7 @@ def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
     bench = seeded("ana", "ben", settings=BUDGET)
     pulls = spend(bench, "ana", all_of_it=False)
     assert bench.written() == []
-    assert bench.learners["ana"].name in bench.core.grants
+    assert bench.learners["ana"].name in bench.core.books.grants
     bench.answer(pulls[-1])
     bench.merge()
     (record,) = bench.written()
@@ -133,7 +133,7 @@ def test_a_thousand_ends_are_a_few_records() -> None:
     bench.do(MembershipArrived(MembershipChanged(1, members)))
     assert len(bench.written()) == 1
     bench.journal()
-    assert bench.core.all_durable
+    assert bench.core.books.all_durable
     assert bench.core.durable.ledger.books == {}
 
 

@@ -28,7 +28,7 @@ from islands.protocol.settings.run import PaceBy, RunSettings
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
-from islands.protocol.syncer.reports import WRONGS_MAX
+from islands.protocol.syncer.members import WRONGS_MAX
 from islands.protocol.tape.member_entries import WrongReport
 from islands.syncer.journal import encode
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
@@ -109,7 +109,7 @@ def test_strikes_that_no_longer_count_are_forgotten() -> None:
     for name in ("ana", "ben"):
         told(bench, replace(bench.learners[name].progress(), step_time_s=-1.0))
         bench.tick(700.0)
-    assert list(bench.core.wrongs) == ["ben"]
+    assert list(bench.core.members.wrongs) == ["ben"]
 
 
 def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
@@ -131,10 +131,10 @@ def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
 def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> None:
     """A link may deliver one once more; that is nobody's fault."""
     bench = running()
-    before = bench.core.learners[LearnerName("ana")].progress
+    before = bench.core.members.learners[LearnerName("ana")].progress
     told(bench, change(bench.learners["ana"].progress()))
     assert not bench.dismissed()
-    assert bench.core.learners[LearnerName("ana")].progress == before
+    assert bench.core.members.learners[LearnerName("ana")].progress == before
 
 
 def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> None:
@@ -189,10 +189,10 @@ def restored(bench: Bench, copy: bytes) -> Bench:
 
 def merged_once(bench: Bench) -> None:
     """All step until a round is open, answer and adopt."""
-    while not bench.core.rounds:
+    while not bench.core.rounds.open:
         for name in sorted(bench.learners):
             bench.step(name)
-    for round_ in list(bench.core.rounds.values()):
+    for round_ in list(bench.core.rounds.open.values()):
         for name in round_.waiting:
             ticket, index = round_.asked[name], FragmentIndex(round_.fragment)
             bench.answer(PullFragment(ticket, index, round_.version))
@@ -285,7 +285,7 @@ def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> 
     message = contributed(bench, **changed)
     bench.do(ContributionArrived(message, GOOD, bench.connections["ana"]))
     assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
-    assert len(bench.core.learners[LearnerName("ana")].strikes) == 1
+    assert len(bench.core.members.learners[LearnerName("ana")].strikes) == 1
     assert (
         bench.core.durable.ledger.books[LearnerName("ana")].processed
         <= bench.learners["ana"].steps * BATCH

@@ -44,7 +44,7 @@ def test_a_value_waits_twice_as_long_after_each_repetition() -> None:
 
 def test_a_newer_version_has_waited_for_nothing() -> None:
     """It is repeated as soon as any that is sent for the first time."""
-    learner = behind()[0].core.learners[LearnerName("ben")]
+    learner = behind()[0].core.members.learners[LearnerName("ben")]
     for at_s in (0.0, 2.0, 6.0):
         learner.sending(0, Version(1, 7), at_s)
     assert learner.sent[0].due_s(2.0) == 14.0
@@ -72,9 +72,9 @@ def test_repetitions_never_cease() -> None:
 def test_an_exchange_longer_than_the_overlap_is_on_the_tape() -> None:
     """With what is lacking, and the overlap that would do."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2, overlap_steps=2))
-    bench.core.durations.step_s.add(0.1)
-    bench.core.durations.quorum_s.add(0.3)
-    bench.core.durations.sync_s.add(0.2)
+    bench.core.rounds.durations.step_s.add(0.1)
+    bench.core.rounds.durations.quorum_s.add(0.3)
+    bench.core.rounds.durations.sync_s.add(0.2)
     told: list[GraceZero] = []
     for _ in range(200):
         bench.tick(TICK_S)

@@ -60,13 +60,13 @@ def test_a_fragment_has_one_round_at_a_time() -> None:
                 if bench.of(BeginMerge):
                     bench.merge()
                     bench.journal()
-    assert bench.core.rounds[0].number == first.ticket.round
+    assert bench.core.rounds.open[0].number == first.ticket.round
 
 
 def test_who_completes_the_quorum_after_a_withdrawal_begins_the_grace_anew() -> None:
     """What an ended incarnation had contributed is gone, and the time of its arrival with it."""
     bench = seeded(*NAMES, settings=RunSettings(interval_steps=4, fragments=2))
-    durations = bench.core.durations
+    durations = bench.core.rounds.durations
     durations.step_s.value, durations.sync_s.value, durations.quorum_s.value = 1.0, 0.0, 0.0
     ana, ben, _ = opened(bench)
     durations.step_s.value = 1.0
@@ -149,10 +149,10 @@ def test_an_exchange_ends_with_the_adoptions_of_a_quorum_of_learners() -> None:
     bench.adopt("ana")
     bench.step("ana")
     bench.report("ana")
-    assert bench.core.durations.sync_s.value is None
+    assert bench.core.rounds.durations.sync_s.value is None
     bench.tick(after_s=1.0)
     bench.adopt("ben")
-    assert bench.core.durations.sync_s.value == 1.0
+    assert bench.core.rounds.durations.sync_s.value == 1.0
 
 
 def test_unanswered_pulls_are_forgotten_after_the_time_of_a_round() -> None:

@@ -26,7 +26,7 @@ NOT_FINITE = Check(schema_ok=True, digest_ok=True, finite=False, norm=float("inf
 
 def stage_of(core: Core, fragment: int = 0) -> Stage | None:
     """Where the round of a fragment is; None without one."""
-    return core.rounds[fragment].stage if fragment in core.rounds else None
+    return core.rounds.open[fragment].stage if fragment in core.rounds.open else None
 
 
 def committed(bench: Bench, pulls: list[PullFragment]) -> None:
@@ -87,9 +87,9 @@ def test_the_first_arrival_closes_without_grace() -> None:
 def test_grace_waits_for_the_others_and_not_longer() -> None:
     """After the K-th arrival a round stays open for the grace; then it merges what it has."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2))
-    bench.core.durations.step_s.add(1.0)
-    bench.core.durations.quorum_s.add(0.0)
-    bench.core.durations.sync_s.add(0.0)
+    bench.core.rounds.durations.step_s.add(1.0)
+    bench.core.rounds.durations.quorum_s.add(0.0)
+    bench.core.rounds.durations.sync_s.add(0.0)
     ana, _ = opened(bench)
     bench.answer(ana)
     assert stage_of(bench.core) is Stage.COLLECTING
@@ -107,7 +107,7 @@ def test_a_ticket_is_answered_once() -> None:
     bench.answer(ana)
     assert bench.fates() == []
     assert bench.of(DropContribution) == []
-    assert len(bench.core.rounds[0].arrived) == 1
+    assert len(bench.core.rounds.open[0].arrived) == 1
 
 
 def test_a_repeated_late_answer_is_dropped() -> None:
@@ -131,7 +131,7 @@ def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) 
     good = bench.contribution(ana)
     bad = replace(good, ticket=replace(ana.ticket, **forged))  # type: ignore[arg-type]
     bench.do(ContributionArrived(bad, GOOD, bench.connections["ana"]))
-    assert bench.core.rounds[0].arrived == {}
+    assert bench.core.rounds.open[0].arrived == {}
     assert bench.of(DropContribution) == [DropContribution(bad.ticket)]
 
 
@@ -142,7 +142,7 @@ def test_an_answer_from_another_base_is_stale() -> None:
     stale = replace(bench.contribution(ana), base=Version(0, 3))
     bench.do(ContributionArrived(stale, GOOD, bench.connections["ana"]))
     assert [fate for fate, _ in bench.fates()] == [Fate.STALE]
-    assert bench.core.learners[ana.ticket.name].strikes == []
+    assert bench.core.members.learners[ana.ticket.name].strikes == []
 
 
 @pytest.mark.parametrize("quorum", [1, 2, None])
@@ -162,8 +162,8 @@ def test_what_comes_over_a_lost_link_is_void_and_asked_again(
     if breaks != "before it arrives":
         bench.do(ContributionArrived(contribution, GOOD, old))
     assert bench.of(DropContribution) in ([], [DropContribution(ana.ticket, old)])
-    assert bench.core.rounds[0].waiting == ["ana", "ben"]
-    assert bench.core.rounds[0].arrived == {}
+    assert bench.core.rounds.open[0].waiting == ["ana", "ben"]
+    assert bench.core.rounds.open[0].arrived == {}
     bench.step("ana")
     bench.answer(ana)
     if quorum != 1:
@@ -184,7 +184,7 @@ def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
     bench.answer(ana)
     bench.do(ContributionArrived(contribution, GOOD, old))
     assert bench.of(DropContribution) == [DropContribution(ana.ticket, old)]
-    assert bench.core.rounds[0].arrived[ana.ticket.name].connection == bench.connections["ana"]
+    assert bench.core.rounds.open[0].arrived[ana.ticket.name].connection == bench.connections["ana"]
 
 
 def test_three_strikes_quarantine() -> None:
@@ -202,7 +202,7 @@ def test_three_strikes_quarantine() -> None:
         bench.adopt("ana")
         bench.adopt("ben")
     assert len(notices) == 1
-    assert bench.core.learners[bench.learners["ana"].name].quarantined
+    assert bench.core.members.learners[bench.learners["ana"].name].quarantined
 
 
 def test_who_declines_is_excused() -> None:
@@ -232,7 +232,7 @@ def test_a_suspect_is_excused_and_may_still_answer(status: Status) -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.view("ben", status)
-    assert bench.core.rounds[0].waiting == ["ana"]
+    assert bench.core.rounds.open[0].waiting == ["ana"]
     bench.answer(ben)
     bench.answer(ana)
     assert len(bench.merge().parts) == 2
@@ -243,7 +243,7 @@ def test_a_lost_link_is_excused_and_asked_again() -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     bench.drop("ana")
-    assert bench.core.rounds[0].waiting == ["ben"]
+    assert bench.core.rounds.open[0].waiting == ["ben"]
     bench.hello("ana")
     assert bench.pulls() == [ana]
 
@@ -268,7 +268,7 @@ def test_the_successor_of_a_fenced_contributor_is_asked_anew() -> None:
     assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
     told = [(entry.ticket, entry.reason) for entry in bench.entries(FateTold)]
     assert told == [(str(ana.ticket), "fenced")]
-    assert bench.core.rounds[ana.fragment].arrived == {}
+    assert bench.core.rounds.open[ana.fragment].arrived == {}
     bench.adopt("ana")
     bench.step("ana")
     bench.answer(ben)
@@ -279,9 +279,9 @@ def test_a_fenced_contributor_does_not_count_for_the_quorum() -> None:
     """K = 2, one of two is evicted before the grace ends: nothing merges below the quorum."""
     bench = seeded("ana", "ben", "cho", settings=replace(ALL, quorum=2))
     ana, ben, cho = opened(bench)
-    bench.core.durations.step_s.add(1.0)
-    bench.core.durations.quorum_s.add(0.0)
-    bench.core.durations.sync_s.add(0.0)
+    bench.core.rounds.durations.step_s.add(1.0)
+    bench.core.rounds.durations.quorum_s.add(0.0)
+    bench.core.rounds.durations.sync_s.add(0.0)
     bench.answer(ana)
     bench.answer(ben)
     bench.view("ana", Status.EVICTED)
@@ -299,7 +299,7 @@ def test_below_the_quorum_the_round_is_abandoned() -> None:
     bench.tick(10.0)
     assert [fate for fate, _ in bench.fates()] == [Fate.LATE]
     assert [message.fate for message in bench.sent(ContributionFate)] == [Fate.LATE]
-    assert 0 not in bench.core.rounds
+    assert 0 not in bench.core.rounds.open
     assert bench.state.version(0) == Version(1, 0)
     assert bench.state.ledger_rows()[0].imbalance == 0
 
@@ -309,7 +309,7 @@ def test_one_round_per_fragment_and_so_many_at_once() -> None:
     bench = seeded("ana", settings=RunSettings(interval_steps=2, fragments=2, overlap_steps=2))
     bench.step("ana", 1)
     bench.step("ana", 3)
-    assert sorted(bench.core.rounds) == [0, 1]
+    assert sorted(bench.core.rounds.open) == [0, 1]
     bench.step("ana", 5)
     assert bench.pulls() == []
 

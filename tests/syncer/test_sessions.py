@@ -43,7 +43,7 @@ def test_a_forged_credential_is_refused() -> None:
     bench = Bench()
     bench.do(LinkOpened(bench.hello_of(Learner("eve", 2, 1)), 1, trusted=False))
     assert isinstance(bench.dismissed()[0], Refused)
-    assert bench.core.learners == {}
+    assert bench.core.members.learners == {}
     assert bench.core.durable.ledger.books == {}
 
 
@@ -148,9 +148,9 @@ def test_a_new_version_is_sent_over_a_new_link_at_once() -> None:
     bench = seeded("ana")
     for _ in range(50):
         bench.hello("ben")
-    sent = bench.core.learners[LearnerName("ben")].sent[0]
-    assert bench.core.published[0] is not None
-    bench.core.published[0].version = Version(1, 7)
+    sent = bench.core.members.learners[LearnerName("ben")].sent[0]
+    assert bench.core.versions.published[0] is not None
+    bench.core.versions.published[0].version = Version(1, 7)
     bench.hello("ben")
     assert bench.receivers(0) == ["ben"]
     assert sent.version == Version(1, 0)
@@ -192,7 +192,7 @@ def test_a_newer_admission_in_the_view_ends_the_older_one() -> None:
     bench = seeded("ana", "ben")
     bench.view("ben", Status.LIVE, counter=2)
     assert isinstance(bench.dismissed()[0], Evicted)
-    assert "ben" not in bench.core.learners
+    assert "ben" not in bench.core.members.learners
 
 
 def test_an_older_incarnation_than_the_journal_knows_is_fenced() -> None:
@@ -212,7 +212,7 @@ def test_an_older_supervisor_is_ignored() -> None:
     bench = seeded("ana", "ben")
     bench.view("ana", Status.LIVE, epoch=2)
     bench.view("ben", Status.EVICTED, epoch=1)
-    assert "ben" in bench.core.learners
+    assert "ben" in bench.core.members.learners
 
 
 def test_who_is_in_no_view_and_has_no_link_is_ended() -> None:
@@ -247,7 +247,7 @@ def test_who_has_a_link_is_not_ended_by_a_new_supervisor() -> None:
     for _ in range(12):
         bench.view("ana", Status.LIVE, epoch=2)
         bench.tick(1.0)
-    assert "ben" in bench.core.learners
+    assert "ben" in bench.core.members.learners
 
 
 def test_a_report_over_an_old_link_is_ignored() -> None:
@@ -257,7 +257,7 @@ def test_a_report_over_an_old_link_is_ignored() -> None:
     bench.hello("ana")
     bench.learners["ana"].steps += 5
     bench.do(ProgressArrived(bench.learners["ana"].progress(), old))
-    assert bench.core.learners[bench.learners["ana"].name].progress.steps == 0
+    assert bench.core.members.learners[bench.learners["ana"].name].progress.steps == 0
 
 
 def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
@@ -267,7 +267,7 @@ def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
     bench.hello("ana", connection=20)
     bench.hello("ana", connection=10)
     assert isinstance(bench.dismissed()[0], Refused)
-    assert bench.core.learners[name].connection == 20
+    assert bench.core.members.learners[name].connection == 20
 
 
 def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
@@ -277,7 +277,7 @@ def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
     bench.step("ana")
     bench.drop("ana")
     bench.do(LinkOpened(late, 50, trusted=True))
-    ana = bench.core.learners[bench.learners["ana"].name]
+    ana = bench.core.members.learners[bench.learners["ana"].name]
     assert (ana.connection, ana.progress.steps) == (50, 1)
 
 
@@ -288,7 +288,7 @@ def test_a_closed_old_link_does_not_cut_the_new_one() -> None:
     bench.hello("ana")
     bench.connections["ana"], new = old, bench.connections["ana"]
     bench.drop("ana")
-    assert bench.core.learners[name].connection == new
+    assert bench.core.members.learners[name].connection == new
 
 
 def test_a_grant_is_sent_only_when_it_is_durable() -> None:
@@ -308,7 +308,7 @@ def test_a_quarantined_learner_gets_no_more_tokens() -> None:
     """What it would process cannot be applied."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=4000))
     name = bench.learners["ben"].name
-    bench.core.learners[name].quarantined = True
+    bench.core.members.learners[name].quarantined = True
     bench.core.touch(name)
     before = bench.core.durable.leases.holders[name].quota_tokens
     bench.step("ben", before // BATCH)

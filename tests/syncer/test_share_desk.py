@@ -59,7 +59,7 @@ async def island(room: Room) -> tuple[Link, Link]:
     """A member that was sent a pull, and the session of its other host."""
     ana = await room.hello(ANA)
     assert isinstance((await ana.receive()).body, Welcome)
-    room.actor.state.core.learners[ANA].exchange.ask(TICKET.round, 0.0)
+    room.actor.state.core.members.learners[ANA].exchange.ask(TICKET.round, 0.0)
     other = await host(room)
     assert isinstance((await other.receive()).body, ShareWelcome)
     return ana, other
@@ -213,7 +213,7 @@ def test_nonsense_ends_the_session_and_nothing_else(
         send(ana, share(HALF, SIZE), part(HALF, SIZE))
         await asyncio.sleep(0.1)
         assert room.kinds().count("fate") == 1
-        assert room.actor.state.core.learners[ANA].strikes == []
+        assert room.actor.state.core.members.learners[ANA].strikes == []
 
     with_syncer(tmp_path, act)
 

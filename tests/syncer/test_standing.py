@@ -10,7 +10,8 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.closing import waited_for
 from islands.protocol.syncer.core import ClosingStage
 from islands.protocol.syncer.events import StopRequested
-from islands.protocol.syncer.standing import IDLE_KEPT, still_limit_s
+from islands.protocol.syncer.standing import still_limit_s
+from islands.protocol.syncer.watches import IDLE_KEPT
 from islands.protocol.tape.round_entries import WaitsFor
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
@@ -59,7 +60,7 @@ def test_who_only_says_that_it_lives_does_not_keep_the_run_from_ending(phase: Ph
     bench = held_up()
     bench.learners["ben"].phase = phase
     wait(bench, 2 * STALLED_S - 3, "ben")
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
     wait(bench, 5, "ben")
     assert BEN not in bench.core.durable.ledger.books
     spend(bench)
@@ -79,7 +80,7 @@ def test_it_may_come_back() -> None:
     assert isinstance(notice, Evicted)
     assert "took no step for" in notice.reason
     bench.hello("ben", counter=2)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
 
 
 @pytest.mark.parametrize("away", ["link down", "never linked"])
@@ -88,7 +89,7 @@ def test_an_account_without_a_link_is_closed_too(away: str) -> None:
     bench = held_up()
     bench.drop("ben")
     if away == "never linked":  # as after a restart of the syncer
-        del bench.core.learners[BEN]
+        del bench.core.members.learners[BEN]
         bench.core.touch(BEN)
     limit_s = STALLED_S if away == "link down" else COMPILE_S
     wait(bench, 2 * limit_s - 3)
@@ -102,7 +103,7 @@ def test_new_links_and_new_phases_are_no_work() -> None:
     bench = held_up()
     for _ in range(15):
         wait(bench, 5)
-        if BEN not in bench.core.learners:
+        if BEN not in bench.core.members.learners:
             return
         bench.hello("ben")
         bench.learners["ben"].phase = Phase.WAITING
@@ -117,9 +118,9 @@ def test_who_compiles_has_a_limit_of_its_own(phase: Phase) -> None:
     bench.learners["ben"].phase = phase
     bench.report("ben")
     wait(bench, 2 * COMPILE_S - 3)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
     wait(bench, 5)
-    assert BEN not in bench.core.learners
+    assert BEN not in bench.core.members.learners
 
 
 def test_who_is_not_needed_keeps_what_it_has() -> None:
@@ -130,7 +131,7 @@ def test_who_is_not_needed_keeps_what_it_has() -> None:
         bench.step("ana")
         bench.journal()
         assert not wait(bench, 1)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
 
 
 def test_alone_it_keeps_what_it_has() -> None:
@@ -138,7 +139,7 @@ def test_alone_it_keeps_what_it_has() -> None:
     bench = seeded("ben", settings=SETTINGS)
     bench.step("ben")
     assert not wait(bench, 300)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
 
 
 @pytest.mark.parametrize("step_s", [0.1, 20.0, 100.0])
@@ -153,14 +154,14 @@ def test_a_slow_learner_is_waited_for(step_s: float) -> None:
     for _ in range(3):
         wait(bench, 4 * step_s)
         bench.step("ben")
-        assert BEN in bench.core.learners
+        assert BEN in bench.core.members.learners
 
 
 def test_a_claimed_step_of_a_week_is_waited_for_no_longer_than_a_compilation() -> None:
     """What it has shown counts as long as it is not far slower than the others."""
     bench = held_up()
-    bench.core.learners[BEN].step_s = 7 * 86400.0
-    assert still_limit_s(bench.core, bench.core.learners[BEN]) == COMPILE_S
+    bench.core.members.learners[BEN].step_s = 7 * 86400.0
+    assert still_limit_s(bench.core, bench.core.members.learners[BEN]) == COMPILE_S
 
 
 def test_nobody_stands_still_while_the_run_is_paused() -> None:
@@ -171,7 +172,7 @@ def test_nobody_stands_still_while_the_run_is_paused() -> None:
     wait(bench, 500)
     bench.core.durable.paused = False
     wait(bench, 2 * STALLED_S - 10)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
 
 
 def test_a_suspended_syncer_does_not_blame_its_members() -> None:
@@ -180,7 +181,7 @@ def test_a_suspended_syncer_does_not_blame_its_members() -> None:
     wait(bench, 10)
     bench.tick(500.0)
     bench.tick(1.0)
-    assert BEN in bench.core.learners
+    assert BEN in bench.core.members.learners
 
 
 def test_the_tape_says_whom_the_run_waits_for() -> None:
@@ -200,11 +201,11 @@ def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
     bench.adopt("ben")
     holder = bench.core.durable.leases.holders[BEN]
     assert holder.quota_tokens <= BATCH
-    assert len(bench.core.idle) == 1 <= IDLE_KEPT
+    assert len(bench.core.health.idle) == 1 <= IDLE_KEPT
     bench.journal()
     bench.step("ben")
     wait(bench, 2)
-    assert not bench.core.idle
+    assert not bench.core.health.idle
 
 
 # ------------------------------------------------------------------------------------- the end
@@ -225,7 +226,7 @@ def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
     """Its patience is that of the others, and nobody waits until it says that it has stopped."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4))
     bench.step("ana")
-    bench.core.learners[BEN].step_s = 0.0
+    bench.core.members.learners[BEN].step_s = 0.0
     wait(bench, COMPILE_S + 5, "ben")
     bench.do(StopRequested("enough"))
     bench.learners["ana"].phase = Phase.FINISHED
@@ -251,7 +252,7 @@ def test_whom_the_end_waits_for_is_told_in_one_look_at_each_round() -> None:
     bench = seeded(*names, settings=SETTINGS)
     opened(bench)
     bench.do(StopRequested("enough"))
-    (round_,) = bench.core.rounds.values()
+    (round_,) = bench.core.rounds.open.values()
     read = round_.asked = Read(round_.asked)
     assert waited_for(bench.core)
     assert read.times == 1

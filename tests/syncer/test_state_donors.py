@@ -7,9 +7,9 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Welcome
-from islands.protocol.syncer.donors import DONATIONS_MAX, route
+from islands.protocol.syncer.donors import route
 from islands.protocol.syncer.events import LinkOpened, StopRequested
-from islands.protocol.syncer.members import STRIKE_WINDOW_S
+from islands.protocol.syncer.members import DONATIONS_MAX, STRIKE_WINDOW_S
 from tests.syncer.bench import Bench, seeded
 
 
@@ -68,9 +68,9 @@ def test_only_the_healthy_donate(ailing: str) -> None:
             learner.phase = Phase(ailing)
             bench.report("ben")
         case "quarantined":
-            bench.core.learners[learner.name].quarantined = True
+            bench.core.members.learners[learner.name].quarantined = True
         case "not whole":
-            bench.core.learners[learner.name].whole = False
+            bench.core.members.learners[learner.name].whole = False
     bench.core.touch(learner.name)
     assert named_to(bench, "zoe") == "ana"
 
@@ -140,7 +140,7 @@ def test_after_a_restart_of_the_syncer_a_learner_goes_on_with_its_donor() -> Non
     bench = running()
     bench.hello("zoe")
     bench.adopt("zoe")
-    bench.core.learners[LearnerName("zoe")].donor = None
+    bench.core.members.learners[LearnerName("zoe")].donor = None
     zoe = bench.connections["zoe"]
     assert route(bench.core, zoe, "zoe", "ana", ASKS, bench.now_s) == bench.connections["ana"]
     assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) is None

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.watches import SWING_WINDOW, SWINGS_EVERY_S, Swinging, SwingWatch
+from islands.protocol.syncer.timeouts import WARN_EVERY_S
+from islands.protocol.syncer.watches import SWING_WINDOW, Swinging, SwingWatch
 from islands.protocol.tape import round_entries
 from tests.syncer.bench import opened, seeded
 
@@ -66,7 +67,7 @@ def test_many_fragments_are_told_together_at_most_once_a_minute() -> None:
         if swinging is not None
     ]
     assert told == [(60.0 * (SWING_WINDOW - 1), 1), (60.0 * SWING_WINDOW, 600)]
-    assert told[1][0] - told[0][0] >= SWINGS_EVERY_S
+    assert told[1][0] - told[0][0] >= WARN_EVERY_S
 
 
 def entries_of(*names: str, contributions: int) -> list[round_entries.Swinging]:

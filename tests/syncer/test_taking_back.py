@@ -54,7 +54,7 @@ def returns(bench: Bench, name: str, *held: str) -> None:
 def sends(bench: Bench, *digests: str) -> None:
     """The member that is asked sends these values."""
     for index, digest in enumerate(digests):
-        seeding = bench.core.seeding
+        seeding = bench.core.versions.seeding
         assert seeding is not None
         who = seeding.name, seeding.incarnation
         bench.do(SeedArrived(FragmentSeed(1, FragmentIndex(index), *who, digest), intact=True))
@@ -62,7 +62,7 @@ def sends(bench: Bench, *digests: str) -> None:
 
 def asked(bench: Bench) -> str:
     """The member that is asked for version 0; empty if none is."""
-    return "" if bench.core.seeding is None else bench.core.seeding.name
+    return "" if bench.core.versions.seeding is None else bench.core.versions.seeding.name
 
 
 def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
@@ -80,7 +80,7 @@ def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
     assert asked(bench) == "cleo"
     sends(bench, "x", "y")
     bench.journal()
-    assert [one.digest for one in bench.core.published if one is not None] == ["x", "y"]
+    assert [one.digest for one in bench.core.versions.published if one is not None] == ["x", "y"]
     assert bench.state.version(0) == Version(1, 0)
 
 
@@ -107,7 +107,7 @@ def test_a_version_of_its_own_is_given_up_for_nothing() -> None:
     for _ in range(100):
         bench.tick(1.0)
         assert bench.sent(FragmentRequest) == []
-    assert [one.digest for one in bench.core.published if one is not None] == ["a", "b"]
+    assert [one.digest for one in bench.core.versions.published if one is not None] == ["a", "b"]
 
 
 @pytest.mark.parametrize("held", [(), ("9x", "9y")])
@@ -119,12 +119,12 @@ def test_a_file_gives_version_0_unless_members_have_newer_values(held: tuple[str
     if held:
         returns(bench, "ben", *held)
     bench.tick(9.0)
-    assert bench.core.seeding is None
+    assert bench.core.versions.seeding is None
     bench.tick(1.0)
     if held:
         sends(bench, "x", "y")
     bench.journal()
-    digests = [one.digest for one in bench.core.published if one is not None]
+    digests = [one.digest for one in bench.core.versions.published if one is not None]
     assert digests == (["x", "y"] if held else ["f", "g"])
 
 
@@ -132,4 +132,4 @@ def test_values_that_are_not_of_every_fragment_are_not_taken_back() -> None:
     """A member in the middle of its first adoption is a learner like any other."""
     bench = Bench(returns_s=10.0)
     returns(bench, "ana", "9x")
-    assert bench.core.learners[LearnerName("ana")].kept == ()
+    assert bench.core.members.learners[LearnerName("ana")].kept == ()

@@ -170,7 +170,7 @@ def test_a_late_answer_is_in_time_the_next_round() -> None:
     assert len(bench.entries(Abandoned)) == 1
     bench.tick(2.0)
     bench.answer(pull)
-    assert bench.core.learners[pull.ticket.name].exchange.late_s == 2.0
+    assert bench.core.members.learners[pull.ticket.name].exchange.late_s == 2.0
     (pull,) = opened(bench)
     for _ in range(12):
         bench.tick(1.0)
@@ -198,7 +198,7 @@ def test_a_run_that_merges_nothing_says_so(quorum: int) -> None:
     told: list[tuple[float, NothingMerged]] = []
     bench.drop("ben")
     for _ in range(200):
-        if not bench.core.rounds:
+        if not bench.core.rounds.open:
             bench.step("ana")
         bench.tick(1.0)
         told += [(bench.now_s, entry) for entry in bench.entries(NothingMerged)]
@@ -229,13 +229,13 @@ def test_the_end_waits_for_copies_as_old_as_those_before() -> None:
     ana = bench.learners["ana"]
     ana.step_time_s = 300.0
     (pull,) = opened(bench)
-    before_s = bench.core.final_patience_s(bench.core.learners[ana.name])
+    before_s = bench.core.final_patience_s(bench.core.members.learners[ana.name])
     answer = bench.contribution(pull)
     for _ in range(10):
         bench.now_s += 300.0
         bench.step("ana")
     bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
-    learner = bench.core.learners[ana.name]
+    learner = bench.core.members.learners[ana.name]
     age_s = learner.exchange.ages_s.value
     assert age_s is not None
     assert age_s == pytest.approx(10 * learner.step_s)

@@ -190,7 +190,7 @@ def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
             bench.answer(pull, check=check)
             assert bench.fates()[0][0] is Fate.REJECTED
     assert len(bench.entries(Abandoned)) == 1
-    assert bench.core.rounds[0].waiting == ["ben"]
+    assert bench.core.rounds.open[0].waiting == ["ben"]
 
 
 def test_a_restarted_syncer_is_asked_again() -> None:

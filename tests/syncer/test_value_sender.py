@@ -42,7 +42,7 @@ async def asked(room: Room, wish: UpdatesInShares = WISH) -> tuple[Link, Link]:
 
 async def values(room: Room, link: Link, *bodies: FragmentUpdate) -> list[Envelope]:
     """Send values to the member; what of them comes over a link."""
-    connection = room.actor.state.core.learners[ANA].connection
+    connection = room.actor.state.core.members.learners[ANA].connection
     assert connection is not None
     for body in bodies:
         room.actor._values.send(connection, ANA, body)  # noqa: SLF001
@@ -102,7 +102,7 @@ def test_what_follows_an_unreported_share_goes_whole(tmp_path: Path) -> None:
             return head.body.ranges
 
         def report(number: int) -> None:
-            learner = room.actor.state.core.learners[ANA]
+            learner = room.actor.state.core.members.learners[ANA]
             told = FragmentProgress(version=Version(1, number))
             fragments = (told, *learner.progress.fragments[1:])
             learner.progress = replace(learner.progress, fragments=fragments)
@@ -141,7 +141,7 @@ def test_without_a_session_of_every_host_all_goes_to_the_member(
     async def act(room: Room) -> None:
         ana, other = await asked(room)
         if while_digests:
-            connection = room.actor.state.core.learners[ANA].connection
+            connection = room.actor.state.core.members.learners[ANA].connection
             assert connection is not None
             room.actor._values.send(connection, ANA, update())  # noqa: SLF001
             room.actor._shares.sessions.close(connection + 1)  # noqa: SLF001

@@ -253,7 +253,7 @@ class Company:
         else:
             one = self.syncers[name]
             core, phase = one.state.core, Phase.MERGING
-            view = core.view.epoch, core.view.number
+            view = core.members.view.epoch, core.members.view.number
             word = one.membership.say(
                 HeartbeatContent(phase, 0, core.durable.epoch, name, *view), self.now_s
             )

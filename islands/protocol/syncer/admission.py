@@ -24,14 +24,19 @@ from dataclasses import dataclass
 from math import sqrt
 
 from islands.protocol.identities import Fate, LearnerName, Role, Ticket
-from islands.protocol.messages.training import Contribution, ContributionFate, Quarantined
+from islands.protocol.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    ContributionFate,
+    Quarantined,
+)
 from islands.protocol.settings.learning_rate import learning_rate
-from islands.protocol.syncer.actions import DropContribution, Send
+from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
-from islands.protocol.syncer.rounds import Admitted, Round, Stage, excuse
+from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import member_entries, round_entries
 
 LEARNING_RATE_MIN = 1e-12
@@ -81,7 +86,7 @@ def refusal(
     return None
 
 
-def take_contribution(
+def on_contribution(
     core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
 ) -> None:
     """Admit a contribution to its round, or give it another fate (`admission.py`).
@@ -92,7 +97,7 @@ def take_contribution(
     pull, which is sent again over the next link, is still to be answered.
     """
     ticket = contribution.ticket
-    learner = core.learners.get(ticket.name)
+    learner = core.members.learners.get(ticket.name)
     observing = learner is not None and learner.role is not Role.LEARNER
     if learner is None or observing or learner.incarnation != ticket.incarnation:
         core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
@@ -106,7 +111,7 @@ def take_contribution(
         _drop(core, ticket, connection)
         strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
         return
-    round_ = core.rounds.get(contribution.fragment)
+    round_ = core.rounds.open.get(contribution.fragment)
     known = learner.answers.has(ticket.epoch, ticket.round)
     copies = learner.answers.count(ticket.epoch, ticket.round, connection)
     if known or _admitted(core, ticket) is not None:
@@ -116,30 +121,26 @@ def take_contribution(
             strike(core, learner, f"{copies} answers to one pull", connection, now_s)
         return
     if ticket.epoch == core.durable.epoch:
-        learner.unanswered.pop(ticket.round, None)
-        learner.exchange.answer(ticket.round, now_s, core.fragments)
         age_s = age_steps(contribution, learner.progress) * learner.step_s
-        learner.exchange.ages_s.add(age_s, core.fragments)
-        abandoned_s = core.abandoned_s.get(ticket.round)
+        learner.answered(ticket.round, now_s, age_s, core.fragments)
+        abandoned_s = core.rounds.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
-        core.touch_answers(learner.name)
+        core.members.touch(learner.name)
     refused = _refusal_of(core, learner, contribution, check, round_)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
         refuse(core, contribution, refused, now_s, connection)
         if round_ is not None and round_.asked.get(ticket.name) == ticket:
-            excuse(round_, ticket.name, refused.reason)
+            round_.excuse(ticket.name, refused.reason)
         return
     rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
     steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
     norm_rate = check.norm / (sqrt(steps) * rate)
-    round_.excused.pop(ticket.name, None)
-    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate)
+    admitted = Admitted(contribution, connection, norm_rate)
+    if round_.admit(ticket.name, admitted, now_s):
+        core.rounds.durations.quorum_s.add(now_s - round_.opened_s)
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
-    if round_.quorum_s is None and round_.quorum_complete:
-        round_.quorum_s = now_s
-        core.durations.quorum_s.add(now_s - round_.opened_s)
 
 
 def _refusal_of(
@@ -168,8 +169,8 @@ def _refusal_of(
         ticket_open=ticket_open,
         stale=stale_because(
             contribution.base,
-            kept=core.kept[fragment],
-            merged=core.merged_version(learner.name, fragment),
+            kept=core.versions.kept[fragment],
+            merged=core.durable.ledger.merged_version(learner.name, fragment),
         ),
     )
 
@@ -183,22 +184,14 @@ def refuse(
     if not _discarded(core, contribution):
         ledger = core.durable.ledger
         ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
-    core.record(
-        round_entries.FateTold(
-            ticket=str(ticket),
-            fragment=contribution.fragment,
-            fate=refused.fate,
-            reason=refused.reason,
-            tokens=contribution.tokens,
-        )
-    )
-    learner = core.learners[ticket.name]
+    record_fate(core, contribution, refused.fate, reason=refused.reason)
+    learner = core.members.learners[ticket.name]
     if connection is None:
         connection = learner.connection
     if connection is None:
         return
     fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
-    core.actions.append(Send(connection, fate))
+    core.send(connection, fate)
     if refused.strike:
         strike(core, learner, refused.reason, connection, now_s)
 
@@ -208,7 +201,7 @@ def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now
     if learner.strike(now_s):
         core.touch(learner.name)
         notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
-        core.actions.append(Send(connection, notice))
+        core.send(connection, notice)
         core.record(member_entries.Quarantined(learner.name, reason))
 
 
@@ -219,7 +212,10 @@ def _discarded(core: Core, contribution: Contribution) -> bool:
     were counted as overwritten then.
     """
     ticket, fragment = contribution.ticket, contribution.fragment
-    held, published = core.learners[ticket.name].holds(fragment), core.published[fragment]
+    held, published = (
+        core.members.learners[ticket.name].holds(fragment),
+        core.versions.published[fragment],
+    )
     if published is None or held != published.version or held <= contribution.base:
         return False
     return ticket.epoch < core.durable.epoch or ticket.round <= published.round
@@ -230,7 +226,7 @@ def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
 
     Once its round is merged, its payload is gone, and an answer that comes then is not needed.
     """
-    for round_ in core.rounds.values():
+    for round_ in core.rounds.open.values():
         if round_.stage is Stage.JOURNALLING:
             continue
         held = round_.arrived.get(ticket.name)
@@ -246,16 +242,17 @@ def _drop(core: Core, ticket: Ticket, connection: int) -> None:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
-def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
+def on_decline(core: Core, declined: ContributionDeclined) -> None:
     """Excuse a learner that has nothing to answer this pull with."""
-    learner = core.learners.get(ticket.name)
+    ticket = declined.ticket
+    learner = core.members.learners.get(ticket.name)
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
         learner.exchange.declined(ticket.round)
-        core.touch_answers(learner.name)
-    round_ = core.rounds.get(fragment)
+        core.members.touch(learner.name)
+    round_ = core.rounds.open.get(declined.fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
-        excuse(round_, ticket.name, reason)
+        round_.excuse(ticket.name, declined.reason)
 
 
 def withdraw(core: Core, name: LearnerName) -> None:
@@ -264,29 +261,23 @@ def withdraw(core: Core, name: LearnerName) -> None:
     What it contributed to a round that is still collecting is fenced; a round that has closed was
     decided before the end.
     """
-    for round_ in core.rounds.values():
+    for round_ in core.rounds.open.values():
         if round_.stage is not Stage.COLLECTING:
             continue
-        admitted = round_.arrived.pop(name, None)
+        admitted = round_.withdraw(name)
         if admitted is not None:
-            _fence(core, admitted.contribution)
-        round_.asked.pop(name, None)
-        round_.asked_s.pop(name, None)
-        round_.excused.pop(name, None)
-        if not round_.quorum_complete:
-            round_.quorum_s = None
+            core.actions.append(DropContribution(admitted.contribution.ticket))
+            record_fate(core, admitted.contribution, Fate.REJECTED, reason="fenced")
 
 
-def _fence(core: Core, contribution: Contribution) -> None:
-    """Reject an admitted contribution whose sender's incarnation ended before the round closed."""
-    ticket = contribution.ticket
-    core.actions.append(DropContribution(ticket))
+def record_fate(core: Core, contribution: Contribution, fate: Fate, **told: str) -> None:
+    """Put a contribution's fate on the tape, with the reason or the version that holds it."""
     core.record(
         round_entries.FateTold(
-            ticket=str(ticket),
+            ticket=str(contribution.ticket),
             fragment=contribution.fragment,
-            fate=Fate.REJECTED,
-            reason="fenced",
+            fate=fate,
             tokens=contribution.tokens,
+            **told,
         )
     )

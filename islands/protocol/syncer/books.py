@@ -1,4 +1,4 @@
-"""Books: how far own data was read, and when the journal is written.
+"""Books: how far own data was read, when the journal is written, which grants are under way.
 
 **Positions.** A loop that reads its own data sends a cursor with each contribution: how far it had
 read at the step boundary at which the contribution was taken. The cursor that is kept of a name is
@@ -31,15 +31,15 @@ record of their own:
 None of this changes what a record promises: what it covers is sent only once it is durable.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
 
 from islands.protocol.identities import Incarnation, LearnerName
-from islands.protocol.messages.training import Contribution
-from islands.protocol.syncer.rounds import Round, Stage
+from islands.protocol.messages.training import Contribution, LeaseGranted
 
 DEPARTED_KEPT = 64
 """Names without an open account whose cursors are kept, since they may come back."""
@@ -144,15 +144,6 @@ class Positions:
         return Positions(dict(self.held), self.taken, self.size_bytes)
 
 
-def being_merged(rounds: Iterable[Round], name: LearnerName) -> bool:
-    """Return whether a round that has closed, and is not durable yet, holds a cursor of a name."""
-    for round_ in rounds:
-        admitted = None if round_.stage is Stage.COLLECTING else round_.arrived.get(name)
-        if admitted is not None and admitted.contribution.cursor:
-            return True
-    return False
-
-
 SECONDS_PER_ACCOUNT = 5e-7
 """Cost of a record [M: 0.1 µs to encode an account on the loop's thread, 0.4 µs at most on the
 worker's]."""
@@ -179,6 +170,12 @@ class RecordSchedule:
         """Ask for a record by a time, or at once if no time is given."""
         self.due_s = by_s if self.due_s is None else min(self.due_s, by_s)
 
+    def written(self, now_s: float | None = None) -> None:
+        """Note that a record is written, which holds all changes; at a time if it is by itself."""
+        self.due_s = None
+        if now_s is not None:
+            self.written_s = now_s
+
     def at_s(self, accounts: int) -> float | None:
         """Return when to write, provided that no other record without a fragment is under way."""
         if self.due_s is None:
@@ -186,3 +183,119 @@ class RecordSchedule:
         cost_s = accounts * SECONDS_PER_ACCOUNT
         distance_s = DISTANCE * cost_s if cost_s >= CHEAP_S else 0.0
         return max(self.due_s, self.written_s + distance_s)
+
+
+@dataclass(slots=True)
+class Books:
+    """What is under way from the books to the journal, and from there to learners.
+
+    `positions` are those of `Durable` that are durable, so that they may be sent; `cursors_full` is
+    whether a cursor was not kept since this start. `journalling` holds the number and the fragment
+    of each record being written. `grants` holds the grants that are not durable yet, each with the
+    number of its record once that is written, and `written_grants` the content of each such record,
+    oldest first: a grant may be renewed repeatedly before it is durable, and only what is durable
+    is sent. `ungranted` are the learners that may need tokens or data since the last grants,
+    `hungry` those that could not be given a whole batch, and `unspent` shows that tokens are left
+    (`closing.py`). Up to `counted_s` time counts against the budget.
+    """
+
+    counted_s: float
+    positions: Positions
+    cursors_full: bool = False
+    records: RecordSchedule = field(default_factory=RecordSchedule)
+    journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
+    grants: dict[LearnerName, int | None] = field(default_factory=dict)
+    written_grants: deque[tuple[int, dict[LearnerName, LeaseGranted]]] = field(
+        default_factory=deque
+    )
+    ungranted: dict[LearnerName, None] = field(default_factory=dict)
+    hungry: dict[LearnerName, None] = field(default_factory=dict)
+    unspent: tuple[LearnerName, LearnerName | None] | None = None
+    changes: int = 0
+
+    @property
+    def all_durable(self) -> bool:
+        """Whether no record is being written or waits to be written."""
+        return not self.journalling and self.records.due_s is None
+
+    def write(
+        self,
+        sequence: int,
+        fragment: int | None,
+        grant_of: Callable[[LearnerName], LeaseGranted],
+    ) -> None:
+        """Note that a record is being written: it holds all grants that no record has yet."""
+        held = [name for name, covered in self.grants.items() if covered is None]
+        self.grants.update(dict.fromkeys(held, sequence))
+        if held:
+            self.written_grants.append((sequence, {name: grant_of(name) for name in held}))
+        self.journalling.append((sequence, fragment))
+        self.changes += 1
+
+    def take_durable(self, sequence: int) -> list[int]:
+        """Take out the records up to a number, which are durable; return their fragments."""
+        fragments = []
+        while self.journalling and self.journalling[0][0] <= sequence:
+            _, fragment = self.journalling.popleft()
+            if fragment is not None:
+                fragments.append(fragment)
+        self.changes += 1
+        return fragments
+
+    def take_grants(self, sequence: int) -> dict[LearnerName, LeaseGranted]:
+        """Take out the newest grants that records up to a number hold, by name."""
+        durable: dict[LearnerName, LeaseGranted] = {}
+        while self.written_grants and self.written_grants[0][0] <= sequence:
+            durable.update(self.written_grants.popleft()[1])
+        for name in durable:
+            covered = self.grants.get(name)
+            if covered is not None and covered <= sequence:
+                del self.grants[name]
+        return dict(sorted(durable.items()))
+
+    def take_ungranted(self) -> list[LearnerName]:
+        """Take out the learners that may need tokens or data, by name."""
+        names = sorted(self.ungranted)
+        self.ungranted.clear()
+        return names
+
+    def may_need(self, name: LearnerName) -> None:
+        """Examine a learner with the next grants."""
+        self.ungranted[name] = None
+
+    def granted(self, name: LearnerName) -> None:
+        """Note a grant, which is sent once it is durable."""
+        self.grants[name] = None
+        self.changes += 1
+
+    def set_hungry(self, name: LearnerName, *, hungry: bool) -> None:
+        """Note whether a learner lacks tokens for a batch."""
+        if hungry:
+            self.hungry[name] = None
+        else:
+            self.hungry.pop(name, None)
+
+    def gave_back(self, name: LearnerName) -> None:
+        """Note that what a learner had may be granted to those that lack tokens."""
+        self.grants.pop(name, None)
+        self.hungry.pop(name, None)
+        self.ungranted.update(self.hungry)
+        self.changes += 1
+
+    def show_unspent(self, reader: LearnerName, holder: LearnerName | None) -> None:
+        """Remember who showed that tokens are left, to be checked first the next time."""
+        self.unspent = reader, holder
+
+    def forget_unspent(self) -> None:
+        """Look for tokens that are left among all."""
+        self.unspent = None
+
+    def refuse_cursor(self) -> bool:
+        """Note that a cursor is not kept; True for the first one since this start."""
+        first, self.cursors_full = not self.cursors_full, True
+        return first
+
+    def count_until(self, now_s: float) -> float:
+        """Return the time that has passed since the last call."""
+        passed_s, self.counted_s = now_s - self.counted_s, now_s
+        return passed_s

@@ -25,12 +25,12 @@ wait; in 5 it also bounds how long an unreachable supervisor is waited for.
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
 from islands.protocol.messages.training import FinalRound
-from islands.protocol.syncer.actions import Exit, FinishRun, Send
+from islands.protocol.syncer.actions import Exit, FinishRun
 from islands.protocol.syncer.core import Closing, ClosingStage, Core
 from islands.protocol.syncer.eligibility import BUSY, unready_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.retirement import end_unsettled
-from islands.protocol.syncer.rounds import Stage, excuse
+from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import abandon, close_rounds, open_round
 from islands.protocol.syncer.timeouts import end_at_most_s
 from islands.protocol.tape import round_entries
@@ -46,42 +46,28 @@ def advance_closing(core: Core, now_s: float) -> None:
     closing = core.closing
     assert closing is not None, "the end has begun"
     if closing.stage is ClosingStage.DRAINING:
-        overdue = _overdue(closing, now_s)
+        overdue = closing.overdue(now_s)
         if overdue or _all_stopped(core):
             _ask_no_more(core)
-            if overdue or not core.rounds:
-                _go_on(closing, ClosingStage.ROUNDS, now_s)
+            if overdue or not core.rounds.open:
+                closing.go_on(ClosingStage.ROUNDS, now_s)
     if closing.stage is ClosingStage.ROUNDS:
-        _closing_rounds(core, closing, now_s, overdue=_overdue(closing, now_s))
-    if closing.stage is ClosingStage.ADOPTING and (_overdue(closing, now_s) or _adopted(core)):
-        closing.stage = ClosingStage.CUTTING
+        _closing_rounds(core, closing, now_s, overdue=closing.overdue(now_s))
+    if closing.stage is ClosingStage.ADOPTING and (closing.overdue(now_s) or _adopted(core)):
+        closing.enter(ClosingStage.CUTTING)
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
-        core.records.want()
-    elif closing.stage is ClosingStage.CUTTING and core.all_durable:
-        closing.stage = ClosingStage.FINISHED
+        core.books.records.want()
+    elif closing.stage is ClosingStage.CUTTING and core.books.all_durable:
+        closing.enter(ClosingStage.FINISHED)
         _wait_for_supervisor(core, closing, now_s)
         _finish(core, closing)
     elif closing.stage is ClosingStage.FINISHED and _heard_or_in_vain(core, closing, now_s):
-        closing.stage = ClosingStage.ENDED
+        closing.enter(ClosingStage.ENDED)
         core.actions.append(Exit(closing.reason))
 
 
-def _overdue(closing: Closing, now_s: float) -> bool:
-    """Return whether the deadline has passed; progress since the last call moves it on first."""
-    if closing.forward:
-        closing.forward = False
-        until_s = min(now_s + closing.patience_s, closing.latest_s)
-        closing.deadline_s = max(closing.deadline_s, until_s)
-    return now_s >= closing.deadline_s
-
-
-def _go_on(closing: Closing, stage: ClosingStage, now_s: float) -> None:
-    until_s = min(now_s + closing.patience_s, closing.latest_s)
-    closing.stage, closing.deadline_s = stage, until_s
-
-
-def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
+def on_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
     """Note whether the supervisor can be reached; once the run is over, restart the wait for it."""
     core.supervised = up
     if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
@@ -90,20 +76,20 @@ def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
 
 def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
     in_vain = not core.supervised and now_s >= closing.deadline_s
-    return core.all_durable and (core.durable.reported or in_vain)
+    return core.books.all_durable and (core.durable.reported or in_vain)
 
 
 def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
     timing = core.settings.timing
-    closing.deadline_s = now_s + timing.scaled(timing.final_s)
+    closing.wait_until(now_s + timing.scaled(timing.final_s))
 
 
-def take_end_heard(core: Core) -> None:
+def on_end_heard(core: Core) -> None:
     """Note that the supervisor knows that the run is over, and have that journalled."""
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
-        core.records.want()
+        core.books.records.want()
 
 
 def resume_end(core: Core, now_s: float) -> None:
@@ -132,12 +118,12 @@ def tokens_used_up(core: Core) -> bool:
     leases = core.durable.leases
     if leases.remaining_tokens is None:
         return False
-    if core.unspent is not None and _can_spend(core, *core.unspent):
+    if core.books.unspent is not None and _can_spend(core, *core.books.unspent):
         return False
-    core.unspent = None
+    core.books.forget_unspent()
     reading = [
         learner
-        for learner in core.learners.values()
+        for learner in core.members.learners.values()
         if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
     ]
     if not reading:
@@ -153,13 +139,13 @@ def tokens_used_up(core: Core) -> bool:
     richest = max(left, key=lambda name: (left[name], name), default=None)
     for holder in (None, richest):
         if _can_spend(core, least.name, holder):
-            core.unspent = least.name, holder
+            core.books.show_unspent(least.name, holder)
     return False
 
 
 def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
     """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
-    leases, learner = core.durable.leases, core.learners.get(reader)
+    leases, learner = core.durable.leases, core.members.learners.get(reader)
     if learner is None or not learner.reads:
         return False
     if holder is None:
@@ -176,7 +162,7 @@ def cannot_step(core: Core, name: LearnerName) -> bool:
 
     What a quarantined one has left is not lost: others get it (`retirement.py`).
     """
-    learner, holder = core.learners.get(name), core.durable.leases.holders[name]
+    learner, holder = core.members.learners.get(name), core.durable.leases.holders[name]
     return (
         learner is not None
         and learner.phase is Phase.STARVED
@@ -189,7 +175,7 @@ def cannot_step(core: Core, name: LearnerName) -> bool:
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
     """Begin the end of the run."""
     timing = core.settings.timing
-    reachable = [one for one in core.learners.values() if one.reachable and not one.still]
+    reachable = [one for one in core.members.learners.values() if one.reachable and not one.still]
     least_s = timing.scaled(timing.final_s)
     patience_s = max((core.final_patience_s(one) for one in reachable), default=least_s)
     at_most_s = end_at_most_s(
@@ -204,23 +190,21 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
         reason, now_s + patience_s, now_s + at_most_s, left, patience_s=patience_s
     )
     for name in core.names():
-        if core.learners[name].exchange.left_out_until_s is not None:
-            core.learners[name].exchange.left_out_until_s = None
+        if core.members.learners[name].exchange.left_out_until_s is not None:
+            core.members.learners[name].exchange.left_out_until_s = None
             core.touch(name)
     core.durable.stopping = reason
     core.record(round_entries.Closing(reason))
-    core.records.want()
+    core.books.records.want()
     for name in core.names():
-        connection = core.learners[name].connection
-        if connection is not None:
-            core.actions.append(Send(connection, FinalRound(core.durable.epoch, reason)))
+        core.send(core.members.learners[name].connection, FinalRound(core.durable.epoch, reason))
 
 
 def _all_measured(core: Core) -> bool:
     """Return whether each learner with an account can be reached and its exchange is known."""
 
     def measured(name: LearnerName) -> bool:
-        learner = core.learners.get(name)
+        learner = core.members.learners.get(name)
         if learner is None or not learner.reachable:
             return False
         return learner.exchange.measured_s(learner.step_s) is not None
@@ -229,9 +213,9 @@ def _all_measured(core: Core) -> bool:
 
 
 def _ask_no_more(core: Core) -> None:
-    for round_ in core.rounds.values():
+    for round_ in core.rounds.open.values():
         if round_.stage is Stage.COLLECTING:
-            round_.quorum = None
+            round_.await_all()
 
 
 def _all_stopped(core: Core) -> bool:
@@ -256,29 +240,33 @@ def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool
     limit = core.settings.open_rounds_max(core.fragments)
     for fragment in list(closing.left):
         if overdue:
-            closing.left.remove(fragment)
-        elif fragment in core.rounds or len(core.rounds) >= limit or _awaited(core, fragment):
+            closing.close(fragment)
+        elif (
+            fragment in core.rounds.open
+            or len(core.rounds.open) >= limit
+            or _awaited(core, fragment)
+        ):
             continue
         else:
             names = [name for name in core.eligible(fragment) if name not in closing.silent]
             if names:
                 open_round(core, fragment, names, None, now_s)
                 core.went_forward()
-            closing.left.remove(fragment)
+            closing.close(fragment)
     if overdue:
         _hurry(core, now_s)
-    if not closing.left and not core.rounds:
-        _go_on(closing, ClosingStage.ADOPTING, now_s)
+    if not closing.left and not core.rounds.open:
+        closing.go_on(ClosingStage.ADOPTING, now_s)
 
 
 def _hurry(core: Core, now_s: float) -> None:
     """Excuse all learners still waited for, since the time is up; merge what has arrived."""
-    for fragment in sorted(core.rounds):
-        round_ = core.rounds[fragment]
+    for fragment in sorted(core.rounds.open):
+        round_ = core.rounds.open[fragment]
         if round_.stage is Stage.COLLECTING:
-            round_.quorum = None
+            round_.await_all()
             for name in round_.waiting:
-                excuse(round_, name, "the run ends")
+                round_.excuse(name, "the run ends")
             if not round_.arrived:
                 abandon(core, round_, now_s, "the run ends")
     close_rounds(core, now_s)
@@ -296,7 +284,10 @@ def _awaited(core: Core, fragment: int) -> bool:
         reason = unready_because(learner)
         if reason is not None:
             return reason == BUSY
-        merged, held = core.merged_version(learner.name, fragment), learner.holds(fragment)
+        merged, held = (
+            core.durable.ledger.merged_version(learner.name, fragment),
+            learner.holds(fragment),
+        )
         return merged is not None and (held is None or held < merged)
 
     return core.any_learner(f"awaited {fragment}", awaited)
@@ -322,11 +313,11 @@ def waited_for(core: Core) -> dict[LearnerName, str]:
     if closing is None:
         return told
     if closing.stage is ClosingStage.DRAINING:
-        away = [name for name in core.durable.ledger.books if name not in core.learners]
+        away = [name for name in core.durable.ledger.books if name not in core.members.learners]
         told.update(dict.fromkeys(away, "has not come back since the syncer started"))
-    pulled = {name for round_ in core.rounds.values() for name in round_.waiting}
+    pulled = {name for round_ in core.rounds.open.values() for name in round_.waiting}
     for name in core.names():
-        learner = core.learners[name]
+        learner = core.members.learners[name]
         if closing.stage is ClosingStage.DRAINING and _steps(learner):
             told[name] = "has not stopped stepping"
         elif closing.stage is ClosingStage.ROUNDS and name in pulled:
@@ -349,7 +340,5 @@ def _finish(core: Core, closing: Closing) -> None:
         )
     )
     for name in core.names():
-        connection = core.learners[name].connection
-        if connection is not None:
-            core.actions.append(Send(connection, Stop(closing.reason)))
+        core.send(core.members.learners[name].connection, Stop(closing.reason))
     core.actions.append(FinishRun(closing.reason))

@@ -23,14 +23,15 @@ with them, so where updates are increments observers count too; who comes back l
 from collections.abc import Iterable
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Version
-from islands.protocol.messages.training import LeaseGranted, Merged
+from islands.protocol.messages.training import Merged
 from islands.protocol.settings.run import Anchor
-from islands.protocol.syncer.actions import DropContribution, ReleaseValues, Send
-from islands.protocol.syncer.core import Adoption, Core
+from islands.protocol.syncer.actions import DropContribution, ReleaseValues
+from islands.protocol.syncer.admission import record_fate
+from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.events import MergeFacts
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import send_to_all
-from islands.protocol.syncer.rounds import Round, Stage
+from islands.protocol.syncer.rounds import Round
 from islands.protocol.syncer.seeding import journal_seed
 from islands.protocol.syncer.stability import shorter_step
 from islands.protocol.syncer.versions import Published
@@ -40,9 +41,9 @@ BELATED_INTERVALS = 2
 """What a closing round merges beyond so many intervals was in no value that anybody trained on."""
 
 
-def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
+def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
     """Account for a merge that was computed; the value and the accounts become durable together."""
-    round_ = core.rounds[fragment]
+    round_ = core.rounds.open[fragment]
     assert round_.number == number, "a fragment has one round at a time"
     durable = core.durable
     version = Version(durable.epoch, round_.version.number + 1)
@@ -50,13 +51,13 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
         _apply(core, round_, name, version)
     _keep_cursors(core, round_)
     settled = durable.ledger.totals[fragment].settled
-    durable.published[fragment] = Published(version, facts.digest, number, settled)
+    durable.make(fragment, Published(version, facts.digest, number, settled))
     made = facts.increment
-    if core.increments:
-        core.increments[fragment].made(round_.version, version, made)
+    if core.versions.increments:
+        core.versions.increments[fragment].made(round_.version, version, made)
     durable.merges += 1
     durable.present_sum += len(durable.ledger.books)
-    round_.stage = Stage.JOURNALLING
+    round_.journal()
     core.record(
         round_entries.Merged(
             round=number,
@@ -92,8 +93,7 @@ def _keep_cursors(core: Core, round_: Round) -> None:
     """Keep the cursors of what is merged; tell once if there is no room for one."""
     positions = core.durable.positions
     refused = positions.merged(round_.contributions, core.durable.ledger.books)
-    if refused and not core.cursors_full:
-        core.cursors_full = True
+    if refused and core.books.refuse_cursor():
         kept, size_bytes = len(positions.held), positions.size_bytes
         core.record(round_entries.CursorNotKept(refused[0], kept, size_bytes))
 
@@ -107,21 +107,21 @@ def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float)
     """
     if len(facts.weights) == 1 < core.learner_count:
         return
-    found = core.swings.merged(fragment, facts.cosine_to_previous, now_s)
-    if found is None:
+    news = core.health.swings.merged(fragment, facts.cosine_to_previous, now_s)
+    if news is None:
         return
     settings, contributions = core.settings, len(facts.weights)
     told = "merged directions agree again"
-    if found.fragments:
+    if news.fragments:
         told = "merged directions undo those before them; " + shorter_step(
             settings.outer, settings.merge, contributions
         )
     core.record(
         round_entries.Swinging(
             told=told,
-            fragments=found.fragments,
+            fragments=news.fragments,
             of=core.fragments,
-            cosine=found.cosine,
+            cosine=news.cosine,
             contributions=contributions,
         )
     )
@@ -139,52 +139,31 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
         over = max(0, contribution.steps - most)
         core.durable.belated_tokens += contribution.tokens * over // contribution.steps
     core.actions.append(DropContribution(ticket))
-    core.record(
-        round_entries.FateTold(
-            ticket=str(ticket),
-            fragment=round_.fragment,
-            fate=Fate.APPLIED,
-            tokens=contribution.tokens,
-            version=str(version),
-        )
-    )
+    record_fate(core, contribution, Fate.APPLIED, version=str(version))
 
 
-def take_journalled(core: Core, sequence: int, now_s: float) -> None:
+def on_journalled(core: Core, sequence: int, now_s: float) -> None:
     """Commit what the records up to `sequence` hold, now that they are durable, and send it."""
-    while core.journalling and core.journalling[0][0] <= sequence:
-        _, fragment = core.journalling.popleft()
-        if fragment is not None and core.seeded:
+    for fragment in core.books.take_durable(sequence):
+        if core.seeded:
             _commit(core, fragment, now_s)
-    if core.seeding is not None and core.seeding.journalled is not None and not core.journalling:
-        journal_seed(core, core.seeding, now_s)
-    _send_grants(core, sequence)
-
-
-def _send_grants(core: Core, sequence: int) -> None:
-    """Send the newest grants that records up to `sequence` hold; later ones are not durable yet."""
-    durable: dict[LearnerName, LeaseGranted] = {}
-    while core.written_grants and core.written_grants[0][0] <= sequence:
-        durable.update(core.written_grants.popleft()[1])
-    for name in sorted(durable):
-        held_by, learner = core.grants.get(name), core.learners.get(name)
-        if held_by is not None and held_by <= sequence:
-            del core.grants[name]
-        same = learner is not None and learner.incarnation == durable[name].incarnation
-        if same and learner is not None and learner.connection is not None:
-            core.actions.append(Send(learner.connection, durable[name]))
+    seeding = core.versions.seeding
+    if seeding is not None and seeding.journalled is not None and not core.books.journalling:
+        journal_seed(core, seeding, now_s)
+    for name, granted in core.books.take_grants(sequence).items():
+        learner = core.members.learners.get(name)
+        if learner is not None and learner.incarnation == granted.incarnation:
+            core.send(learner.connection, granted)
 
 
 def _commit(core: Core, fragment: int, now_s: float) -> None:
     newest = core.durable.published[fragment]
     assert newest is not None, "what is journalled has a version"
-    core.publish(fragment, newest)
-    round_ = core.rounds.pop(fragment)
-    core.positions.merged(round_.contributions, core.durable.ledger.books)
+    core.versions.commit(fragment, newest, newest)
+    round_ = core.rounds.remove(fragment)
+    core.books.positions.merged(round_.contributions, core.durable.ledger.books)
     core.went_forward()
-    assert round_.closed_s is not None, "a round is closed before it is merged"
-    quorum = round_.quorum or len(round_.arrived)
-    core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)
+    core.rounds.await_adoption(fragment, newest.version, round_)
     core.record(round_entries.Committed(fragment, str(newest.version), newest.digest))
     send_to_all(core, [fragment], now_s)
 
@@ -192,32 +171,18 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
 def release_old_values(core: Core, fragments: Iterable[int]) -> None:
     """Free the older values of those of these fragments of which nobody needs any."""
     for fragment in fragments:
-        kept = core.kept[fragment]
-        if not kept.older_held or fragment in core.rounds or _needed(core, fragment):
+        kept = core.versions.kept[fragment]
+        if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):
             continue
-        kept.older_held = False
-        if core.settings.anchor is Anchor.CURRENT:
-            kept.drop_older()  # else bases are admitted without their values
-        if core.increments:
-            core.increments[fragment].kept.clear()
+        # under another anchor, bases are admitted without their values
+        kept.release(forget=core.settings.anchor is Anchor.CURRENT)
+        if core.versions.increments:
+            core.versions.increments[fragment].release()
         core.actions.append(ReleaseValues(FragmentIndex(fragment), core.version(fragment)))
 
 
-def note_gone(core: Core, learner: LearnerRecord) -> None:
-    """Note what an incarnation that has ended held as its bases."""
-    if learner.role is Role.LEARNER:
-        for fragment, kept in enumerate(core.kept):
-            kept.left(learner.name, learner.holds(fragment))
-
-
-def note_back(core: Core, name: LearnerName) -> None:
-    """Note that a learner said hello, and told what it holds."""
-    for kept in core.kept:
-        kept.returned(name)
-
-
 def _needed(core: Core, fragment: int) -> bool:
-    kept, counted = core.kept[fragment], bool(core.increments)
+    kept, counted = core.versions.kept[fragment], bool(core.versions.increments)
 
     def behind(learner: LearnerRecord) -> bool:
         held = learner.holds(fragment)
@@ -226,4 +191,4 @@ def _needed(core: Core, fragment: int) -> bool:
 
     if core.any_learner(f"holds an old value of fragment {fragment}", behind) or kept.awaited:
         return True
-    return len(core.durable.ledger.books) > len(core.learner_index.learners)
+    return len(core.durable.ledger.books) > len(core.members.index.learners)

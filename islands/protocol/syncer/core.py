@@ -1,53 +1,28 @@
-"""The syncer's memory, and the few operations on it that several rules share.
+"""The syncer's memory in parts, and what several rules ask of more than one of them.
 
-`Core` is plain data plus the list of actions being collected while one event is handled. The rules
-are functions over it: `sessions.py` (membership), `scheduling.py` (rounds), `commits.py` (new
-versions), `closing.py` (the end of the run).
+Each part has one owner: its fields are written by its own methods alone, and each counts how often
+it has changed. The rules are functions over `Core`: `sessions.py` (membership), `scheduling.py`
+(rounds), `admission.py` (contributions), `commits.py` (versions), `closing.py` (the end).
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.protocol.errors import InvariantError
-from islands.protocol.identities import (
-    TRAINING,
-    FragmentIndex,
-    Incarnation,
-    LearnerName,
-    Phase,
-    Version,
-)
-from islands.protocol.messages.training import FragmentUpdate, LeaseGranted, Merged
+from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
+from islands.protocol.messages.training import LeaseGranted
 from islands.protocol.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
-from islands.protocol.supervisor_view import SupervisorView
-from islands.protocol.syncer.actions import Action, Send, SendValue, WriteJournal
-from islands.protocol.syncer.books import ACCOUNT_BYTES, Positions, RecordSchedule
+from islands.protocol.syncer.actions import Action, Outgoing, Send, WriteJournal
+from islands.protocol.syncer.books import ACCOUNT_BYTES, Books
 from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
-from islands.protocol.syncer.members import LearnerIndex, LearnerRecord, Sent, Witness
-from islands.protocol.syncer.plausibility import NormGauge
-from islands.protocol.syncer.rounds import Round
+from islands.protocol.syncer.members import LearnerRecord, Members
+from islands.protocol.syncer.rounds import Rounds
 from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s
-from islands.protocol.syncer.timing import Durations, FastestStep, Pace, overlap_needed, set_turn
-from islands.protocol.syncer.versions import (
-    Increments,
-    KeptVersions,
-    Published,
-    Seeding,
-    increments_since,
-)
-from islands.protocol.syncer.watches import (
-    Divergences,
-    GraceWatch,
-    MergeWatch,
-    Standing,
-    SwingWatch,
-    WaitWatch,
-)
+from islands.protocol.syncer.timing import overlap_needed
+from islands.protocol.syncer.versions import Versions
+from islands.protocol.syncer.watches import Health
 from islands.protocol.tape.entry import Entry, Record
-from islands.protocol.tape.member_entries import TurnSet
 
 
 class ClosingStage(StrEnum):
@@ -80,103 +55,81 @@ class Closing:
     forward: bool = False
     stopped: set[LearnerName] = field(default_factory=set)
     silent: set[LearnerName] = field(default_factory=set)
+    changes: int = 1
 
+    def went_forward(self, patience_s: float = 0.0) -> None:
+        """Note progress, which moves the deadline on when it is next looked at."""
+        self.forward = True
+        self.patience_s = max(self.patience_s, patience_s)
+        self.changes += 1
 
-@dataclass(slots=True)
-class Adoption:
-    """A wait for the K-th report that a version was adopted, by which ξ_sync is measured."""
+    def give_up(self, name: LearnerName) -> None:
+        """Wait no more for a learner that did not answer; that is progress, too."""
+        self.silent.add(name)
+        self.went_forward()
 
-    version: Version
-    closed_s: float
-    quorum: int
-    reports: int = 0
+    def overdue(self, now_s: float) -> bool:
+        """Return whether the deadline has passed, which progress since the last call moves on."""
+        if self.forward:
+            self.forward = False
+            until_s = min(now_s + self.patience_s, self.latest_s)
+            self.deadline_s = max(self.deadline_s, until_s)
+            self.changes += 1
+        return now_s >= self.deadline_s
+
+    def go_on(self, stage: ClosingStage, now_s: float) -> None:
+        """Go on to a stage that waits for learners."""
+        self.enter(stage)
+        self.deadline_s = min(now_s + self.patience_s, self.latest_s)
+
+    def enter(self, stage: ClosingStage) -> None:
+        """Go on to a stage."""
+        self.stage = stage
+        self.changes += 1
+
+    def wait_until(self, until_s: float) -> None:
+        """Wait for the supervisor, once the run is over."""
+        self.deadline_s = until_s
+        self.changes += 1
+
+    def close(self, fragment: int) -> None:
+        """Note that a fragment needs no closing round any more."""
+        self.left.remove(fragment)
+        self.changes += 1
 
 
 @dataclass(slots=True)
 class Core:
     """All that a syncer knows.
 
-    `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last sweep
-    (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
-    is to be that of a file, so that no learner is asked for its own, and `read` are the digests of
-    it once it is read. Up to `returns_until_s` a run without a journal waits for members that have
-    newer values; None: such values are not taken back (`versions.py`). `supervised` tells
-    whether the link to the supervisor is up. `wrongs` holds, by name, the times of reports that
-    cannot be true, and `donations` those at which it was told of a donor (`donors.py`);
-    `standing` and `idle` tell who does no step (`standing.py`), `departed` who was sent what.
-
-    `published` and `positions` are those of `Durable` that are durable, so that they may be told.
-    `grants` holds the grants that are not durable yet, each with the sequence number of its record
-    once that is written. `written_grants` holds the content of each such record, oldest first: a
-    grant may be renewed repeatedly before it is durable, and only what is durable is sent.
-
-    No rule may look at all learners after every event: a run has thousands of each. A rule that
-    changes a learner calls `touch`. `changed` holds the learners that `learner_index` and the pace
-    have yet to take in, `touched` those of the event being handled, `ungranted` those that may need
-    tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
-    `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
-    tokens are left (`closing.py`), `witnesses` are those of `any_learner`, and `fastest` is known
-    for the event being handled. `cursors_full` is whether a cursor was not kept since this start.
+    Every Welcome gives `epoch_proof` to a peer. `supervised` tells whether the link to the
+    supervisor is up. `actions` are those of the event being handled.
     """
 
     settings: RunSettings
     fingerprint: str
+    epoch_proof: str
     durable: Durable
-    pace: Pace
-    counted_s: float
-    learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
-    published: list[Published | None] = field(default_factory=list)
-    positions: Positions = field(default_factory=Positions)
-    kept: list[KeptVersions] = field(default_factory=list)
-    increments: list[Increments] = field(default_factory=list)
-    rounds: dict[int, Round] = field(default_factory=dict)
-    fastest: FastestStep = field(default_factory=FastestStep)
-    durations: Durations = field(default_factory=Durations.unknown)
-    gauges: list[NormGauge] = field(default_factory=list)
-    adoptions: dict[int, Adoption] = field(default_factory=dict)
-    journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
-    records: RecordSchedule = field(default_factory=RecordSchedule)
-    grants: dict[LearnerName, int | None] = field(default_factory=dict)
-    written_grants: deque[tuple[int, dict[LearnerName, LeaseGranted]]] = field(
-        default_factory=deque
-    )
-    absent: dict[LearnerName, float] = field(default_factory=dict)
-    view: SupervisorView = field(default_factory=SupervisorView)
-    epoch_proof: str = ""
-    wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
-    donations: dict[LearnerName, list[float]] = field(default_factory=dict)
-    departed: dict[LearnerName, tuple[Incarnation, dict[int, Sent]]] = field(default_factory=dict)
-    supervised: bool = False
-    initial: bool = False
-    read: tuple[str, ...] | None = None
-    returns_until_s: float | None = None
-    seedings: int = 0
-    seeding: Seeding | None = None
+    rounds: Rounds
+    versions: Versions
+    books: Books
+    health: Health
+    members: Members = field(default_factory=Members)
     closing: Closing | None = None
-    swept_s: float = 0.0
-    learner_index: LearnerIndex = field(default_factory=LearnerIndex)
-    witnesses: dict[str, Witness] = field(default_factory=dict)
-    changed: dict[LearnerName, None] = field(default_factory=dict)
-    touched: dict[LearnerName, None] = field(default_factory=dict)
-    ungranted: dict[LearnerName, None] = field(default_factory=dict)
-    hungry: dict[LearnerName, None] = field(default_factory=dict)
-    barren: int | None = None
-    cursors_full: bool = False
-    unspent: tuple[LearnerName, LearnerName | None] | None = None
-    grace_watch: GraceWatch = field(default_factory=GraceWatch)
-    swings: SwingWatch = field(default_factory=SwingWatch)
-    merge_watch: MergeWatch = field(default_factory=MergeWatch)
-    wait_watch: WaitWatch = field(default_factory=WaitWatch)
-    standing: dict[LearnerName, Standing] = field(default_factory=dict)
-    idle: dict[LearnerName, None] = field(default_factory=dict)
-    divergences: Divergences = field(default_factory=Divergences)
-    abandoned_s: dict[int, float] = field(default_factory=dict)
+    supervised: bool = False
     actions: list[Action] = field(default_factory=list)
+
+    @property
+    def changes(self) -> int:
+        """How often any part has changed that rules read: at rest, this stays as it is."""
+        parts = self.members.changes + self.rounds.changes + self.versions.changes
+        closing = 0 if self.closing is None else self.closing.changes
+        return parts + self.books.changes + closing
 
     @property
     def fragments(self) -> int:
         """P, the number of fragments."""
-        return len(self.published)
+        return len(self.versions.published)
 
     @property
     def clock(self) -> float:
@@ -186,11 +139,11 @@ class Core:
     @property
     def seeded(self) -> bool:
         """Whether every fragment has a committed version: they get version 0 together, in order."""
-        return self.published[-1] is not None
+        return self.versions.published[-1] is not None
 
     def version(self, fragment: int) -> Version:
         """Return the committed version of a fragment of a seeded run."""
-        published = self.published[fragment]
+        published = self.versions.published[fragment]
         assert published is not None, "the run has no version 0 yet"
         return published.version
 
@@ -205,13 +158,13 @@ class Core:
         told = self.settings.overlap_steps
         if told is not Automatic.AUTO:
             return told
-        needed = overlap_needed(self.durations) or OVERLAP_LEAST
+        needed = overlap_needed(self.rounds.durations) or OVERLAP_LEAST
         return min(self.settings.overlap_steps_max, max(OVERLAP_LEAST, needed))
 
     @property
     def step_s(self) -> float:
         """ξ_step, 0 while it is unknown."""
-        return self.durations.step_s.value or 0.0
+        return self.rounds.durations.step_s.value or 0.0
 
     def answer_timeout_s(self, learner: LearnerRecord) -> float:
         """Return how long a round waits for this learner's answer (`timeouts.py`)."""
@@ -226,17 +179,14 @@ class Core:
     def went_forward(self, learner: LearnerRecord | None = None) -> None:
         """Note progress of the closing, which moves its deadline on."""
         if self.closing is not None:
-            self.closing.forward = True
-            if learner is not None:
-                patience_s = self.final_patience_s(learner)
-                self.closing.patience_s = max(self.closing.patience_s, patience_s)
+            self.closing.went_forward(0.0 if learner is None else self.final_patience_s(learner))
 
-    def has_adopted(self, learner: LearnerRecord) -> None:
+    def on_adopted(self, learner: LearnerRecord) -> None:
         """Note that a learner adopted a version: progress once every learner has stopped."""
         if self.closing is not None and self.closing.stage is not ClosingStage.DRAINING:
             self.went_forward(learner)
 
-    def has_stopped(self, learner: LearnerRecord) -> None:
+    def on_stopped(self, learner: LearnerRecord) -> None:
         """Note that a learner stopped stepping: progress of the closing, once per learner."""
         if self.closing is not None and learner.name not in self.closing.stopped:
             self.closing.stopped.add(learner.name)
@@ -258,61 +208,45 @@ class Core:
 
     def touch(self, name: LearnerName) -> None:
         """Mark a learner that joined, left, reported or was judged, so that indexes are updated."""
-        self.touch_answers(name)
-        self.ungranted[name] = None
-
-    def touch_answers(self, name: LearnerName) -> None:
-        """Mark a learner that answered a pull; that does not change which grant it needs."""
-        self.changed[name] = None
-        self.touched[name] = None
+        self.members.touch(name)
+        self.books.may_need(name)
 
     def take_in(self) -> None:
         """Update the learner index and the pace ranking with the learners that changed."""
-        while self.changed:
-            name, _ = self.changed.popitem()
-            learner = self.learners.get(name)
-            self.learner_index.take_in(name, learner)
+        members, rounds = self.members, self.rounds
+        while members.changed:
+            name, learner = members.take_in_next()
             if learner is not None and unready_because(learner) is None:
-                self.pace.enter(name, trains=learner.phase in TRAINING)
+                rounds.pace.enter(name, trains=learner.phase in TRAINING)
             else:
-                self.pace.leave(name)
-            if learner is not None and self._ends_barren(name):
-                self.barren = None
-
-    def _ends_barren(self, name: LearnerName) -> bool:
-        barren = self.barren
-        return barren is not None and self.ineligible(name, barren % self.fragments) is None
+                rounds.pace.leave(name)
+            barren = rounds.barren if learner is not None else None
+            if barren is not None and self.ineligible(name, barren % self.fragments) is None:
+                rounds.find_barren(None)
 
     def names(self) -> list[LearnerName]:
         """Return all known names, sorted: no decision depends on any other order."""
         self.take_in()
-        return list(self.learner_index.names)
+        return list(self.members.index.names)
 
     @property
     def learner_count(self) -> int:
         """The number of known learners; observers only read, so they are not counted."""
         self.take_in()
-        return len(self.learner_index.learners)
+        return len(self.members.index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
         """Return whether a condition is true of any known peer (`members.py`).
 
-        Args:
-            what: unique name of the condition; one with a parameter has a name for each value.
-            true_of: the condition.
+        `what` is its unique name; a condition with a parameter has a name for each value.
         """
         self.take_in()
-
-        def known(name: LearnerName) -> bool:
-            learner = self.learners.get(name)
-            return learner is not None and true_of(learner)
-
-        return self.witnesses.setdefault(what, Witness()).found(self.learner_index.names, known)
+        return self.members.any(what, true_of)
 
     def pace_setter(self) -> LearnerName | None:
         """Return the learner that sets the pace now."""
         self.take_in()
-        return self.pace.setter()
+        return self.rounds.pace.setter()
 
     def pace_allows(self) -> bool:
         """Return whether enough steps were done for one more round (`timing.py`).
@@ -321,16 +255,16 @@ class Core:
         open, and one waits though it has adopted all values, a round is due, whatever was counted.
         """
         self.take_in()
-        return self.pace.ready() or (not self.rounds and self._waits_in_vain())
+        return self.rounds.pace.ready() or (not self.rounds.open and self._waits_in_vain())
 
     def _waits_in_vain(self) -> bool:
         if self.settings.learner_waits is LearnerWaits.NEVER:
             return False
-        ready = self.pace.ranked
+        ready = self.rounds.pace.ranked
 
         def waits(learner: LearnerRecord) -> bool:
             mine = (learner.holds(index) for index in range(self.fragments))
-            newest = (None if each is None else each.version for each in self.published)
+            newest = (None if each is None else each.version for each in self.versions.published)
             waiting = learner.name in ready and learner.phase is Phase.WAITING
             return waiting and all(held == new for held, new in zip(mine, newest, strict=True))
 
@@ -339,83 +273,36 @@ class Core:
     def nobody_steps(self) -> bool:
         """Return whether no ready learner steps: nobody has more to contribute before a merge."""
         self.take_in()
-        ready = self.pace.ranked
+        ready = self.rounds.pace.ranked
 
         def steps(learner: LearnerRecord) -> bool:
             return learner.name in ready and learner.phase is Phase.STEPPING
 
         return not self.any_learner("ready and stepping", steps)
 
-    def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
-        """Return the version that contains the learner's last merged contribution."""
-        book = self.durable.ledger.books.get(name)
-        return None if book is None else book.accounts[fragment].merged_version
-
     def ineligible(self, name: LearnerName, fragment: int) -> str | None:
         """Return why a learner may not be asked for a fragment (`eligibility.py`), or None."""
-        kept, merged = self.kept[fragment], self.merged_version(name, fragment)
-        return ineligible_because(self.learners[name], fragment, kept=kept, merged=merged)
+        kept, merged = (
+            self.versions.kept[fragment],
+            self.durable.ledger.merged_version(name, fragment),
+        )
+        return ineligible_because(self.members.learners[name], fragment, kept=kept, merged=merged)
 
     def eligible(self, fragment: int) -> list[LearnerName]:
         """Return the learners that may be asked for a fragment, by name."""
         return [name for name in self.names() if self.ineligible(name, fragment) is None]
 
-    def publish(self, fragment: int, published: Published) -> None:
-        """Commit a version, which must be durable, as the newest of those kept.
-
-        Raises:
-            InvariantError: the version is not durable, which is a bug.
-        """
-        durable = self.durable.published[fragment]
-        if durable is None or published.version > durable.version:
-            message = f"version {published} is published and not durable ({durable})"
-            raise InvariantError(message)
-        self.published[fragment] = published
-        self.kept[fragment].append(published.version)
-
     def record(self, entry: Entry) -> None:
         """Put an entry on the event tape."""
         self.actions.append(Record(entry))
 
-    def send_update(self, learner: LearnerRecord, fragment: int, now_s: float) -> None:
-        """Send a fragment's committed version, and which of the receiver's work it contains."""
-        published = self.published[fragment]
-        if published is None or learner.connection is None:
-            return
-        again = learner.sending(fragment, published.version, now_s)
-        held, newest = None if again else learner.holds(fragment), published.version
-        trained = (self.learners[name] for name in self.pace.ranked)
-        if set_turn(self.settings, self.interval_steps, learner, self.fastest, trained):
-            self.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
-        message = FragmentUpdate(
-            epoch=self.durable.epoch,
-            fragment=FragmentIndex(fragment),
-            version=newest,
-            round=published.round,
-            digest=published.digest,
-            clock=self.clock,
-            merged=self.merged_into(learner.name, fragment, published.version),
-            interval_steps=learner.turn_steps,
-            since=increments_since(self.increments, fragment, held, newest, self.settings),
-            tokens=published.tokens,
-        )
-        self.actions.append(SendValue(learner.connection, message))
+    def send(self, connection: int | None, message: Outgoing) -> None:
+        """Send a control message to a peer that can be reached."""
+        if connection is not None:
+            self.actions.append(Send(connection, message))
 
-    def merged_into(self, name: LearnerName, fragment: int, version: Version) -> Merged | None:
-        """Return a learner's last merged contribution if a version contains it, else None."""
-        book = self.durable.ledger.books.get(name)
-        if book is None:
-            return None
-        account = book.accounts[fragment]
-        contained = account.merged_version is not None and account.merged_version <= version
-        return account.merged if contained else None
-
-    def send_grant(self, learner: LearnerRecord) -> None:
-        """Send all leases and the whole quota of a learner; they are durable already."""
-        if learner.connection is not None:
-            self.actions.append(Send(learner.connection, self._grant_of(learner.name)))
-
-    def _grant_of(self, name: LearnerName) -> LeaseGranted:
+    def grant_of(self, name: LearnerName) -> LeaseGranted:
+        """Return all leases and the whole quota of a learner."""
         holder = self.durable.leases.holders[name]
         return LeaseGranted(
             epoch=self.durable.epoch,
@@ -424,23 +311,19 @@ class Core:
             leases=tuple(holder.leases),
         )
 
-    @property
-    def all_durable(self) -> bool:
-        """Whether no record is being written or waits to be written (`books.py`)."""
-        return not self.journalling and self.records.due_s is None
-
     def next_record_s(self) -> float | None:
         """Return when the next record without a fragment may be written; None if none is known."""
-        if any(fragment is None for _, fragment in self.journalling):
+        if any(fragment is None for _, fragment in self.books.journalling):
             return None  # the time is known once the one under way is durable
         accounts = len(self.durable.ledger.books) * self.fragments
-        return self.records.at_s(accounts + self.durable.positions.size_bytes // ACCOUNT_BYTES)
+        size_bytes = self.durable.positions.size_bytes
+        return self.books.records.at_s(accounts + size_bytes // ACCOUNT_BYTES)
 
     def write_due(self, now_s: float) -> None:
         """Write a record without a fragment if one is due."""
         at_s = self.next_record_s()
         if at_s is not None and at_s <= now_s:
-            self.records.written_s = now_s
+            self.books.records.written(now_s)
             self._write(None, None)
 
     def write_fragment(self, fragment: int) -> None:
@@ -451,11 +334,6 @@ class Core:
 
     def _write(self, fragment: int | None, version: Version | None) -> None:
         self.durable.sequence += 1
-        sequence = self.durable.sequence
-        self.records.due_s = None
-        held = [name for name, covered in self.grants.items() if covered is None]
-        self.grants.update(dict.fromkeys(held, sequence))
-        if held:
-            self.written_grants.append((sequence, {name: self._grant_of(name) for name in held}))
-        self.journalling.append((sequence, fragment))
-        self.actions.append(WriteJournal(sequence, fragment, version))
+        self.books.records.written()
+        self.books.write(self.durable.sequence, fragment, self.grant_of)
+        self.actions.append(WriteJournal(self.durable.sequence, fragment, version))

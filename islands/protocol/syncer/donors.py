@@ -16,10 +16,7 @@ from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.members import STRIKE_WINDOW_S, LearnerRecord, best_donor
-
-DONATIONS_MAX = 8
-"""A process that ends again and again after it was given moments begins with fresh ones then."""
+from islands.protocol.syncer.members import LearnerRecord, best_donor
 
 
 def name_donor(
@@ -27,24 +24,10 @@ def name_donor(
 ) -> LearnerName | None:
     """Return the donor that a learner is told of, and let it ask that one."""
     donor = donor_for(core, hello)
-    if donor is None or not _may_have_donor(core, hello.name, now_s):
+    if donor is None or not core.members.may_have_donor(hello.name, now_s):
         return None
     learner.donor = donor
     return donor
-
-
-def _may_have_donor(core: Core, name: LearnerName, now_s: float) -> bool:
-    """Return whether a name may have a donor once more, and count it."""
-    core.donations = {
-        one: recent
-        for one, times_s in core.donations.items()
-        if (recent := [at_s for at_s in times_s if now_s - at_s < STRIKE_WINDOW_S])
-    }
-    times_s = core.donations.setdefault(name, [])
-    if len(times_s) >= DONATIONS_MAX:
-        return False
-    times_s.append(now_s)
-    return True
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
@@ -59,12 +42,12 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
     if not core.seeded or core.closing is not None:
         return None
     core.take_in()
-    if not core.learner_index.donor_known:
-        core.learner_index.look_for_donor(core.learners)
-    donor = core.learner_index.donor
+    if not core.members.index.donor_known:
+        core.members.index.look_for_donor(core.members.learners)
+    donor = core.members.index.donor
     if donor != hello.name:
         return donor
-    others = {name: record for name, record in core.learners.items() if name != hello.name}
+    others = {name: record for name, record in core.members.learners.items() if name != hello.name}
     return best_donor(others)
 
 
@@ -78,16 +61,10 @@ def route(
 ) -> int | None:
     """Return the connection over which to forward a message between peers, or None.
 
-    Args:
-        core: the syncer's memory.
-        connection: the connection over which it came.
-        sender: name under which that connection said hello.
-        recipient: the name that the envelope is addressed to.
-        body: the message.
-        now_s: the time.
+    `sender` is the name under which the connection that it came over said hello.
     """
-    source = core.learners.get(LearnerName(sender))
-    target = core.learners.get(LearnerName(recipient))
+    source = core.members.learners.get(LearnerName(sender))
+    target = core.members.learners.get(LearnerName(recipient))
     if source is None or source.connection != connection or target is None or target is source:
         return None
     if Role.LEARNER is not source.role or Role.LEARNER is not target.role:
@@ -96,6 +73,6 @@ def route(
         return target.connection if target.donor == source.name else None
     own = body.incarnation == source.incarnation
     unnamed = own and source.donor is None and source.progress.steps == 0
-    if unnamed and _may_have_donor(core, source.name, now_s):
+    if unnamed and core.members.may_have_donor(source.name, now_s):
         source.donor = target.name
     return target.connection if own and source.donor == target.name else None

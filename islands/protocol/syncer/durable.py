@@ -65,6 +65,10 @@ class Durable:
     begun: str = ""
     positions: Positions = field(default_factory=Positions)
 
+    def make(self, fragment: int, published: Published) -> None:
+        """Have the next record make a version durable."""
+        self.published[fragment] = published
+
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
     """Return the durable state of a run that has not begun."""

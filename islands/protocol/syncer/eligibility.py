@@ -58,11 +58,8 @@ def ineligible_because(
 ) -> str | None:
     """Return the first of the reasons 1 to 8 against asking a learner for a fragment, or None.
 
-    Args:
-        learner: the record of the learner.
-        fragment: index of the fragment.
-        kept: the fragment's newest versions, whose values the syncer keeps.
-        merged: the version that contains the learner's last merged contribution, if any.
+    `kept` are the fragment's newest versions, `merged` is the one that contains the learner's last
+    merged contribution, if any.
     """
     reason = unready_because(learner)
     if reason is not None:

@@ -17,16 +17,15 @@ from islands.protocol.tape.round_entries import Granted
 def grant(core: Core, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
     core.take_in()
-    for name in sorted(core.ungranted):
+    for name in sorted(core.books.ungranted):
         take_back(core, name)
-    for name in sorted(core.ungranted):
+    for name in core.books.take_ungranted():
         _top_up(core, name, now_s)
-    core.ungranted.clear()
 
 
 def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
-    leases, learner = core.durable.leases, core.learners.get(name)
-    if name not in core.learner_index.readers or name not in leases.holders or learner is None:
+    leases, learner = core.durable.leases, core.members.learners.get(name)
+    if name not in core.members.index.readers or name not in leases.holders or learner is None:
         return
     if not learner.reachable:
         return
@@ -36,27 +35,24 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
     granted = leases.top_up(
         name,
         batch_tokens=batch,
-        members=len(core.learner_index.sharers),
-        reading=len(core.learner_index.readers),
+        members=len(core.members.index.sharers),
+        reading=len(core.members.index.readers),
         chunk_steps=_chunk_steps(core, learner),
         proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
     )
-    if holder.unused_tokens < batch:
-        core.hungry[name] = None
-    else:
-        core.hungry.pop(name, None)
+    core.books.set_hungry(name, hungry=holder.unused_tokens < batch)
     if granted:
         _record_grant(core, name)
         lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
-        needed = holder.leases is not held or name in core.grants or short
-        core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
-        core.grants[name] = None
+        needed = holder.leases is not held or name in core.books.grants or short
+        core.books.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
+        core.books.granted(name)
 
 
 def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
     """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
-    if learner.name in core.idle and not learner.progress.steps:
+    if learner.name in core.health.idle and not learner.progress.steps:
         return 1
     return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
 

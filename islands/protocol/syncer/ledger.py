@@ -266,6 +266,17 @@ class Ledger:
         account.merged_version = version
         account.claim = None
 
+    def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
+        """Return the version that contains a learner's last merged contribution."""
+        book = self.books.get(name)
+        return None if book is None else book.accounts[fragment].merged_version
+
+    def merged_into(self, name: LearnerName, fragment: int, version: Version) -> Merged | None:
+        """Return a learner's last merged contribution if a version contains it, else None."""
+        merged = self.merged_version(name, fragment)
+        contained = merged is not None and merged <= version
+        return self.books[name].accounts[fragment].merged if contained else None
+
     def claim(self, name: LearnerName, fragment: int, fate: Fate, tokens: int) -> None:
         """Note that a contribution was not merged; it is charged once its sender discards it."""
         self.books[name].accounts[fragment].claim = Claim(fate, tokens)

@@ -4,10 +4,10 @@
 
 `LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
 read data, which share the budget, and the best donor of inner moments (`donors.py`).
-`timing.py` keeps which are ready, with their ranks. A rule that changes a learner calls
-`Core.touch`, and the index takes the learner in before it is next read. `tests/syncer/recount.py`
-compares all of it with a count from scratch, after every event of the syncer's tests and of random
-histories.
+`timing.py` keeps which are ready, with their ranks. No rule may look at all learners after every
+event: a run has thousands of each. A rule that changes a learner calls `Core.touch`, and the index
+takes the learner in before it is next read. `tests/syncer/recount.py` compares all of it with a
+count from scratch, after every event of the syncer's tests and of random histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
 seldom changes: it first checks the learner for which the condition held last. Only if it no longer
@@ -36,12 +36,22 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import Kept, Progress
+from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3
 
 STRIKE_WINDOW_S = 600.0
+
+WRONGS_MAX = 3
+"""Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
+
+DONATIONS_MAX = 8
+"""A process that ends again and again after it was given moments begins with fresh ones then."""
+
+OBSERVERS_KEPT = 256
+"""Observers without a link of which it is known what they were sent."""
 
 LINKS_FREE = 4
 """New links over which one version is sent again at once; after that the wait doubles."""
@@ -179,8 +189,23 @@ class LearnerRecord:
         other = before is None or before.version != version
         return other or (before is not None and now_s >= before.due_s(interval_s))
 
-    def opened(self) -> None:
+    def ask(self, round_: int, now_s: float) -> None:
+        """Note that a pull was sent to it."""
+        self.exchange.ask(round_, now_s)
+        self.unanswered[round_] = now_s
+
+    def answered(self, round_: int, now_s: float, age_s: float, window: int) -> None:
+        """Measure an answer that arrived: how long it took, and how old its contribution is."""
+        self.unanswered.pop(round_, None)
+        self.exchange.answer(round_, now_s, window)
+        self.exchange.ages_s.add(age_s, window)
+
+    def opened(self, connection: int, now_s: float) -> None:
         """Note that it opened another link: what was sent over the one before may be lost."""
+        self.connection, self.stepped_s = connection, now_s
+        self.unanswered.clear()
+        self.exchange.asked.clear()
+        self.exchange.left_out_until_s = None
         for sent in self.sent.values():
             sent.times, sent.links = 0, sent.links + 1
 
@@ -248,6 +273,16 @@ class LearnerIndex:
         elif name == self.donor:  # another one may be the best now
             self.donor, self.donor_rank, self.donor_known = None, None, False
 
+    def look_for_turns(
+        self,
+        learners: Mapping[LearnerName, LearnerRecord],
+        may_be_asked: Callable[[LearnerName, int], bool],
+    ) -> None:
+        """Note the fragments for which one of those that ask, and have changed, is eligible."""
+        for name in sorted(self.asking_news):
+            self.asked_for |= {each for each in learners[name].asking if may_be_asked(name, each)}
+        self.asking_news.clear()
+
     def look_for_donor(self, learners: Mapping[LearnerName, LearnerRecord]) -> None:
         """Find the best donor among all learners."""
         self.donor, self.donor_known = best_donor(learners), True
@@ -290,12 +325,10 @@ class Witness:
 
     name: LearnerName | None = None
 
-    def found(self, names: Sequence[LearnerName], true_of: Callable[[LearnerName], bool]) -> bool:
-        """Return whether a condition is true of any learner.
+    def match(self, names: Sequence[LearnerName], true_of: Callable[[LearnerName], bool]) -> bool:
+        """Return whether a condition is true of any of these names, which are sorted.
 
-        Args:
-            names: all known names, sorted.
-            true_of: the condition; it must be false for a name that is not known.
+        It must be false for a name that is not known.
         """
         if self.name is not None and true_of(self.name):
             return True
@@ -310,6 +343,113 @@ class Witness:
 
 
 @dataclass(slots=True)
+class Members:
+    """All peers that are known.
+
+    `changed` holds the learners that the index and the pace have yet to take in, `touched` those of
+    the event being handled, and `witnesses` those of `any`. `absent` tells since when an
+    incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
+    holds, by name, the times of reports that cannot be true, `donations` those at which it was
+    told of a donor (`donors.py`), and `departed` what observers without a link were sent.
+    """
+
+    learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
+    index: LearnerIndex = field(default_factory=LearnerIndex)
+    witnesses: dict[str, Witness] = field(default_factory=dict)
+    changed: dict[LearnerName, None] = field(default_factory=dict)
+    touched: dict[LearnerName, None] = field(default_factory=dict)
+    view: SupervisorView = field(default_factory=SupervisorView)
+    absent: dict[LearnerName, float] = field(default_factory=dict)
+    wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
+    donations: dict[LearnerName, list[float]] = field(default_factory=dict)
+    departed: dict[LearnerName, tuple[Incarnation, dict[int, Sent]]] = field(default_factory=dict)
+    changes: int = 0
+
+    def add(self, learner: LearnerRecord) -> None:
+        """Add a learner; an observer that is back keeps the record of what it was sent."""
+        self.learners[learner.name] = learner
+        incarnation, sent = self.departed.pop(learner.name, (None, learner.sent))
+        if incarnation == learner.incarnation:
+            learner.sent = sent
+
+    def remove(self, name: LearnerName) -> LearnerRecord:
+        """Forget a learner; of the last observers it stays known what they were sent."""
+        learner = self.learners.pop(name)
+        self.touch(name)
+        if learner.role is not Role.LEARNER:
+            self.departed.pop(name, None)
+            self.departed[name] = learner.incarnation, learner.sent
+            if len(self.departed) > OBSERVERS_KEPT:
+                del self.departed[next(iter(self.departed))]
+        return learner
+
+    def begin_event(self) -> None:
+        """Forget whom the last event changed."""
+        self.touched.clear()
+
+    def touch(self, name: LearnerName) -> None:
+        """Mark a learner that joined, left, reported, answered or was judged."""
+        self.changed[name] = None
+        self.touched[name] = None
+        self.changes += 1
+
+    def asked(self, name: LearnerName) -> None:
+        """Mark a learner that was asked: it may be busy now."""
+        self.changed[name] = None
+
+    def take_in_next(self) -> tuple[LearnerName, LearnerRecord | None]:
+        """Update the index with one learner that changed; return it as it is now."""
+        name, _ = self.changed.popitem()
+        learner = self.learners.get(name)
+        self.index.take_in(name, learner)
+        return name, learner
+
+    def any(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
+        """Return whether a condition is true of any peer; `what` is its unique name."""
+
+        def known(name: LearnerName) -> bool:
+            learner = self.learners.get(name)
+            return learner is not None and true_of(learner)
+
+        return self.witnesses.setdefault(what, Witness()).match(self.index.names, known)
+
+    def away_s(self, name: LearnerName, now_s: float) -> float:
+        """Return for how long an incarnation has been absent, beginning with this call."""
+        return now_s - self.absent.setdefault(name, now_s)
+
+    def present(self, name: LearnerName) -> None:
+        """Note that an incarnation is linked, or listed by the supervisor, or has ended."""
+        self.absent.pop(name, None)
+
+    def wrong_again(self, name: LearnerName, now_s: float) -> bool:
+        """Count a report that cannot be true; True if its sender is to be refused for good."""
+        recent = _recent(self.wrongs, now_s)
+        times_s = [*recent.pop(name, ()), now_s]
+        self.wrongs = {**recent, name: times_s} if len(times_s) < WRONGS_MAX else recent
+        return len(times_s) >= WRONGS_MAX
+
+    def may_have_donor(self, name: LearnerName, now_s: float) -> bool:
+        """Return whether a name may have a donor once more, and count it."""
+        self.donations = _recent(self.donations, now_s)
+        times_s = self.donations.setdefault(name, [])
+        if len(times_s) >= DONATIONS_MAX:
+            return False
+        times_s.append(now_s)
+        return True
+
+
+def _recent(
+    times_s: dict[LearnerName, list[float]], now_s: float
+) -> dict[LearnerName, list[float]]:
+    """Return the times within `STRIKE_WINDOW_S`, without the names that have none."""
+    return {
+        name: recent
+        for name, each in times_s.items()
+        if (recent := [at_s for at_s in each if now_s - at_s < STRIKE_WINDOW_S])
+    }
+
+
+@dataclass(slots=True)
 class ConnectionIndex:
     """The names of peers that said hello, by connection, and their newest connections, by name."""
 
@@ -318,8 +458,8 @@ class ConnectionIndex:
 
     def name(self, connection: int) -> LearnerName | None:
         """Return the name of a peer; None if none said hello over that link."""
-        found = self.names.get(connection)
-        return None if found is None else LearnerName(found)
+        name = self.names.get(connection)
+        return None if name is None else LearnerName(name)
 
     def greet(self, connection: int, name: str) -> int | None:
         """Note that a peer said hello; return its earlier connection, which this one replaces."""

@@ -15,7 +15,6 @@ journal record of a syncer and its crash does not count.
 
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Role
 from islands.protocol.messages.training import Paused
-from islands.protocol.syncer.actions import Send
 from islands.protocol.syncer.core import Core
 from islands.protocol.tape import member_entries
 
@@ -26,28 +25,27 @@ def set_paused(core: Core, *, paused: bool) -> None:
         return
     core.durable.paused = paused
     core.record(member_entries.Paused() if paused else member_entries.Resumed())
-    core.records.want()
-    core.adoptions.clear()  # a wait for adoptions says nothing of the network if it spans a pause
+    core.books.records.want()
+    core.rounds.forget_adoptions()
     for name in core.names():
-        tell_paused(core, name)
+        send_paused(core, name)
 
 
-def tell_paused(core: Core, name: LearnerName) -> None:
+def send_paused(core: Core, name: LearnerName) -> None:
     """Tell a learner whether the run is paused."""
-    learner = core.learners[name]
-    if learner.role is Role.LEARNER and learner.connection is not None:
-        word = Paused(core.durable.epoch, core.durable.paused)
-        core.actions.append(Send(learner.connection, word))
+    learner = core.members.learners[name]
+    if learner.role is Role.LEARNER:
+        core.send(learner.connection, Paused(core.durable.epoch, core.durable.paused))
 
 
 def missed_pause(core: Core, name: LearnerName) -> bool:
     """Return whether a learner steps although the run is paused, or the other way round."""
-    phase = core.learners[name].phase
+    phase = core.members.learners[name].phase
     return phase in TRAINING if core.durable.paused else phase is Phase.PAUSED
 
 
 def count_time(core: Core, now_s: float) -> None:
     """Count the time since the last event against the budget, if the run was at work in it."""
+    passed_s = core.books.count_until(now_s)
     if core.seeded and core.closing is None and not core.durable.paused:
-        core.durable.elapsed_s += now_s - core.counted_s
-    core.counted_s = now_s
+        core.durable.elapsed_s += passed_s

@@ -176,10 +176,7 @@ def news_of(before: Progress | None, told: Progress) -> list[int]:
 def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -> str | None:
     """Return why the counts of a report cannot be true; None if they can.
 
-    Args:
-        before: the last report of the same incarnation, if there is one.
-        told: the report to check.
-        news: the fragments for which the two differ (`news_of`).
+    `news` are the fragments for which it differs from the last one of its incarnation (`news_of`).
     """
     if min(told.steps, told.tokens, told.batch_tokens) < 0:
         return "a count below 0"
@@ -249,9 +246,7 @@ def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: 
 def granted_step_s(claimed_s: float, seen_s: float) -> float:
     """Return a claimed step time for which tokens are granted: a short one means many; 0: unknown.
 
-    Args:
-        claimed_s: the learner's claim.
-        seen_s: what this syncer's own clock has shown of it, 0 if nothing yet.
+    `seen_s` is what this syncer's own clock has shown of it, 0 if nothing yet.
     """
     if claimed_s <= 0:
         return 0.0

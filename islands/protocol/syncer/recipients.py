@@ -1,10 +1,17 @@
 """Recipients: which learners a round asks, and to which its value is sent."""
 
-from islands.protocol.identities import Phase, Role, Version
+from collections.abc import Sequence
+
+from islands.protocol.identities import FragmentIndex, Phase, Role, Version
+from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.settings.run import SendTo, Trigger
+from islands.protocol.syncer.actions import SendValue
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.timing import set_turn
+from islands.protocol.syncer.versions import increments_since
+from islands.protocol.tape.member_entries import TurnSet
 
 
 def asks_all(core: Core) -> bool:
@@ -25,7 +32,7 @@ def is_owed(core: Core, learner: LearnerRecord, fragment: int) -> bool:
         return True
     closing = core.closing
     if closing is not None and closing.stage is not ClosingStage.DRAINING:
-        over = fragment not in closing.left and fragment not in core.rounds
+        over = fragment not in closing.left and fragment not in core.rounds.open
         if over:
             return True
     return not _is_enough(core, learner, fragment, learner.holds(fragment))
@@ -48,16 +55,76 @@ def is_under_way(core: Core, learner: LearnerRecord, fragment: int) -> bool:
 
 def _is_enough(core: Core, learner: LearnerRecord, fragment: int, base: Version | None) -> bool:
     """Return whether a learner could contribute from a base, by all that is committed by now."""
-    merged = core.merged_version(learner.name, fragment)
+    merged = core.durable.ledger.merged_version(learner.name, fragment)
     if merged is not None and merged > core.version(fragment):
         merged = None  # that value is being journalled, and is sent then
-    return stale_because(base, kept=core.kept[fragment], merged=merged) is None
+    return stale_because(base, kept=core.versions.kept[fragment], merged=merged) is None
 
 
 def send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
     """Send newest values to all who are owed them."""
     for name in core.names():
-        learner = core.learners[name]
+        learner = core.members.learners[name]
         for fragment in fragments if learner.adopting else ():
             if is_owed(core, learner, fragment) and not is_under_way(core, learner, fragment):
-                core.send_update(learner, fragment, now_s)
+                send_update(core, learner, fragment, now_s)
+
+
+def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float) -> None:
+    """Send a fragment's committed version, and which of the receiver's work it contains."""
+    published = core.versions.published[fragment]
+    if published is None or learner.connection is None:
+        return
+    again = learner.sending(fragment, published.version, now_s)
+    held, newest = None if again else learner.holds(fragment), published.version
+    trained = (core.members.learners[name] for name in core.rounds.pace.ranked)
+    if set_turn(core.settings, core.interval_steps, learner, core.rounds.fastest, trained):
+        core.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
+    message = FragmentUpdate(
+        epoch=core.durable.epoch,
+        fragment=FragmentIndex(fragment),
+        version=newest,
+        round=published.round,
+        digest=published.digest,
+        clock=core.clock,
+        merged=core.durable.ledger.merged_into(learner.name, fragment, newest),
+        interval_steps=learner.turn_steps,
+        since=increments_since(core.versions.increments, fragment, held, newest, core.settings),
+        tokens=published.tokens,
+    )
+    core.actions.append(SendValue(learner.connection, message))
+
+
+def send_lacking(
+    core: Core,
+    learner: LearnerRecord,
+    now_s: float,
+    interval_s: float,
+    digests: Sequence[str] | None = None,
+) -> None:
+    """Send a learner the versions that it lacks, or (by `digests`) whose values differ from ours.
+
+    It may say so again and again; the values are repeated in their time all the same.
+    """
+    for index, published in enumerate(core.versions.published):
+        if published is None or not learner.adopting:
+            continue
+        lacks = learner.holds(index) != published.version
+        differs = not lacks and digests is not None and digests[index] != published.digest
+        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
+        if due and (differs or (lacks and is_owed(core, learner, index))):
+            send_update(core, learner, index, now_s)
+
+
+def repeat_lacking(core: Core, learner: LearnerRecord, now_s: float, interval_s: float) -> None:
+    """Send a learner what it lacks and has not been sent, or what is due again."""
+    for index, published in enumerate(core.versions.published):
+        if published is None or not learner.adopting:
+            continue
+        if learner.holds(index) == published.version or not is_owed(core, learner, index):
+            continue
+        sent = learner.sent.get(index)
+        newer = sent is None or sent.version < published.version
+        newer = newer and not is_under_way(core, learner, index)
+        if newer or (sent is not None and now_s >= sent.due_s(interval_s)):
+            send_update(core, learner, index, now_s)

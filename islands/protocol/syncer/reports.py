@@ -26,23 +26,20 @@ from islands.protocol.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
-from islands.protocol.syncer.members import STRIKE_WINDOW_S, LearnerRecord
+from islands.protocol.syncer.members import STRIKE_WINDOW_S, WRONGS_MAX, LearnerRecord
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
-from islands.protocol.syncer.recipients import is_owed
+from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.retirement import retire
 from islands.protocol.tape.member_entries import WrongReport
 from islands.protocol.tape.round_entries import DataEnded
-
-WRONGS_MAX = 3
-"""Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
 
 STEP_TIME_MAX_S = 7 * 86400.0
 """No step takes longer. The syncer's timeouts and resend intervals follow from step times."""
 
 
-def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
+def on_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
     """Handle a report; one on an old link or of another incarnation is ignored."""
-    learner = core.learners.get(progress.name)
+    learner = core.members.learners.get(progress.name)
     if learner is None or learner.connection != connection:
         return
     if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
@@ -57,16 +54,17 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
         dismiss_wrong(core, learner, wrong, now_s)
         return
     if learner.role is Role.LEARNER:
-        core.divergences.heard(progress.name, progress.steps, now_s, core.settings)
+        core.health.divergences.heard(progress.name, progress.steps, now_s, core.settings)
         if before.phase in TRAINING and stepped:
-            core.pace.progressed(progress.name, stepped)
-    take_report(core, learner, progress)
+            core.rounds.pace.progressed(progress.name, stepped)
+    admit_report(core, learner, progress)
     if stepped:
         _time_step(core, learner, stepped, now_s)
     _count_adoptions(core, learner, before, news, now_s)
     release_old_values(core, news)
     if before.phase is Phase.COMPILING and learner.adopting:
-        _send_all(core, learner, now_s)
+        timing = core.settings.timing
+        send_lacking(core, learner, now_s, timing.scaled(timing.resend_s))
 
 
 def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
@@ -85,19 +83,16 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     setter = core.pace_setter()
     if setter is None:
         return
-    pacing = core.learners[setter]
+    pacing = core.members.learners[setter]
     if pacing.step_s > 0 and pacing.paced_steps != pacing.progress.steps:
         pacing.paced_steps = pacing.progress.steps
-        core.durations.step_s.add(pacing.step_s)
+        core.rounds.durations.step_s.add(pacing.step_s)
 
 
 def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:
     """Return whether a report is older than the last one: a link may deliver one twice.
 
-    Args:
-        before: the sender's last report.
-        progress: the report to check.
-        news: the fragments for which the two differ (`news_of`).
+    `news` are the fragments for which the two differ (`news_of`).
     """
     if before.incarnation != progress.incarnation:
         return False
@@ -129,23 +124,12 @@ def last_word(
 ) -> Evicted | Refused:
     """Return the last message to the sender of a false report: come back as another, or never.
 
-    Args:
-        core: the syncer's memory.
-        name: the sender's name.
-        incarnation: the sender's incarnation.
-        wrong: why its report cannot be true.
-        now_s: the time.
-        untold_tokens: tokens that it says it processed, and that are in no book.
+    `untold_tokens` are those that it says it processed, and that are in no book.
     """
     core.record(WrongReport(name, wrong, untold_tokens))
     reason = f"its report cannot be true: {wrong}"
-    for other in [n for n, at_s in core.wrongs.items() if now_s - at_s[-1] >= STRIKE_WINDOW_S]:
-        del core.wrongs[other]
-    recent = [at_s for at_s in core.wrongs.get(name, ()) if now_s - at_s < STRIKE_WINDOW_S]
-    core.wrongs[name] = [*recent, now_s]
-    if len(core.wrongs[name]) < WRONGS_MAX:
+    if not core.members.wrong_again(name, now_s):
         return Evicted(name, incarnation, reason)
-    del core.wrongs[name]
     reason = f"{reason}; that is the time number {WRONGS_MAX} within {STRIKE_WINDOW_S:.0f} s"
     return Refused(name, reason, retry=False)
 
@@ -168,7 +152,7 @@ def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
             name = event.message.name
         case _:
             assert_never(event)
-    learner = core.learners.get(name)
+    learner = core.members.learners.get(name)
     if learner is not None:
         dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
@@ -183,12 +167,7 @@ def wrong_because(
     """Return why a learner's report cannot be true; None if it can.
 
     It is compared with the book and the quota of its incarnation; one without these did nothing.
-
-    Args:
-        core: the syncer's memory.
-        progress: the report to check.
-        before: its last report in this incarnation, if there is one.
-        news: the fragments for which the two differ (`news_of`).
+    `before` is its last report in this incarnation, and `news` are the fragments that differ.
     """
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
@@ -198,14 +177,14 @@ def wrong_because(
     if progress.tokens > granted:
         return f"{progress.tokens} tokens were processed, {granted} granted"
     for index in news:
-        held, published = progress.fragments[index].version, core.published[index]
+        held, published = progress.fragments[index].version, core.versions.published[index]
         newest = None if published is None else published.version
         if held is not None and (newest is None or newest < held):
             return f"fragment {index} holds version {held}, the newest here is {newest}"
     return wrong_report(before, progress, news) or core.durable.ledger.difference(progress)
 
 
-def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
+def admit_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
     """Take a report that can be true into the books."""
     learner.report(progress)
     core.touch(learner.name)
@@ -228,30 +207,9 @@ def _count_adoptions(
         sent, held = learner.sent.get(index), learner.holds(index)
         if sent is not None and held == sent.version != before.fragments[index].version:
             learner.exchange.adoptions_s.add(now_s - sent.first_s, core.fragments)
-            core.has_adopted(learner)
+            core.on_adopted(learner)
     if learner.phase is Phase.FINISHED is not before.phase:
-        core.has_stopped(learner)
+        core.on_stopped(learner)
     for index in news:
-        adoption = core.adoptions.get(index)
         held, held_before = learner.holds(index), before.fragments[index].version
-        if adoption is None or held is None or held < adoption.version:
-            continue
-        if held_before is None or held_before < adoption.version:
-            adoption.reports += 1
-            if adoption.reports >= adoption.quorum:
-                core.durations.sync_s.add(now_s - adoption.closed_s)
-                del core.adoptions[index]
-
-
-def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Send a learner that has compiled the versions it lacks, which it could not adopt before.
-
-    It may say so again and again; the values are repeated in their time all the same.
-    """
-    interval_s = core.settings.timing.scaled(core.settings.timing.resend_s)
-    for index, published in enumerate(core.published):
-        if published is None or learner.holds(index) == published.version:
-            continue
-        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
-        if due and is_owed(core, learner, index):
-            core.send_update(learner, index, now_s)
+        core.rounds.count_adoption(index, held_before, held, now_s)

@@ -19,7 +19,6 @@ from islands.protocol.messages.membership import Evicted, Refused, Stop
 from islands.protocol.messages.training import Hello
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.admission import withdraw
-from islands.protocol.syncer.commits import note_gone
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.leases import Holder
 from islands.protocol.syncer.members import LearnerRecord
@@ -32,39 +31,37 @@ def retire(
 ) -> None:
     """End an incarnation: fence it, close its accounts, free what it held.
 
-    Args:
-        core: the syncer's memory.
-        name: the learner whose incarnation ends.
-        reason: told to the tape and to the learner.
-        notice: last message to the learner; by default `Evicted`, after which it may come back
-            under another incarnation.
+    The last message to the learner is by default `Evicted`, after which it may come back under
+    another incarnation.
     """
-    learner = core.learners.pop(name)
-    note_gone(core, learner)
+    learner = core.members.remove(name)
     core.touch(name)
     if learner.connection is not None:
         evicted = Evicted(name, learner.incarnation, reason)
         core.actions.append(Dismiss(learner.connection, notice or evicted))
     withdraw(core, name)
-    forget_seed(core, name)
+    core.versions.forget_seeder(name)
     core.record(Retired(name, str(learner.incarnation), reason))
     if learner.role is Role.LEARNER:
+        core.versions.note_gone(name, [told.version for told in learner.progress.fragments])
         close_accounts(core, name)
-        core.records.want()
+        core.books.records.want()
 
 
-def forget_seed(core: Core, name: LearnerName) -> None:
-    """Stop fetching version 0 from a learner that is gone, unless all of it has arrived."""
-    seeding = core.seeding
-    if seeding is not None and seeding.name == name and seeding.journalled is None:
-        core.seeding = None
+def end(core: Core, name: LearnerName, reason: str) -> None:
+    """End an incarnation, linked or known from its account only."""
+    if name in core.members.learners:
+        retire(core, name, reason)
+    else:
+        close_accounts(core, name)
+        core.books.records.want()
 
 
 def end_unsettled(core: Core, reason: str) -> None:
     """At the run's end, end incarnations that are absent or have pending tokens, which are lost."""
     books = core.durable.ledger.books
     for name in sorted(books):
-        learner = core.learners.get(name)
+        learner = core.members.learners.get(name)
         if learner is None:
             close_accounts(core, name)
         elif not learner.reachable or any(map(books[name].pending, range(core.fragments))):
@@ -78,11 +75,9 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     durable.fence.end(name, book.incarnation)
     durable.ledger.close(name)
     returned = durable.leases.close(name, book.processed)
-    core.pace.forget(name)
-    core.grants.pop(name, None)
-    core.absent.pop(name, None)
-    core.hungry.pop(name, None)
-    core.ungranted.update(core.hungry)  # its unused quota may be granted to them
+    core.rounds.pace.forget(name)
+    core.members.present(name)
+    core.books.gave_back(name)  # its unused quota may be granted to others
     incarnation = str(book.incarnation)
     core.record(BookClosed(name, incarnation, book.processed))
     for lease in returned:
@@ -91,16 +86,14 @@ def close_accounts(core: Core, name: LearnerName) -> None:
 
 def take_back(core: Core, name: LearnerName) -> None:
     """Return what a quarantined learner that stands still has left; other learners keep theirs."""
-    learner, holder = core.learners.get(name), core.durable.leases.holders.get(name)
+    learner, holder = core.members.learners.get(name), core.durable.leases.holders.get(name)
     if learner is None or holder is None or not learner.quarantined:
         return
     if not _stands_still(learner, holder) or not (holder.unused_tokens or holder.unfinished):
         return
     returned = core.durable.leases.take_back(name)
-    core.grants.pop(name, None)
-    core.hungry.pop(name, None)
-    core.ungranted.update(core.hungry)
-    core.records.want()
+    core.books.gave_back(name)
+    core.books.records.want()
     core.record(QuotaReturned(name, str(holder.incarnation), holder.used_tokens))
     for lease in returned:
         core.record(LeaseReturned(name, lease.pass_index, lease.shard, lease.position))

@@ -10,11 +10,11 @@ from islands.protocol.syncer import timeouts
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.pausing import missed_pause, tell_paused
-from islands.protocol.syncer.recipients import is_owed, is_under_way
+from islands.protocol.syncer.pausing import missed_pause, send_paused
+from islands.protocol.syncer.recipients import repeat_lacking
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask, resend_after_s
-from islands.protocol.syncer.seeding import ask_for_seed, give_up_late_seed
+from islands.protocol.syncer.seeding import repeat_request
 from islands.protocol.syncer.standing import look_at_members
 from islands.protocol.syncer.timeouts import warning_patience_s
 from islands.protocol.syncer.watches import why
@@ -23,47 +23,33 @@ from islands.protocol.tape.round_entries import GraceZero, NothingMerged
 SWEEPS_PER_RESEND = 2
 
 
-def sweep(core: Core, now_s: float) -> None:
+def on_ticked(core: Core, now_s: float) -> None:
     """Retransmit what is due, expire old pulls, and warn of what has been wrong for long."""
     interval_s = resend_s(core)
-    if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
+    late_s = core.health.sweep(now_s, interval_s / SWEEPS_PER_RESEND)
+    if late_s is None:
         return
-    late_s = now_s - core.swept_s - interval_s / SWEEPS_PER_RESEND
-    core.swept_s = now_s
     look_at_members(core, now_s, late_s)
-    _repeat_wish_for_seed(core, now_s, interval_s)
+    repeat_request(core, now_s, interval_s)
     for name in core.names():
-        learner = core.learners[name]
+        learner = core.members.learners[name]
         if learner.unanswered:
             _forget_old_pulls(core, learner, now_s)
         if core.closing is None and learner.exchange.take_back(now_s):
             core.touch(name)
         if learner.reachable:
             _repeat_to(core, name, now_s)
-    for fragment in sorted(core.rounds):
-        round_ = core.rounds[fragment]
-        round_.searched = False
+    for fragment in sorted(core.rounds.open):
+        round_ = core.rounds.open[fragment]
+        round_.search_again()
         for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
-            learner = core.learners[name]
+            learner = core.members.learners[name]
             due = now_s - round_.asked_s[name] >= resend_after_s(core, learner)
             if due and learner.reachable:
                 ask(core, round_, learner, now_s)
     release_old_values(core, range(core.fragments if core.seeded else 0))
     _look_at_grace(core, now_s)
     _look_at_merges(core, now_s)
-
-
-def _repeat_wish_for_seed(core: Core, now_s: float, interval_s: float) -> None:
-    seeding = core.seeding
-    if seeding is None:
-        return
-    if len(seeding.digests) > seeding.had:
-        seeding.had, seeding.times, seeding.asked_s = len(seeding.digests), 0, now_s
-    patience_s = timeouts.doubled_s(interval_s, seeding.times)
-    if now_s - seeding.asked_s >= patience_s or seeding.refused:
-        give_up_late_seed(core, seeding)
-        seeding.times += 1
-        ask_for_seed(core, now_s)
 
 
 def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
@@ -79,7 +65,7 @@ def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 def next_sweep_s(core: Core, now_s: float) -> float:
     """Return when the next sweep is due."""
-    return max(now_s, core.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
+    return max(now_s, core.health.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
 
 
 def resend_s(core: Core, adoption_s: float | None = None) -> float:
@@ -93,32 +79,21 @@ def resend_s(core: Core, adoption_s: float | None = None) -> float:
 
 
 def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
-    learner = core.learners[name]
+    learner = core.members.learners[name]
     interval_s = resend_s(core, learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
-    granted = 0 if holder is None or name in core.grants else holder.quota_tokens
+    granted = 0 if holder is None or name in core.books.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:
-        core.send_grant(learner)
+        core.send(learner.connection, core.grant_of(name))
     if missed_pause(core, name) and core.closing is None:
-        tell_paused(core, name)
-    if not learner.adopting:
-        return
-    for index, published in enumerate(core.published):
-        if published is None:
-            continue
-        if learner.holds(index) == published.version or not is_owed(core, learner, index):
-            continue
-        sent = learner.sent.get(index)
-        newer = sent is None or sent.version < published.version
-        newer = newer and not is_under_way(core, learner, index)
-        if newer or (sent is not None and now_s >= sent.due_s(interval_s)):
-            core.send_update(learner, index, now_s)
+        send_paused(core, name)
+    repeat_lacking(core, learner, now_s, interval_s)
 
 
 def _patience_s(core: Core) -> float:
     """Return how long something must have been wrong before a warning is recorded."""
     settings = core.settings
-    reachable = [one.exchange for one in core.learners.values() if one.reachable]
+    reachable = [one.exchange for one in core.members.learners.values() if one.reachable]
     return warning_patience_s(
         settings.timing,
         interval_steps=settings.round_interval_steps(core.fragments),
@@ -128,8 +103,8 @@ def _patience_s(core: Core) -> float:
 
 
 def _look_at_grace(core: Core, now_s: float) -> None:
-    lacking = core.grace_watch.look(
-        core.durations,
+    lacking = core.health.grace_watch.look(
+        core.rounds.durations,
         overlap_steps=core.overlap_steps,
         patient_s=_patience_s(core),
         now_s=now_s,
@@ -148,17 +123,23 @@ def _look_at_grace(core: Core, now_s: float) -> None:
 
 def _look_at_merges(core: Core, now_s: float) -> None:
     """Record a warning if learners step and nothing is merged (`watches.py`)."""
-    watch, awaits = core.merge_watch, core.seeded and not core.durable.paused
-    expected = awaits and core.closing is None and core.any_learner("at work", _at_work)
-    for_s = watch.stands_still_s(core.durable.merges, now_s, expected=expected)
-    if for_s <= 0 or for_s < _patience_s(core) or not watch.due(now_s):
+    watch, awaits = core.health.merge_watch, core.seeded and not core.durable.paused
+    for_s = watch.stands_still_s(
+        core.durable.merges,
+        expected=awaits and core.closing is None and core.any_learner("at work", _at_work),
+        now_s=now_s,
+        patience_s=_patience_s(core),
+    )
+    if for_s is None:
         return
     fragment = core.durable.round % core.fragments
-    learners = {name: one for name, one in core.learners.items() if one.role is Role.LEARNER}
+    learners = {
+        name: one for name, one in core.members.learners.items() if one.role is Role.LEARNER
+    }
     left_out = {name: core.ineligible(name, fragment) or "may be asked" for name in learners}
     waiting_s = {
         name: now_s - learners[name].exchange.asked.get(round_.number, now_s)
-        for round_ in core.rounds.values()
+        for round_ in core.rounds.open.values()
         for name in round_.waiting
     }
     late_s = {
@@ -169,7 +150,7 @@ def _look_at_merges(core: Core, now_s: float) -> None:
     core.record(
         NothingMerged(
             for_s=for_s,
-            rounds_open=len(core.rounds),
+            rounds_open=len(core.rounds.open),
             rounds_abandoned=watch.abandoned,
             quorum=core.settings.quorum,
             because=why(left_out, waiting_s, late_s),

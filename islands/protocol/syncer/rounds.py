@@ -1,4 +1,4 @@
-"""One round: the attempt to move one fragment to its next version.
+"""Rounds: each is the attempt to move one fragment to its next version.
 
     collecting ──close──▶ merging ──merged──▶ journalling ──journalled──▶ (committed, forgotten)
         └──timeout──▶ (abandoned, forgotten; the fragment keeps its version)
@@ -14,6 +14,11 @@ from math import inf
 
 from islands.protocol.identities import LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution
+from islands.protocol.syncer.plausibility import NormGauge
+from islands.protocol.syncer.timing import Durations, FastestStep, Pace
+
+ABANDONED_KEPT = 64
+"""Abandoned rounds that are kept, to measure by how much a late answer missed its round."""
 
 
 class Stage(StrEnum):
@@ -60,6 +65,7 @@ class Round:
     closed_s: float | None = None
     expected_s: float = inf
     searched: bool = False
+    changes: int = 1
 
     @property
     def awaited(self) -> bool:
@@ -91,6 +97,86 @@ class Round:
             return True
         return now_s >= self.quorum_s + grace_s
 
+    def ask(self, name: LearnerName, ticket: Ticket, now_s: float, until_s: float) -> None:
+        """Note that a learner was asked (again), and wait for its first answer until then."""
+        if name not in self.asked_s:
+            self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
+        self.excused.pop(name, None)
+        self.asked[name] = ticket
+        self.asked_s[name] = now_s
+        self.searched = False
+        self.changes += 1
+
+    def expect(self, by_s: float) -> None:
+        """Note by when the quorum's answers are expected."""
+        self.expected_s = by_s
+
+    def search(self) -> bool:
+        """Return whether all learners are to be examined, and not only those that changed."""
+        first, self.searched = not self.searched, True
+        return first
+
+    def search_again(self) -> None:
+        """Have all learners examined once more."""
+        self.searched = False
+
+    def excuse(self, name: LearnerName, reason: str) -> None:
+        """Stop waiting for a learner; what has arrived from it stays."""
+        if name in self.asked and name not in self.arrived:
+            self.excused[name] = reason
+            self.changes += 1
+
+    def admit(self, name: LearnerName, admitted: Admitted, now_s: float) -> bool:
+        """Admit a contribution; True if it completes the quorum."""
+        self.excused.pop(name, None)
+        self.arrived[name] = admitted
+        self.changes += 1
+        if self.quorum_s is not None or not self.quorum_complete:
+            return False
+        self.quorum_s = now_s
+        return True
+
+    def turn_away(self, name: LearnerName, reason: str) -> Contribution:
+        """Take a contribution out again, and excuse its sender."""
+        self.excused[name] = reason
+        self.changes += 1
+        return self.arrived.pop(name).contribution
+
+    def withdraw(self, name: LearnerName) -> Admitted | None:
+        """Take a learner out, so that its successor may be asked; return what it contributed."""
+        for known in (self.asked, self.asked_s, self.excused):
+            known.pop(name, None)
+        admitted = self.arrived.pop(name, None)
+        if not self.quorum_complete:
+            self.quorum_s = None
+        self.changes += 1
+        return admitted
+
+    def await_all(self) -> None:
+        """Wait for everyone who was asked."""
+        self.changes += self.quorum is not None
+        self.quorum = None
+
+    def settle(self) -> None:
+        """Close with what has arrived."""
+        self.quorum = len(self.arrived)
+        self.changes += 1
+
+    def go_on(self) -> None:
+        """Go on collecting, since what is left is below the quorum."""
+        self.changes += self.quorum_s is not None
+        self.quorum_s = None
+
+    def merge(self, now_s: float) -> None:
+        """Close: what has arrived is being merged."""
+        self.stage, self.closed_s = Stage.MERGING, now_s
+        self.changes += 1
+
+    def journal(self) -> None:
+        """Note that the merge is computed, and its record being written."""
+        self.stage = Stage.JOURNALLING
+        self.changes += 1
+
     def relax(self, now_s: float) -> None:
         """Lower the quorum to one answer if the expected answers did not all arrive in time.
 
@@ -99,10 +185,7 @@ class Round:
         declined = self.expected_s < inf and bool(self.arrived) and not self.awaited
         if (now_s >= self.expected_s or declined) and self.quorum is not None:
             self.quorum, self.expected_s = 1, inf
-
-    def wait_until(self, until_s: float) -> None:
-        """Extend the timeout: a learner was asked whose answer may take until then."""
-        self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
+            self.changes += 1
 
     def timed_out(self, now_s: float) -> bool:
         """Return whether to abandon the round: it was below its quorum for too long."""
@@ -110,7 +193,89 @@ class Round:
         return collecting and now_s >= self.opened_s + self.timeout_s
 
 
-def excuse(round_: Round, name: LearnerName, reason: str) -> None:
-    """Stop waiting for a learner; what has arrived from it stays."""
-    if name in round_.asked and name not in round_.arrived:
-        round_.excused[name] = reason
+@dataclass(slots=True)
+class Adoption:
+    """A wait for the K-th report that a version was adopted, by which ξ_sync is measured."""
+
+    version: Version
+    closed_s: float
+    quorum: int
+    reports: int = 0
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The open rounds by fragment, what paces them, and what was measured of them.
+
+    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells when
+    rounds were abandoned, by number, so that it is known by how much a late answer missed its own.
+    `fastest` is known for the event being handled. `ended` counts the changes of rounds that are
+    over.
+    """
+
+    pace: Pace
+    gauges: list[NormGauge]
+    open: dict[int, Round] = field(default_factory=dict)
+    barren: int | None = None
+    abandoned_s: dict[int, float] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations.unknown)
+    fastest: FastestStep = field(default_factory=FastestStep)
+    adoptions: dict[int, Adoption] = field(default_factory=dict)
+    ended: int = 0
+
+    @property
+    def changes(self) -> int:
+        """How often any round has changed: a sum that only grows."""
+        return self.ended + sum(one.changes for one in self.open.values())
+
+    def add(self, round_: Round) -> None:
+        """Open a round."""
+        self.open[round_.fragment] = round_
+
+    def remove(self, fragment: int) -> Round:
+        """End a round."""
+        round_ = self.open.pop(fragment)
+        self.ended += round_.changes + 1
+        return round_
+
+    def abandon(self, round_: Round, now_s: float) -> None:
+        """End a round below its quorum."""
+        self.remove(round_.fragment)
+        self.abandoned_s[round_.number] = now_s
+        if len(self.abandoned_s) > ABANDONED_KEPT:
+            del self.abandoned_s[min(self.abandoned_s)]
+
+    def find_barren(self, number: int | None) -> None:
+        """Note that nobody is eligible for the next round, or (None) that somebody may be."""
+        self.barren = number
+
+    def merge_cursor_of(self, name: LearnerName) -> bool:
+        """Return whether a round that has closed and is not durable has a cursor of a name."""
+        for round_ in self.open.values():
+            admitted = None if round_.stage is Stage.COLLECTING else round_.arrived.get(name)
+            if admitted is not None and admitted.contribution.cursor:
+                return True
+        return False
+
+    def await_adoption(self, fragment: int, version: Version, round_: Round) -> None:
+        """Count the reports that a round's version was adopted, from now on."""
+        assert round_.closed_s is not None, "a round is closed before it is merged"
+        quorum = round_.quorum or len(round_.arrived)
+        self.adoptions[fragment] = Adoption(version, round_.closed_s, quorum)
+
+    def count_adoption(
+        self, fragment: int, before: Version | None, held: Version | None, now_s: float
+    ) -> None:
+        """Take in what a learner holds of a fragment; the K-th adoption measures ξ_sync."""
+        adoption = self.adoptions.get(fragment)
+        if adoption is None or held is None or held < adoption.version:
+            return
+        if before is None or before < adoption.version:
+            adoption.reports += 1
+            if adoption.reports >= adoption.quorum:
+                self.durations.sync_s.add(now_s - adoption.closed_s)
+                del self.adoptions[fragment]
+
+    def forget_adoptions(self) -> None:
+        """Measure none: a wait for adoptions says nothing of the network if it spans a pause."""
+        self.adoptions.clear()

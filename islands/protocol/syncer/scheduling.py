@@ -26,19 +26,16 @@ from statistics import fmean
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.protocol.messages.training import PullFragment
 from islands.protocol.settings.run import Automatic, LearnerWaits
-from islands.protocol.syncer.actions import BeginMerge, MergePart, Send
+from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
-from islands.protocol.syncer.rounds import Admitted, Round, Stage, excuse
+from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.syncer.timeouts import resend_s
 from islands.protocol.syncer.timing import QuorumTarget, done_share, grace_s, worth_waiting
 from islands.protocol.syncer.watches import NAMED_MOST
 from islands.protocol.tape import round_entries
-
-ABANDONED_KEPT = 64
-"""Abandoned rounds that are kept, to measure by how much a late answer missed its round."""
 
 
 def open_rounds(core: Core, now_s: float) -> None:
@@ -49,19 +46,19 @@ def open_rounds(core: Core, now_s: float) -> None:
     if core.settings.gossip.on:
         return
     limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
-    while len(core.rounds) < limit and core.pace_allows():
+    while len(core.rounds.open) < limit and core.pace_allows():
         number = core.durable.round
         fragment = number % core.fragments
-        if fragment in core.rounds or core.barren == number:
+        if fragment in core.rounds.open or core.rounds.barren == number:
             return
         names = core.eligible(fragment)
         if not names:
-            core.barren = number
+            core.rounds.find_barren(number)
             return
         expected = _expected(core, names)
         open_round(core, fragment, names, expected.quorum, now_s)
-        core.rounds[fragment].expected_s = now_s + expected.within_s
-        core.pace.opened(core.interval_steps / core.fragments)
+        core.rounds.open[fragment].expect(now_s + expected.within_s)
+        core.rounds.pace.opened(core.interval_steps / core.fragments)
 
 
 def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
@@ -69,7 +66,7 @@ def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
     quorum = core.settings.quorum
     if quorum is not Automatic.AUTO:
         return QuorumTarget(quorum)
-    answers_s = [core.learners[name].exchange.answers_s.value for name in names]
+    answers_s = [core.members.learners[name].exchange.answers_s.value for name in names]
     return worth_waiting(answers_s, core.interval_steps * core.step_s)
 
 
@@ -86,46 +83,41 @@ def open_round(
         timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
     )
     core.durable.round += 1
-    core.rounds[fragment] = round_
+    core.rounds.add(round_)
     left_out: dict[LearnerName, str | None] = {}
     if asks_all(core):
-        core.durable.clock += core.pace.round_interval_steps
+        core.durable.clock += core.rounds.pace.round_interval_steps
         asked = frozenset(names)
         left_out = {
             name: core.ineligible(name, fragment)
             for name in core.names()
-            if name not in asked and core.learners[name].role is Role.LEARNER
+            if name not in asked and core.members.learners[name].role is Role.LEARNER
         }
     core.record(round_entries.Opened(round_.number, fragment, list(names), left_out))
     for name in names:
-        ask(core, round_, core.learners[name], now_s)
+        ask(core, round_, core.members.learners[name], now_s)
 
 
 def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     """Send a pull, or send it again; the ticket stays the same."""
     assert learner.connection is not None, "only reachable learners are asked"
     ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
-    if learner.name not in round_.asked_s:
-        round_.wait_until(now_s + _patience_s(core, learner))
-    learner.exchange.ask(round_.number, now_s)
-    round_.asked[learner.name] = ticket
-    round_.asked_s[learner.name] = now_s
-    learner.unanswered[round_.number] = now_s
-    round_.searched = False
-    core.changed[learner.name] = None
-    pull = PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
-    core.actions.append(Send(learner.connection, pull))
-
-
-def _patience_s(core: Core, learner: LearnerRecord) -> float:
-    return core.answer_timeout_s(learner) if core.closing is None else core.closing.patience_s
+    patience_s = core.answer_timeout_s(learner)
+    if core.closing is not None:
+        patience_s = core.closing.patience_s
+    round_.ask(learner.name, ticket, now_s, now_s + patience_s)
+    learner.ask(round_.number, now_s)
+    core.members.asked(learner.name)
+    core.send(
+        learner.connection, PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
+    )
 
 
 def close_rounds(core: Core, now_s: float) -> None:
     """Close every round that need not wait any longer; abandon those that wait in vain."""
     waited_s = current_grace_s(core)
-    for fragment in sorted(core.rounds):
-        round_ = core.rounds[fragment]
+    for fragment in sorted(core.rounds.open):
+        round_ = core.rounds.open[fragment]
         round_.relax(now_s)
         if round_.may_close(now_s, waited_s):
             _close(core, round_, now_s)
@@ -137,7 +129,7 @@ def close_rounds(core: Core, now_s: float) -> None:
             if round_.quorum is None and not round_.awaited:
                 abandon(core, round_, now_s, "nobody has anything to contribute")
             elif _complete_for_good(core, round_):
-                round_.quorum = len(round_.arrived)
+                round_.settle()
                 _close(core, round_, now_s)
 
 
@@ -155,14 +147,13 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
     """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
     silent = round_.waiting
     for name in silent:
-        core.learners[name].exchange.given_up(round_.number, now_s)
+        core.members.learners[name].exchange.given_up(round_.number, now_s)
         core.touch(name)
         if core.closing is not None:
-            core.closing.silent.add(name)
-            core.went_forward()
+            core.closing.give_up(name)
     if round_.quorum is None and round_.arrived and silent:
         for name in silent:
-            excuse(round_, name, f"no answer within {now_s - round_.asked_s[name]:.1f} s")
+            round_.excuse(name, f"no answer within {now_s - round_.asked_s[name]:.1f} s")
         return
     missing = "all" if round_.quorum is None else str(round_.quorum)
     abandon(core, round_, now_s, f"{len(round_.arrived)} of {missing} answers")
@@ -171,7 +162,9 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
 def current_grace_s(core: Core) -> float:
     """Return the seconds that a round now waits after its quorum (`timing.py`)."""
     settings = core.settings
-    return grace_s(core.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety)
+    return grace_s(
+        core.rounds.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety
+    )
 
 
 def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
@@ -179,16 +172,13 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
 
     All learners are examined once, and again with every sweep; in between only those that changed.
     """
-    among = sorted(core.touched) if round_.searched else core.names()
-    round_.searched = True
-    for name in among:
-        if name not in core.learners or core.ineligible(name, round_.fragment) is not None:
+    for name in core.names() if round_.search() else sorted(core.members.touched):
+        if name not in core.members.learners or core.ineligible(name, round_.fragment) is not None:
             continue
-        learner = core.learners[name]
+        learner = core.members.learners[name]
         answered = learner.answers.has(core.durable.epoch, round_.number)
         asked_s = round_.asked_s.get(name)
         if asked_s is None or (not answered and now_s - asked_s >= resend_after_s(core, learner)):
-            round_.excused.pop(name, None)
             ask(core, round_, learner, now_s)
 
 
@@ -204,11 +194,8 @@ def resend_after_s(core: Core, learner: LearnerRecord) -> float:
 
 def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
     """Abandon a round below its quorum: its contributions are late, their tokens still pending."""
-    del core.rounds[round_.fragment]
-    core.abandoned_s[round_.number] = now_s
-    if len(core.abandoned_s) > ABANDONED_KEPT:
-        del core.abandoned_s[min(core.abandoned_s)]
-    core.merge_watch.abandoned += 1
+    core.rounds.abandon(round_, now_s)
+    core.health.merge_watch.count_abandoned()
     core.record(
         round_entries.Abandoned(
             round=round_.number,
@@ -229,18 +216,17 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     """Judge norms, then merge what is left, or go on collecting if that is below the quorum."""
     admitted = _still_admitted(core, round_, now_s)
     if len(admitted) < (round_.quorum or 1):
-        round_.quorum_s = None
+        round_.go_on()
         return
     for one, scale in admitted:
         name = one.contribution.ticket.name
-        core.gauges[round_.fragment].merged(name, scale * one.rate)
+        core.rounds.gauges[round_.fragment].merged(name, scale * one.rate)
     if not asks_all(core):
         for one, _ in admitted:
-            turn_steps = core.learners[one.contribution.ticket.name].turn_steps
+            turn_steps = core.members.learners[one.contribution.ticket.name].turn_steps
             share = done_share(one.contribution.steps, turn_steps)
-            core.durable.clock += core.pace.round_interval_steps * share
-    round_.stage = Stage.MERGING
-    round_.closed_s = now_s
+            core.durable.clock += core.rounds.pace.round_interval_steps * share
+    round_.merge(now_s)
     _record_closing(core, round_)
     target = Version(core.durable.epoch, round_.version.number + 1)
     parts = tuple(
@@ -260,11 +246,10 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
 def _still_admitted(core: Core, round_: Round, now_s: float) -> list[tuple[Admitted, float]]:
     """Return the contributions to merge, by name, each with the factor that clips its norm."""
     rates = {str(name): round_.arrived[name].rate for name in sorted(round_.arrived)}
-    judged = core.gauges[round_.fragment].judge(rates)
+    judged = core.rounds.gauges[round_.fragment].judge(rates)
     for text, excess in judged.refused.items():
         name = LearnerName(text)
-        contribution = round_.arrived.pop(name).contribution
-        round_.excused[name] = "norm"
+        contribution = round_.turn_away(name, "norm")
         reason = Refusal(Fate.REJECTED, f"norm {excess:.1f} times over", strike=True)
         refuse(core, contribution, reason, now_s, None)
     return [(round_.arrived[name], judged.scales[str(name)]) for name in sorted(round_.arrived)]
@@ -296,27 +281,25 @@ def open_turns(core: Core, now_s: float) -> None:
     change of its own, never by a merge.
     """
     core.take_in()
-    index = core.learner_index
-    for name in index.asking_news:
-        asking = core.learners[name].asking
-        index.asked_for |= {each for each in asking if core.ineligible(name, each) is None}
-    index.asking_news.clear()
-    for fragment in sorted(index.asked_for - core.rounds.keys()):
+    index, learners = core.members.index, core.members.learners
+    index.look_for_turns(learners, lambda name, each: core.ineligible(name, each) is None)
+    for fragment in sorted(index.asked_for - core.rounds.open.keys()):
         chosen = _next_turn(core, fragment)
         if chosen is None:
             index.asked_for.discard(fragment)
             continue
-        members = max(1, len(core.pace.ranked))
-        core.pace.round_interval_steps = core.interval_steps / core.fragments / members
-        core.learners[chosen].asking.discard(fragment)
+        members = max(1, len(core.rounds.pace.ranked))
+        core.rounds.pace.set_interval(core.interval_steps / core.fragments / members)
+        learners[chosen].asking.discard(fragment)
         open_round(core, fragment, [chosen], None, now_s)
 
 
 def _next_turn(core: Core, fragment: int) -> LearnerName | None:
     """Return the eligible learner that asks for this fragment and has the oldest base of it."""
     asking = [
-        (core.learners[name].holds(fragment), name)
-        for name in core.learner_index.asking
-        if fragment in core.learners[name].asking and core.ineligible(name, fragment) is None
+        (core.members.learners[name].holds(fragment), name)
+        for name in core.members.index.asking
+        if fragment in core.members.learners[name].asking
+        and core.ineligible(name, fragment) is None
     ]
     return min(asking)[1] if asking else None  # an eligible learner has a base

@@ -11,10 +11,11 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed
-from islands.protocol.syncer.actions import InstallSeed, Send
+from islands.protocol.syncer.actions import InstallSeed
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import send_to_all
+from islands.protocol.syncer.timeouts import doubled_s
 from islands.protocol.syncer.versions import Published, Seeding, newest_of
 from islands.protocol.tape import round_entries
 
@@ -31,29 +32,32 @@ def request_seed(core: Core, now_s: float) -> None:
     In place of the latter, a version 0 that was read from a file is installed. A learner whose
     offer was refused is asked again only after the others.
     """
-    if core.seeded or core.seeding is not None or (core.initial and core.read is None):
+    versions = core.versions
+    unread = versions.initial and versions.read is None
+    if core.seeded or versions.seeding is not None or unread:
         return
-    if core.returns_until_s is not None and now_s < core.returns_until_s:
+    returns_until_s = versions.returns_until_s
+    if returns_until_s is not None and now_s < returns_until_s:
         return
     able = []
     if core.any_learner("seed", _may_seed):
-        able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
+        known = (core.members.learners[name] for name in core.names())
+        able = [learner for learner in known if _may_seed(learner)]
     least = min((one.seeds_refused for one in able), default=0)
     able = [one for one in able if one.seeds_refused == least]
-    kept = {one.name: one.kept for one in able if one.kept and core.returns_until_s is not None}
-    if core.read is not None and not kept:
-        _install_read(core, core.read, now_s)
+    kept = {one.name: one.kept for one in able if one.kept and returns_until_s is not None}
+    if versions.read is not None and not kept:
+        _install_read(core, versions.read, now_s)
         return
     if not able:
         return
-    chosen = core.learners[newest_of(kept)] if kept else able[0]
-    core.seedings += 1
+    chosen = core.members.learners[newest_of(kept)] if kept else able[0]
     told = kept.get(chosen.name, ())
-    core.seeding = Seeding(chosen.name, chosen.incarnation, now_s, told=told)
+    versions.begin_seeding(Seeding(chosen.name, chosen.incarnation, now_s, told=told))
     if told:
-        versions = sorted({str(one.version) for one in told})
-        core.record(round_entries.TakenBack(chosen.name, versions, len(kept)))
-    ask_for_seed(core, now_s)
+        held = sorted({str(one.version) for one in told})
+        core.record(round_entries.TakenBack(chosen.name, held, len(kept)))
+    _ask_for_missing(core, now_s)
 
 
 def _may_seed(learner: LearnerRecord) -> bool:
@@ -61,14 +65,27 @@ def _may_seed(learner: LearnerRecord) -> bool:
     return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
 
 
-def ask_for_seed(core: Core, now_s: float) -> None:
+def repeat_request(core: Core, now_s: float, interval_s: float) -> None:
+    """Ask again for what has not arrived, each time after twice the wait."""
+    seeding = core.versions.seeding
+    if seeding is None:
+        return
+    if len(seeding.digests) > seeding.had:
+        seeding.had, seeding.times, seeding.asked_s = len(seeding.digests), 0, now_s
+    if now_s - seeding.asked_s >= doubled_s(interval_s, seeding.times) or seeding.refused:
+        _give_up_late(core, seeding)
+        seeding.times += 1
+        _ask_for_missing(core, now_s)
+
+
+def _ask_for_missing(core: Core, now_s: float) -> None:
     """Ask the seeding learner (again) for what has not arrived, or ask another one."""
-    seeding = core.seeding
+    seeding = core.versions.seeding
     if seeding is None or seeding.journalled is not None:
         return
     if seeding.refused:
-        core.learners[seeding.name].seeds_refused += 1
-        core.seeding = None
+        core.members.learners[seeding.name].seeds_refused += 1
+        core.versions.end_seeding()
         return
     seeding.asked_s = now_s
     missing = [index for index in range(seeding.asked) if index not in seeding.digests]
@@ -76,14 +93,14 @@ def ask_for_seed(core: Core, now_s: float) -> None:
 
 
 def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
-    connection = core.learners[seeding.name].connection
+    connection = core.members.learners[seeding.name].connection
     for index in fragments:
         assert connection is not None, "the seeding learner is reachable"
-        request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
-        core.actions.append(Send(connection, request))
+        request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.versions.seedings)
+        core.send(connection, request)
 
 
-def give_up_late_seed(core: Core, seeding: Seeding) -> None:
+def _give_up_late(core: Core, seeding: Seeding) -> None:
     """Give up a learner that was asked often and sent nothing new, if another one is able.
 
     A large seed takes long over a slow link, and the next learner's link may be as slow. So a
@@ -91,9 +108,9 @@ def give_up_late_seed(core: Core, seeding: Seeding) -> None:
     """
     if seeding.journalled is not None or seeding.refused:
         return
-    late = core.learners[seeding.name]
-    others = any(_may_seed(one) for name, one in core.learners.items() if name != seeding.name)
-    if not others or seeding.times < SEED_REPEATS + late.seeds_refused:
+    late = core.members.learners[seeding.name]
+    others = (one for one in core.members.learners.values() if one is not late)
+    if not any(map(_may_seed, others)) or seeding.times < SEED_REPEATS + late.seeds_refused:
         return
     seeding.refused = True
     core.record(
@@ -106,9 +123,9 @@ def give_up_late_seed(core: Core, seeding: Seeding) -> None:
     )
 
 
-def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
+def on_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     """Take in a fragment of the initial value; once all are here, they become version 0 at once."""
-    seeding = core.seeding
+    seeding = core.versions.seeding
     if seeding is None or seeding.journalled is not None:
         return
     sender = (seed.epoch, seed.name, seed.incarnation)
@@ -119,7 +136,9 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     told = seeding.told[seed.fragment].digest if seeding.told else seed.digest
     if not intact or seed.digest != told:
         seeding.refused = True
-        core.learners[seeding.name].kept = ()  # what it told of them does not count any more
+        core.members.learners[
+            seeding.name
+        ].kept = ()  # what it told of them does not count any more
         core.record(round_entries.SeedRefused(seed.name, seed.fragment))
         return
     seeding.digests[seed.fragment] = seed.digest
@@ -129,16 +148,11 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     _install(core, seeding)
 
 
-def take_initial(core: Core, digests: tuple[str, ...]) -> None:
-    """Note that a version 0 was read from a file; `request_seed` decides whether it is needed."""
-    if not core.seeded and core.initial:
-        core.read = digests
-
-
 def _install_read(core: Core, digests: tuple[str, ...], now_s: float) -> None:
     by_fragment = dict(enumerate(digests))
-    core.seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
-    _install(core, core.seeding)
+    seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
+    core.versions.begin_seeding(seeding, asks=False)
+    _install(core, seeding)
 
 
 def _install(core: Core, seeding: Seeding) -> None:
@@ -154,7 +168,7 @@ def _journal_next(core: Core, seeding: Seeding) -> None:
     index = seeding.journalled
     assert index is not None, "the seed is complete"
     version = Version(core.durable.epoch, 0)
-    core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
+    core.durable.make(index, Published(version, seeding.digests[index], SEED_ROUND))
     core.write_fragment(index)
 
 
@@ -165,8 +179,8 @@ def journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
     if seeding.journalled < core.fragments:
         _journal_next(core, seeding)
         return
-    core.seeding = None
+    core.versions.end_seeding()
     for index, newest in enumerate(core.durable.published):
         assert newest is not None, "every fragment is journalled"
-        core.publish(index, newest)
+        core.versions.commit(index, newest, newest)
     send_to_all(core, list(range(core.fragments)), now_s)

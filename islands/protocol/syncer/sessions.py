@@ -9,21 +9,19 @@ from islands.protocol.identities import LearnerName, Role, Status
 from islands.protocol.messages.membership import Evicted, Leave, Member, MembershipChanged, Refused
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FinalRound, Hello, Paused, Quarantined, Welcome
-from islands.protocol.syncer.actions import Dismiss, Send
-from islands.protocol.syncer.books import being_merged
+from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing
-from islands.protocol.syncer.commits import note_back
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.donors import name_donor
 from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
-from islands.protocol.syncer.recipients import is_owed
-from islands.protocol.syncer.reports import goes_back, last_word, take_report, wrong_because
-from islands.protocol.syncer.retirement import close_accounts, forget_seed, keeps_too_much, retire
+from islands.protocol.syncer.recipients import send_lacking
+from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
+from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
 from islands.protocol.syncer.retries import resend_s
-from islands.protocol.syncer.rounds import Stage, excuse
+from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask
 from islands.protocol.syncer.watches import end_reason
 from islands.protocol.tape import member_entries, process_entries
@@ -32,11 +30,8 @@ from messaging.plain_text import plain
 SHOWN = 80
 """Most characters of a peer's text in a refusal."""
 
-DEPARTED_KEPT = 256
-"""Observers without a link of which it is known what they were sent."""
 
-
-def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
+def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
     """Admit a peer to this syncer, or dismiss it with a sentence that says what differs.
 
     Links are numbered in the order in which they were opened: a hello that comes late, over a link
@@ -58,7 +53,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
         core.actions.append(Dismiss(connection, refusal))
         core.record(process_entries.Refused(hello.name, refusal.reason))
         return
-    learner = core.learners.get(hello.name)
+    learner = core.members.learners.get(hello.name)
     if learner is not None and learner.connection is not None and connection < learner.connection:
         notice = Refused(hello.name, "a newer link is open", retry=True)
         core.actions.append(Dismiss(connection, notice))
@@ -69,35 +64,30 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     if learner is not None and learner.incarnation < hello.incarnation:
         retire(core, hello.name, "a newer incarnation said hello")
         learner = None
-    if learner is None and being_merged(core.rounds.values(), hello.name):
+    if learner is None and core.rounds.merge_cursor_of(hello.name):
         notice = Refused(hello.name, "work of its name is being merged", retry=True)
         core.actions.append(Dismiss(connection, notice))
         return
     if learner is None:
         learner = _new_record(core, hello)
-    learner.connection, learner.stepped_s = connection, now_s
+    learner.opened(connection, now_s)
     kept = tuple(one for one in hello.kept if one is not None)
     learner.kept = kept if len(kept) == len(hello.kept) == core.fragments else ()
     core.touch(hello.name)
-    learner.opened()
-    learner.unanswered.clear()
-    learner.exchange.asked.clear()
-    learner.exchange.left_out_until_s = None
-    core.touch(learner.name)
-    core.actions.append(Send(connection, _welcome(core, learner, hello, now_s)))
+    core.send(connection, _welcome(core, learner, hello, now_s))
     if core.closing is not None:
-        core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))
+        core.send(connection, FinalRound(core.durable.epoch, core.closing.reason))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
     if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
-        take_report(core, learner, hello.progress)
-    _send_what_differs(core, learner, hello, now_s)
+        admit_report(core, learner, hello.progress)
+    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
+    send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
-        core.actions.append(Send(connection, Paused(core.durable.epoch, core.durable.paused)))
+        core.send(connection, Paused(core.durable.epoch, core.durable.paused))
         if learner.quarantined:  # it may wait for a value with its contribution
-            word = Quarantined(learner.name, learner.incarnation, "third strike")
-            core.actions.append(Send(connection, word))
-        if hello.name not in core.grants:
-            core.send_grant(learner)
+            core.send(connection, Quarantined(learner.name, learner.incarnation, "third strike"))
+        if hello.name not in core.books.grants:
+            core.send(connection, core.grant_of(learner.name))
         _ask_again(core, learner, now_s)
 
 
@@ -124,7 +114,7 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")
-    known = core.learners.get(hello.name)
+    known = core.members.learners.get(hello.name)
     if known is not None and known.role is not hello.role:
         return refused(f"{hello.name} is a {known.role.value}, not a {hello.role.value}")
     if hello.epoch_seen > core.durable.epoch:
@@ -144,7 +134,7 @@ def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evict
 
 
 def _wrong_because(core: Core, hello: Hello) -> str | None:
-    told, known = hello.progress, core.learners.get(hello.name)
+    told, known = hello.progress, core.members.learners.get(hello.name)
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
     news = news_of(before, told)
@@ -160,7 +150,7 @@ def _fenced(core: Core, hello: Hello) -> bool:
     that lost its folder gives incarnations that were given before. One that remembers a quota that
     was taken back (`retirement.py`) has ended too, as far as this syncer is concerned.
     """
-    known, book = core.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
+    known, book = core.members.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]
     same = book is not None and book.incarnation == hello.incarnation
     reads = hello.role is not Role.LEARNER  # an observer never has an account to be fenced from
@@ -174,11 +164,8 @@ def _fenced(core: Core, hello: Hello) -> bool:
 
 def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     learner = LearnerRecord(hello.name, hello.role, hello.incarnation, hello.progress, None)
-    core.learners[hello.name] = learner
-    incarnation, sent = core.departed.pop(hello.name, (None, learner.sent))
-    if incarnation == hello.incarnation:
-        learner.sent = sent
-    note_back(core, hello.name)
+    core.members.add(learner)
+    core.versions.note_back(hello.name)
     if hello.role is not Role.LEARNER:
         return learner
     durable = core.durable
@@ -194,81 +181,62 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
 
 
 def _welcome(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
-    versions = tuple(None if held is None else held.version for held in core.published)
+    versions = tuple(None if held is None else held.version for held in core.versions.published)
     reads = hello.role is Role.LEARNER and not hello.progress.tokens
-    position = core.positions.of(hello.name) if reads else b""
+    position = core.books.positions.of(hello.name) if reads else b""
     donor = name_donor(core, learner, hello, now_s)
     return Welcome(core.durable.epoch, versions, donor, core.epoch_proof, position)
 
 
-def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> None:
-    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
-    for index, published in enumerate(core.published):
-        if published is None or not learner.adopting:
-            continue
-        held = learner.holds(index)
-        differs = held == published.version and hello.digests[index] != published.digest
-        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
-        if due and (differs or (held != published.version and is_owed(core, learner, index))):
-            core.send_update(learner, index, now_s)
-
-
 def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
     """Ask a learner whose link came back for what it has not answered; its excuse is over."""
-    for round_ in core.rounds.values():
+    for round_ in core.rounds.open.values():
         collecting = round_.stage is Stage.COLLECTING
         if collecting and learner.name in round_.asked and learner.name not in round_.arrived:
             if learner.answers.has(core.durable.epoch, round_.number):
-                excuse(round_, learner.name, "its answer was refused")
+                round_.excuse(learner.name, "its answer was refused")
             elif core.ineligible(learner.name, round_.fragment) is None:
-                round_.excused.pop(learner.name, None)
                 ask(core, round_, learner, now_s)
             else:
-                excuse(round_, learner.name, "link reopened, not eligible yet")
+                round_.excuse(learner.name, "link reopened, not eligible yet")
 
 
-def close_link(core: Core, name: LearnerName, connection: int) -> None:
+def on_link_closed(core: Core, name: LearnerName, connection: int) -> None:
     """Handle the end of a link; a newer link of the same peer is left alone.
 
     An observer has no account to come back to, so it is forgotten with its link, but for what the
     last few were sent.
     """
-    learner = core.learners.get(name)
+    learner = core.members.learners.get(name)
     if learner is None or learner.connection != connection:
         return
     if learner.role is not Role.LEARNER:
-        del core.learners[name]
-        core.departed.pop(name, None)
-        core.departed[name] = learner.incarnation, learner.sent
-        if len(core.departed) > DEPARTED_KEPT:
-            del core.departed[next(iter(core.departed))]
-        core.touch(name)
-        core.record(member_entries.Unlinked(name))
-        return
+        core.members.remove(name)
+    else:
+        learner.connection = None
+        learner.unanswered.clear()
+        _excuse_everywhere(core, name, "link down")
+        core.versions.forget_seeder(name)
     core.touch(name)
-    learner.connection = None
-    learner.unanswered.clear()
-    _excuse_everywhere(core, name, "link down")
-    forget_seed(core, name)
     core.record(member_entries.Unlinked(name))
 
 
 def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
-    for round_ in core.rounds.values():
-        excuse(round_, name, reason)
+    for round_ in core.rounds.open.values():
+        round_.excuse(name, reason)
 
 
-def take_leave(core: Core, leave: Leave, now_s: float) -> None:
+def on_leave(core: Core, leave: Leave, now_s: float) -> None:
     """End the incarnation of a learner that leaves, and the run once every learner has diverged."""
-    learner = core.learners.get(leave.name)
+    learner = core.members.learners.get(leave.name)
     current = learner is not None and learner.incarnation == leave.incarnation
     if current:
         retire(core, leave.name, leave.reason)
     if not leave.diverged:
         if current:
-            core.divergences.left(leave.name)
+            core.health.divergences.left(leave.name)
         return
-    watch = core.divergences
+    watch = core.health.divergences
     times = watch.diverged(leave.name, leave.incarnation, now_s, core.settings)
     core.record(member_entries.Diverged(leave.name, str(leave.incarnation), times))
     members = core.durable.ledger.books
@@ -276,15 +244,15 @@ def take_leave(core: Core, leave: Leave, now_s: float) -> None:
         begin_closing(core, end_reason(core.settings), now_s)
 
 
-def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
+def on_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
     """Apply a page of the supervisor's view; a page of an older supervisor is ignored."""
-    if not core.view.take(page):
+    if not core.members.view.take(page):
         return
     if page.paused is not None:
         set_paused(core, paused=page.paused)
     for member in page.members:
         _fence_older(core, member)
-        learner = core.learners.get(member.name)
+        learner = core.members.learners.get(member.name)
         if learner is None or learner.incarnation != member.incarnation:
             continue
         if member.status.ended:
@@ -301,7 +269,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
 def _fence_older(core: Core, member: Member) -> None:
     """End what the view ended or replaced: linked, known from the journal only, or never seen."""
     name, ended = member.name, member.status.ended
-    learner = core.learners.get(name)
+    learner = core.members.learners.get(name)
     if learner is not None and learner.incarnation >= member.incarnation:
         return
     if learner is not None:
@@ -312,7 +280,7 @@ def _fence_older(core: Core, member: Member) -> None:
             return
         if book.incarnation < member.incarnation or ended:
             close_accounts(core, name)
-            core.records.want()
+            core.books.records.want()
     if ended:
         core.durable.fence.end(name, member.incarnation)
 
@@ -326,18 +294,14 @@ def _end_absent(core: Core, now_s: float) -> None:
     eviction. The supervisor answers every heartbeat, so the view is examined once per heartbeat,
     and only if it is complete.
     """
-    view, timing = core.view, core.settings.timing
+    view, timing = core.members.view, core.settings.timing
     if not view.complete or now_s - view.looked_s < timing.scaled(timing.heartbeat_s):
         return
     view.looked_s = now_s
     patience_s = 2 * timing.scaled(timing.evict_s)
     for name in sorted(core.durable.ledger.books):
-        learner = core.learners.get(name)
+        learner = core.members.learners.get(name)
         if name in view.listed or (learner is not None and learner.connection is not None):
-            core.absent.pop(name, None)
-        elif now_s - core.absent.setdefault(name, now_s) >= patience_s:
-            if learner is not None:
-                retire(core, name, "the supervisor does not know it")
-            else:
-                close_accounts(core, name)
-                core.records.want()
+            core.members.present(name)
+        elif core.members.away_s(name, now_s) >= patience_s:
+            end(core, name, "the supervisor does not know it")

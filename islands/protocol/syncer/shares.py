@@ -99,12 +99,12 @@ class Assembly:
     def _overlap(self, start: int, stop: int) -> int:
         """Return how many elements of a range are claimed."""
         at = max(0, bisect_left(self.claimed, (start, start)) - 1)
-        found = 0
+        claimed = 0
         for low, high in self.claimed[at:]:
             if low >= stop:
                 break
-            found += max(0, min(stop, high) - max(start, low))
-        return found
+            claimed += max(0, min(stop, high) - max(start, low))
+        return claimed
 
 
 def check_ranges(ranges: Ranges, size: int) -> None:
@@ -148,30 +148,30 @@ class Assemblies:
             MalformedError: the share cannot belong to it; nothing is kept of it.
         """
         mine = self._of.get(answer.ticket.name, {})
-        found = mine.get(answer) or Assembly(size)
-        if not found.claim(ranges):
+        assembly = mine.get(answer) or Assembly(size)
+        if not assembly.claim(ranges):
             return None
         if answer not in mine:
             self._of[answer.ticket.name] = mine
-            mine[answer] = found
+            mine[answer] = assembly
             while len(mine) > ASSEMBLIES_MAX:
                 del mine[next(iter(mine))]
-        return found
+        return assembly
 
     def take_head(self, connection: int, head: Contribution) -> None:
         """Take in the message of the learner itself, whose share was claimed; the first stands."""
-        found = self._of.get(head.ticket.name, {}).get(Answer.of(head))
-        if found is not None and found.head is None:
-            found.head = connection, head
+        assembly = self._of.get(head.ticket.name, {}).get(Answer.of(head))
+        if assembly is not None and assembly.head is None:
+            assembly.head = connection, head
 
     def take_whole(self, answer: Answer) -> Assembly | None:
         """Take out a contribution if it is whole."""
         mine = self._of.get(answer.ticket.name, {})
-        found = mine.get(answer)
-        if found is None or not found.whole:
+        assembly = mine.get(answer)
+        if assembly is None or not assembly.whole:
             return None
         self._drop(answer.ticket.name, answer)
-        return found
+        return assembly
 
     def forget(self, name: LearnerName) -> None:
         """Forget all of a learner's, whose link is gone."""
@@ -191,10 +191,7 @@ HOSTS_MAX = 1024
 def refusal(core: Core, hello: ShareHello, *, trusted: bool) -> Refused | None:
     """Return why a session for shares is refused, or None if it is open.
 
-    Args:
-        core: the syncer's memory.
-        hello: what the host says.
-        trusted: whether its credential is one that the supervisor signed.
+    `trusted` tells whether the host's credential is one that the supervisor signed.
     """
 
     def refused(reason: str, *, retry: bool = False) -> Refused:
@@ -215,7 +212,7 @@ def refusal(core: Core, hello: ShareHello, *, trusted: bool) -> Refused | None:
 
 def why_unknown(core: Core, ticket: Ticket) -> str | None:
     """Return why no share for a ticket is taken, None if the ticket was given and not answered."""
-    learner = core.learners.get(ticket.name)
+    learner = core.members.learners.get(ticket.name)
     if learner is None or learner.incarnation != ticket.incarnation:
         return f"{ticket.name}/{ticket.incarnation} is no member here"
     if ticket.epoch != core.durable.epoch or ticket.round not in learner.exchange.asked:
@@ -257,7 +254,7 @@ def parted(wish: UpdatesInShares, fragments: Sequence[int]) -> tuple[tuple[Range
 
 
 def _linked(core: Core, name: LearnerName, incarnation: Incarnation) -> bool:
-    learner = core.learners.get(name)
+    learner = core.members.learners.get(name)
     linked = learner is not None and learner.connection is not None
     return linked and learner is not None and learner.incarnation == incarnation
 
@@ -294,27 +291,24 @@ class ShareSessions:
     ) -> dict[int, Ranges] | None:
         """Return by connection who is sent which part of a value; None if it is sent whole.
 
-        Args:
-            connection: that of the member.
-            name: its name.
-            fragment: index.
+        The connection and the name are those of the member.
         """
         by_fragment = self.parted.get(connection)
         if by_fragment is None or not by_fragment[fragment][0]:
             return None
-        found = {connection: by_fragment[fragment][0]}
+        receivers = {connection: by_fragment[fragment][0]}
         for rank, ranges in enumerate(by_fragment[fragment]):
             host = None if name is None else self.newest.get((name, rank))
             if rank == 0 or not ranges:
                 continue
             if host is None:
                 return None
-            found[host] = ranges
-        return found if len(found) > 1 else None
+            receivers[host] = ranges
+        return receivers if len(receivers) > 1 else None
 
     def over(self, core: Core) -> list[int]:
         """Return the connections whose member is none any more."""
-        known = core.learners
+        known = core.members.learners
 
         def gone(hello: ShareHello) -> bool:
             member = known.get(hello.name)

@@ -29,36 +29,31 @@ from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.syncer.closing import cannot_step, waited_for
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.retirement import close_accounts, retire
+from islands.protocol.syncer.retirement import end
 from islands.protocol.syncer.watches import NAMED_MOST, Standing
 from islands.protocol.tape.round_entries import WaitsFor
 
 STALLED_STEPS = 5
 GRACE_LIMITS = 2
 """After so many limits a member that stands still is ended, if others want its tokens."""
-IDLE_KEPT = 64
-"""Names that were ended for standing still and have done no step since, of which it is known."""
 
 FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
 def look_at_members(core: Core, now_s: float, late_s: float) -> None:
-    """Note who stands still, end those whose tokens others want, and tell for whom the run waits.
+    """Note who stands still, end those whose tokens others want, and report for whom the run waits.
 
-    Args:
-        core: the syncer's memory.
-        now_s: the time.
-        late_s: by how much this look comes late, since this process was suspended or blocked.
+    The look may come late, since this process was suspended or blocked.
     """
     if core.seeded and not core.durable.paused:
         _measure(core, now_s, late_s)
         if core.closing is None:
             _end_idle(core, now_s)
     else:
-        core.standing.clear()
+        core.health.forget_standing()
     patience_s = core.settings.timing.scaled(core.settings.timing.suspect_s)
     because = waited_for(core) if core.closing is not None else dict(_held_up_by(core, now_s))
-    if core.wait_watch.due(waits=bool(because), now_s=now_s, patience_s=patience_s):
+    if core.health.wait_watch.due(wrong=bool(because), now_s=now_s, patience_s=patience_s):
         first = sorted(because)[:NAMED_MOST]
         core.record(WaitsFor(len(because), {name: because[name] for name in first}))
 
@@ -75,24 +70,23 @@ def still_limit_s(core: Core, learner: LearnerRecord | None) -> float:
 
 
 def _measure(core: Core, now_s: float, late_s: float) -> None:
-    for name in [name for name in core.standing if name not in core.durable.ledger.books]:
-        del core.standing[name]
+    core.health.forget_standing(but=core.durable.ledger.books)
     for name, book in core.durable.ledger.books.items():
-        learner, before = core.learners.get(name), core.standing.get(name)
+        learner, before = core.members.learners.get(name), core.health.standing.get(name)
         told = None if learner is None else learner.progress.fragments
         rests = core.durable.leases.holders[name].unused_tokens <= 0 or cannot_step(core, name)
         if rests or before is None or (before.tokens, before.told) != (book.processed, told):
-            core.standing[name] = Standing(book.processed, told, now_s)
+            core.health.stands(name, Standing(book.processed, told, now_s))
         else:
             before.since_s += late_s
         if learner is not None:
             _set_still(core, learner, now_s)
             if learner.progress.steps:
-                core.idle.pop(name, None)
+                core.health.works(name)
 
 
 def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    stood_s = now_s - core.standing[learner.name].since_s
+    stood_s = now_s - core.health.standing[learner.name].since_s
     at_work = learner.phase in (Phase.STEPPING, *FIRST_STEPS)
     still = at_work and stood_s >= still_limit_s(core, learner)
     if still is not learner.still:
@@ -102,8 +96,8 @@ def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 def _wanted_from(core: Core) -> Iterator[LearnerName]:
     """Yield who holds tokens while the budget has no batch for another one that used up its own."""
-    leases, learners = core.durable.leases, core.learners
-    hungry = (name for name in core.hungry if name in learners and learners[name].reachable)
+    leases, learners = core.durable.leases, core.members.learners
+    hungry = (name for name in core.books.hungry if name in learners and learners[name].reachable)
     batches = sorted((learners[name].progress.batch_tokens, name) for name in hungry)
     remaining = leases.remaining_tokens
     if remaining is None or not batches or remaining >= batches[0][0]:
@@ -118,7 +112,10 @@ def _wanted_from(core: Core) -> Iterator[LearnerName]:
 def _stood_s(core: Core, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
     """Yield each name whose tokens others want and that stands still: for how long, its limit."""
     for name in _wanted_from(core):
-        stood, limit_s = core.standing.get(name), still_limit_s(core, core.learners.get(name))
+        stood, limit_s = (
+            core.health.standing.get(name),
+            still_limit_s(core, core.members.learners.get(name)),
+        )
         if stood is not None and now_s - stood.since_s >= limit_s:
             yield name, now_s - stood.since_s, limit_s
 
@@ -132,11 +129,5 @@ def _end_idle(core: Core, now_s: float) -> None:
     for name, stood_s, limit_s in list(_stood_s(core, now_s)):
         if stood_s < GRACE_LIMITS * limit_s:
             continue
-        if name in core.learners:
-            retire(core, name, f"it took no step for {stood_s:.0f} s, and others want its tokens")
-        else:
-            close_accounts(core, name)
-            core.records.want()
-        core.idle[name] = None
-        if len(core.idle) > IDLE_KEPT:
-            del core.idle[next(iter(core.idle))]
+        end(core, name, f"it took no step for {stood_s:.0f} s, and others want its tokens")
+        core.health.end_idle(name)

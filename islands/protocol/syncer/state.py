@@ -7,24 +7,24 @@ Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` return
 the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
-from collections.abc import Iterator
 from typing import assert_never
 
 from islands.protocol.errors import UNFORESEEN, InvariantError
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Version
 from islands.protocol.membership import HeartbeatContent
 from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
-from islands.protocol.settings.run import Anchor, LearnerWaits, RunSettings, Trigger
+from islands.protocol.settings.run import LearnerWaits, RunSettings, Trigger
 from islands.protocol.syncer.actions import Action, Dismiss
-from islands.protocol.syncer.admission import take_contribution, take_decline
+from islands.protocol.syncer.admission import on_contribution, on_decline
+from islands.protocol.syncer.books import Books
 from islands.protocol.syncer.closing import (
     advance_closing,
     begin_closing,
+    on_end_heard,
+    on_supervisor_link,
     resume_end,
-    take_end_heard,
-    take_supervisor_link,
 )
-from islands.protocol.syncer.commits import take_journalled, take_merge
+from islands.protocol.syncer.commits import on_journalled, on_merged
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import (
@@ -49,19 +49,25 @@ from islands.protocol.syncer.events import (
 from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
-from islands.protocol.syncer.reports import end_peer, take_progress
-from islands.protocol.syncer.retries import next_sweep_s, sweep
-from islands.protocol.syncer.rounds import Stage
+from islands.protocol.syncer.reports import end_peer, on_progress
+from islands.protocol.syncer.retries import next_sweep_s, on_ticked
+from islands.protocol.syncer.rounds import Rounds, Stage
 from islands.protocol.syncer.scheduling import (
     close_rounds,
     current_grace_s,
     open_rounds,
     open_turns,
 )
-from islands.protocol.syncer.seeding import request_seed, take_initial, take_seed
-from islands.protocol.syncer.sessions import close_link, open_link, take_leave, take_membership
+from islands.protocol.syncer.seeding import on_seed, request_seed
+from islands.protocol.syncer.sessions import (
+    on_leave,
+    on_link_closed,
+    on_link_opened,
+    on_membership,
+)
 from islands.protocol.syncer.timing import Pace
-from islands.protocol.syncer.versions import Increments, KeptVersions, Published
+from islands.protocol.syncer.versions import Versions
+from islands.protocol.syncer.watches import Health
 from islands.protocol.tape.round_entries import Row
 
 FIXED_POINT_LIMIT = 1000
@@ -96,30 +102,22 @@ class SyncerState:
     ) -> None:
         """Resume the run from the durable state."""
         fragments = len(durable.published)
-        complete = all(published is not None for published in durable.published)
-        published: list[Published | None] = list(durable.published) if complete else []
+        returns_until_s = None if returns_s is None else now_s + returns_s
         self._core = Core(
             settings=settings,
             fingerprint=fingerprint,
-            durable=durable,
-            pace=_pace(settings, fragments),
-            counted_s=now_s,
-            published=published or [None] * fragments,
-            positions=durable.positions.copy(),
-            kept=[KeptVersions(settings.staleness_max + 1) for _ in range(fragments)],
-            increments=[Increments() for _ in range(fragments)]
-            if settings.update_precision.of_increments
-            else [],
-            gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
-            swept_s=now_s,
-            initial=initial,
             epoch_proof=epoch_proof,
-            returns_until_s=None if returns_s is None else now_s + returns_s,
+            durable=durable,
+            rounds=Rounds(
+                pace=_pace(settings, fragments),
+                gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
+            ),
+            versions=Versions.of(
+                settings, durable.published, initial=initial, returns_until_s=returns_until_s
+            ),
+            books=Books(now_s, durable.positions.copy()),
+            health=Health(now_s),
         )
-        for index, held in enumerate(published):
-            if held is not None:
-                for version in (*_known_before(settings, held.version), held.version):
-                    self._core.kept[index].append(version)
         if durable.finished is not None:
             resume_end(self._core, now_s)
 
@@ -144,7 +142,7 @@ class SyncerState:
 
     def heartbeat_content(self, address: str) -> HeartbeatContent:
         """Return the content of a heartbeat to the supervisor; peers may dial `address`."""
-        durable, view = self.durable, self._core.view
+        durable, view = self.durable, self._core.members.view
         return HeartbeatContent(
             phase=self.phase,
             step=durable.merges,
@@ -160,19 +158,19 @@ class SyncerState:
 
     def version(self, fragment: int) -> Version | None:
         """Return the committed version of a fragment, if there is one."""
-        published = self._core.published[fragment]
+        published = self._core.versions.published[fragment]
         return None if published is None else published.version
 
     @property
     def published_tokens(self) -> int:
         """Tokens that the published values account for, mean over fragments."""
-        published = [each for each in self._core.published if each is not None]
-        return sum(each.tokens for each in published) // len(self._core.published)
+        published = [each for each in self._core.versions.published if each is not None]
+        return sum(each.tokens for each in published) // len(self._core.versions.published)
 
     def cut(self, reason: str) -> FinalVersions | None:
         """Return the versions that are published now; None before every fragment has one."""
-        versions = [each.version for each in self._core.published if each is not None]
-        whole = len(versions) == len(self._core.published)
+        versions = [each.version for each in self._core.versions.published if each is not None]
+        whole = len(versions) == len(self._core.versions.published)
         return (
             FinalVersions(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
         )
@@ -185,15 +183,15 @@ class SyncerState:
         """
         core = self._core
         core.actions = []
-        core.touched.clear()
-        core.fastest.forget()
+        core.members.begin_event()
+        core.rounds.fastest.forget()
         count_time(core, now_s)
         if self._over:
-            self._take_late(event, now_s)
+            self._handle_late(event, now_s)
         elif isinstance(event, PeerEvent):
-            self._take_from_peer(event, now_s)
+            self._handle_from_peer(event, now_s)
         else:
-            self._take(event, now_s)
+            self._handle(event, now_s)
         self._advance(now_s)
         self._assert_invariants()
         return core.actions
@@ -203,26 +201,26 @@ class SyncerState:
         closing = self._core.closing
         return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
 
-    def _take_late(self, event: Event, now_s: float) -> None:
+    def _handle_late(self, event: Event, now_s: float) -> None:
         """Handle an event after the run is over: the ledger is closed, new peers are dismissed."""
         core = self._core
         match event:
             case LinkOpened(_, connection, trusted):
                 if trusted:
-                    word: Stop | Refused = Stop(core.durable.finished or "")
+                    notice: Stop | Refused = Stop(core.durable.finished or "")
                 else:
-                    word = Refused(event.hello.name, RUN_OVER, retry=False)
-                core.actions.append(Dismiss(connection, word))
+                    notice = Refused(event.hello.name, RUN_OVER, retry=False)
+                core.actions.append(Dismiss(connection, notice))
             case JournalFinished(sequence):
-                take_journalled(core, sequence, now_s)
+                on_journalled(core, sequence, now_s)
             case SupervisorLinkChanged(up):
-                take_supervisor_link(core, up=up, now_s=now_s)
+                on_supervisor_link(core, up=up, now_s=now_s)
             case EndHeard():
-                take_end_heard(core)
+                on_end_heard(core)
             case _:
                 pass
 
-    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+    def _handle_from_peer(self, event: PeerEvent, now_s: float) -> None:
         """Handle a peer's event; an unforeseen error ends that peer's session, not this syncer.
 
         Rules check a message before they take it in. Where a check was forgotten, the sender is
@@ -230,55 +228,52 @@ class SyncerState:
         syncer, and ends it.
         """
         try:
-            self._take(event, now_s)
+            self._handle(event, now_s)
         except UNFORESEEN as error:
             end_peer(self._core, event, repr(error), now_s)
 
-    def _take(self, event: Event, now_s: float) -> None:
+    def _handle(self, event: Event, now_s: float) -> None:
         core = self._core
         match event:
             case LinkOpened():
-                open_link(core, event, now_s)
+                on_link_opened(core, event, now_s)
             case LinkClosed(name, connection):
-                close_link(core, LearnerName(name), connection)
+                on_link_closed(core, LearnerName(name), connection)
             case MembershipArrived(message):
-                take_membership(core, message, now_s)
+                on_membership(core, message, now_s)
             case ProgressArrived(progress, connection):
-                take_progress(core, progress, connection, now_s)
+                on_progress(core, progress, connection, now_s)
             case ContributionArrived(contribution, check, connection):
-                take_contribution(core, contribution, check, connection, now_s)
+                on_contribution(core, contribution, check, connection, now_s)
             case PullDeclined(message):
-                take_decline(core, message.ticket, message.fragment, message.reason)
+                on_decline(core, message)
             case SeedArrived(seed, intact):
-                take_seed(core, seed, intact=intact)
+                on_seed(core, seed, intact=intact)
             case LeaveArrived(message):
-                take_leave(core, message, now_s)
+                on_leave(core, message, now_s)
             case MergeFinished(fragment, number, facts):
-                take_merge(core, fragment, number, facts, now_s)
+                on_merged(core, fragment, number, facts, now_s)
             case InitialRead(digests):
-                take_initial(core, digests)
+                core.versions.take_initial(digests)
             case JournalFinished(sequence):
-                take_journalled(core, sequence, now_s)
+                on_journalled(core, sequence, now_s)
             case Ticked():
-                sweep(core, now_s)
+                on_ticked(core, now_s)
             case StopRequested(reason):
                 if core.closing is None and core.seeded:
                     begin_closing(core, reason, now_s)
             case SupervisorLinkChanged(up):
-                take_supervisor_link(core, up=up, now_s=now_s)
+                on_supervisor_link(core, up=up, now_s=now_s)
             case EndHeard():
                 pass  # the supervisor is told once the run is over, not before
             case _:
                 assert_never(event)
 
     def _advance(self, now_s: float) -> None:
-        """Apply the rules until none of them changes anything more.
-
-        A rule that emits no action may still change what another rule reads.
-        """
+        """Apply the rules until none of them changes any part of the memory more."""
         core = self._core
         for _ in range(FIXED_POINT_LIMIT):
-            before = _fingerprint(core)
+            before = core.changes
             request_seed(core, now_s)
             close_rounds(core, now_s)
             advance_closing(core, now_s)
@@ -289,7 +284,7 @@ class SyncerState:
                     open_rounds(core, now_s)
                 grant(core, now_s)
             core.write_due(now_s)
-            if _fingerprint(core) == before:
+            if core.changes == before:
                 return
         message = "the syncer's rules do not come to rest"
         raise InvariantError(message)
@@ -308,7 +303,7 @@ class SyncerState:
         sweep_s = next_sweep_s(core, now_s)
         due = [core.next_record_s() or 0.0]
         waited_s = current_grace_s(core)
-        for round_ in core.rounds.values():
+        for round_ in core.rounds.open.values():
             if round_.stage is Stage.COLLECTING:
                 due += [round_.opened_s + round_.timeout_s, round_.expected_s]
                 if round_.quorum_s is not None:
@@ -320,22 +315,11 @@ class SyncerState:
     def _assert_invariants(self) -> None:
         """Check invariants that are cheap enough to be checked after every event."""
         core = self._core
-        if core.closing is None and len(core.rounds) > core.settings.open_rounds_max(
+        if core.closing is None and len(core.rounds.open) > core.settings.open_rounds_max(
             core.fragments
         ):
-            message = f"{len(core.rounds)} rounds are open"
+            message = f"{len(core.rounds.open)} rounds are open"
             raise InvariantError(message)
-
-
-def _known_before(settings: RunSettings, version: Version) -> Iterator[Version]:
-    """Yield the versions before this one from which contributions are admitted after a restart.
-
-    Their values are gone, which only the anchor `current` would need. The epoch's first numbers are
-    those of an earlier epoch; what is named here in their place was never given to anybody.
-    """
-    if settings.anchor is Anchor.BASE:
-        for number in range(max(0, version.number - settings.staleness_max), version.number):
-            yield Version(version.epoch, number)
 
 
 def _pace(settings: RunSettings, fragments: int) -> Pace:
@@ -344,19 +328,3 @@ def _pace(settings: RunSettings, fragments: int) -> Pace:
     if settings.learner_waits is LearnerWaits.AT_TAU:
         ahead_steps = interval_steps + settings.overlap_steps_max
     return Pace(settings.pace_by, interval_steps, ahead_steps)
-
-
-def _fingerprint(core: Core) -> tuple[object, ...]:
-    """Return what the rules change: emitted actions, rounds, seeding, progress of the closing.
-
-    A rule that changes anything else emits an action with it.
-    """
-    closing = core.closing
-    end = None
-    if closing is not None:
-        end = closing.stage, closing.deadline_s, closing.forward, len(closing.left)
-    rounds = tuple(
-        (one.number, one.stage, one.quorum, one.quorum_s, len(one.arrived), len(one.excused))
-        for one in core.rounds.values()
-    )
-    return len(core.actions), core.seeding is None, end, rounds

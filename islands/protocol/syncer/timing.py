@@ -173,6 +173,10 @@ class Pace:
         if rank is not None:
             del self.ranking[bisect_left(self.ranking, rank)]
 
+    def set_interval(self, interval_steps: float) -> None:
+        """Set the price of a round."""
+        self.round_interval_steps = interval_steps
+
     def setter(self) -> LearnerName | None:
         """Return the learner that sets the pace among the ready ones; None if none is ready."""
         if not self.ranking:

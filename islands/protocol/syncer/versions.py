@@ -34,9 +34,16 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from islands.protocol.errors import InvariantError
 from islands.protocol.identities import Incarnation, LearnerName, Version
 from islands.protocol.messages.training import IncrementsSince, Kept
-from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
+from islands.protocol.settings.run import (
+    INCREMENTS_KEPT,
+    REDIAL_LONGEST_S,
+    Anchor,
+    RunSettings,
+    Timing,
+)
 from islands.protocol.syncer.events import IncrementFacts
 
 
@@ -83,9 +90,10 @@ class KeptVersions(Collection[Version]):
         for name in [one for one, held in self._left_with.items() if held not in self._versions]:
             del self._left_with[name]
 
-    def drop_older(self) -> None:
-        """Keep the newest version alone."""
-        while len(self._versions) > 1:
+    def release(self, *, forget: bool) -> None:
+        """Note that older values are freed; `forget` older versions, too, if they are needed."""
+        self.older_held = False
+        while forget and len(self._versions) > 1:
             self._versions.popitem(last=False)
 
     @property
@@ -147,6 +155,10 @@ class Increments:
         self.value_bytes = facts.value_bytes
         self.kept.append(KeptIncrement(before, version, facts.size_bytes))
 
+    def release(self) -> None:
+        """Keep none, since the values that they lead on from are freed."""
+        self.kept.clear()
+
     def lead(self, held: Version, version: Version) -> bool:
         """Whether a chain leads from one version to another, and is shorter than the value."""
         sizes, at = [], version
@@ -167,12 +179,7 @@ def increments_since(
 ) -> IncrementsSince | None:
     """Return from where a receiver is sent increments; None if it is sent the whole value.
 
-    Args:
-        kept: the increments of every fragment; empty if the run sends whole values.
-        fragment: index of the fragment.
-        held: the version that the receiver reported as its base.
-        version: the version to be sent.
-        settings: those of the run, which name the precision of updates.
+    `held` is the version that it reported as its base. Nothing is kept where whole values are sent.
     """
     if not kept or held is None or not kept[fragment].lead(held, version):
         return None
@@ -215,6 +222,107 @@ class Seeding:
         first = self.asked
         self.asked = max(first, min(fragments, len(self.digests) + SEEDS_AT_ONCE))
         return range(first, self.asked)
+
+
+@dataclass(slots=True)
+class Versions:
+    """What is committed of every fragment, and the fetch of version 0.
+
+    `published` is what is durable of `Durable.published`, so that it may be sent. `increments` is
+    empty if whole values are sent. `initial` tells whether version 0 is to be that of a file, so
+    that no learner is asked for its own, and `read` are the digests of it once it is read. Up to
+    `returns_until_s` a run without a journal waits for members that have newer values; None: such
+    values are not taken back. `seedings` counts the fetches.
+    """
+
+    published: list[Published | None]
+    kept: list[KeptVersions]
+    increments: list[Increments]
+    initial: bool = False
+    read: tuple[str, ...] | None = None
+    returns_until_s: float | None = None
+    seedings: int = 0
+    seeding: Seeding | None = None
+    changes: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        settings: RunSettings,
+        durable: Sequence[Published | None],
+        *,
+        initial: bool,
+        returns_until_s: float | None,
+    ) -> "Versions":
+        """Return the versions that a start of the syncer begins with.
+
+        Of those before a durable one, whose values are gone, contributions are admitted where only
+        their base counts. The epoch's first numbers are those of an earlier epoch; what is named
+        here in their place was never given to anybody.
+        """
+        fragments = len(durable)
+        complete = all(one is not None for one in durable)
+        kept = [KeptVersions(settings.staleness_max + 1) for _ in range(fragments)]
+        for index, held in enumerate(durable if complete else ()):
+            assert held is not None, "every fragment has a version"
+            epoch, newest = held.version.epoch, held.version.number
+            oldest = max(0, newest - settings.staleness_max)
+            for number in range(oldest if settings.anchor is Anchor.BASE else newest, newest + 1):
+                kept[index].append(Version(epoch, number))
+        return cls(
+            published=list(durable) if complete else [None] * fragments,
+            kept=kept,
+            increments=[Increments() for _ in range(fragments)]
+            if settings.update_precision.of_increments
+            else [],
+            initial=initial,
+            returns_until_s=returns_until_s,
+        )
+
+    def commit(self, fragment: int, published: Published, durable: Published | None) -> None:
+        """Publish a version, which must be durable, as the newest of those kept.
+
+        Raises:
+            InvariantError: the version is not durable, which is a bug.
+        """
+        if durable is None or published.version > durable.version:
+            message = f"version {published} is published and not durable ({durable})"
+            raise InvariantError(message)
+        self.published[fragment] = published
+        self.kept[fragment].append(published.version)
+        self.changes += 1
+
+    def note_gone(self, name: LearnerName, held: Sequence[Version | None]) -> None:
+        """Note what an incarnation that has ended held as its bases."""
+        for kept, version in zip(self.kept, held, strict=True):
+            kept.left(name, version)
+
+    def note_back(self, name: LearnerName) -> None:
+        """Note that a learner said hello, and told what it holds."""
+        for kept in self.kept:
+            kept.returned(name)
+
+    def begin_seeding(self, seeding: Seeding, *, asks: bool = True) -> None:
+        """Begin to fetch version 0; unless it was read from a file, a learner is asked for it."""
+        self.seeding = seeding
+        self.seedings += asks
+        self.changes += 1
+
+    def end_seeding(self) -> None:
+        """End the fetch: it is committed, or to be begun anew with another learner."""
+        self.seeding = None
+        self.changes += 1
+
+    def forget_seeder(self, name: LearnerName) -> None:
+        """Stop fetching version 0 from a learner that is gone, unless all of it has arrived."""
+        seeding = self.seeding
+        if seeding is not None and seeding.name == name and seeding.journalled is None:
+            self.end_seeding()
+
+    def take_initial(self, digests: tuple[str, ...]) -> None:
+        """Note that a version 0 was read from a file."""
+        if self.initial and self.published[-1] is None:
+            self.read = digests
 
 
 REDIALS = 2

@@ -16,7 +16,7 @@ average, and steps that swing about an optimum undo one another (below 0). So:
   `SWINGS_BELOW`, many times what chance and rounding leave of a fragment of 64 KiB;
 - it stops swinging once that mean is back at 0; in between, its state does not change;
 - an entry is recorded when a fragment begins to swing, when more do than were reported, and when
-  none does any more; at most once in `SWINGS_EVERY_S`.
+  none does any more; at most once a minute.
 
 Reference: the limit of stability that is exceeded, in `islands.protocol.syncer.stability`.
 
@@ -43,7 +43,7 @@ asked, since their earlier answers still wait. So:
 
 - a worker is *full* when it was busy for `FULL_SHARE` of the last `WINDOW_S`; the one that measures
   also at `BUSY_SHARE`, if most rounds of that time lacked contributions because of it;
-- an entry is recorded when a worker becomes full, again every `LOAD_EVERY_S` while one is, and when
+- an entry is recorded when a worker becomes full, again every minute while one is, and when
   none is any more.
 
 A piece of work counts when it is complete, and none does before the run's first merge is: kernels
@@ -51,7 +51,7 @@ are compiled and the journal is read before that, and nothing is late because of
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import Incarnation, LearnerName
@@ -60,7 +60,34 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.syncer.timing import Durations, overlap_needed
 
-GRACE_EVERY_S = 60.0
+IDLE_KEPT = 64
+"""Names that were ended for standing still and have done no step since, of which it is known."""
+
+NAMED_MOST = 8
+"""Number of learners whose reason is given; of thousands, these tell enough."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Since when something has been wrong, None while it is not, and when that was last told."""
+
+    since_s: float | None = None
+    told_s: float | None = None
+
+    def told_lately(self, now_s: float) -> bool:
+        """Return whether it is too early to repeat a warning."""
+        return self.told_s is not None and now_s - self.told_s < WARN_EVERY_S
+
+    def due(self, *, wrong: bool, now_s: float, patience_s: float) -> bool:
+        """Return whether to warn now: after `patience_s`, at most once a minute."""
+        if not wrong:
+            self.since_s = None
+            return False
+        self.since_s = now_s if self.since_s is None else self.since_s
+        if now_s - self.since_s < patience_s or self.told_lately(now_s):
+            return False
+        self.told_s = now_s
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +100,17 @@ class OverlapShortfall:
 
 
 @dataclass(slots=True)
-class GraceWatch:
+class GraceWatch(Watch):
     """Watches for a grace that stays 0 because the exchange takes longer than τ steps.
 
     Then only the K fastest answers are merged: the operator should know, and may choose a larger τ
     or a better network.
     """
 
-    since_s: float | None = None
-    warned_s: float | None = None
-
     def look(
         self, durations: Durations, *, overlap_steps: int, patient_s: float, now_s: float
     ) -> OverlapShortfall | None:
-        """Return the shortfall, if it has lasted for `patient_s`; at most once a minute.
+        """Return the shortfall, if it has lasted for `patient_s`.
 
         Without overlap there is never a grace, and so nothing to warn of.
         """
@@ -95,71 +119,33 @@ class GraceWatch:
             return None
         hidden_s = overlap_steps * (durations.step_s.value or 0.0)
         exchange_s = (durations.quorum_s.value or 0.0) + (durations.sync_s.value or 0.0)
-        if exchange_s < hidden_s:
-            self.since_s = None
+        if not self.due(wrong=exchange_s >= hidden_s, now_s=now_s, patience_s=patient_s):
             return None
-        if self.since_s is None:
-            self.since_s = now_s
-        lately = self.warned_s is not None and now_s - self.warned_s < GRACE_EVERY_S
-        if now_s - self.since_s < patient_s or lately:
-            return None
-        self.warned_s = now_s
         return OverlapShortfall(exchange_s, hidden_s, needed)
 
 
-NAMED_MOST = 8
-"""Number of learners whose reason is given; of thousands, these tell enough."""
-
-
 @dataclass(slots=True)
-class MergeWatch:
-    """Watches for how long nothing is merged; `since_s` is None while no merge is expected."""
+class MergeWatch(Watch):
+    """Watches for how long nothing is merged; `abandoned` counts the rounds lost meanwhile."""
 
     merges: int = 0
-    since_s: float | None = None
-    warned_s: float | None = None
     abandoned: int = 0
 
-    def stands_still_s(self, merges: int, now_s: float, *, expected: bool) -> float:
-        """Return for how long nothing was merged although learners stepped.
+    def stands_still_s(
+        self, merges: int, *, expected: bool, now_s: float, patience_s: float
+    ) -> float | None:
+        """Return for how long nothing was merged although learners stepped, if that is news.
 
-        Args:
-            merges: number of merges in the whole run so far.
-            now_s: the time.
-            expected: whether a learner steps, and the run is neither paused nor ending.
+        A merge is `expected` if a learner steps, and the run is neither paused nor ending.
         """
-        if not expected:
-            self.since_s = None
-        elif self.since_s is None or merges != self.merges:
+        if expected and (self.since_s is None or merges != self.merges):
             self.merges, self.since_s, self.abandoned = merges, now_s, 0
-        return 0.0 if self.since_s is None else now_s - self.since_s
+        due = self.due(wrong=expected, now_s=now_s, patience_s=patience_s)
+        return now_s - self.since_s if due and self.since_s is not None else None
 
-    def due(self, now_s: float) -> bool:
-        """Return whether to warn now, which is at most once a minute."""
-        if self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S:
-            return False
-        self.warned_s = now_s
-        return True
-
-
-@dataclass(slots=True)
-class WaitWatch:
-    """Watches for how long the run waits for members; `since_s` is None while it does not."""
-
-    since_s: float | None = None
-    told_s: float | None = None
-
-    def due(self, *, waits: bool, now_s: float, patience_s: float) -> bool:
-        """Return whether to tell for whom it waits: after `patience_s`, at most once a minute."""
-        if not waits:
-            self.since_s = None
-            return False
-        self.since_s = now_s if self.since_s is None else self.since_s
-        lately = self.told_s is not None and now_s - self.told_s < WARN_EVERY_S
-        if now_s - self.since_s < patience_s or lately:
-            return False
-        self.told_s = now_s
-        return True
+    def count_abandoned(self) -> None:
+        """Count a round that was abandoned."""
+        self.abandoned += 1
 
 
 def why(
@@ -198,8 +184,6 @@ SWING_WINDOW = 8
 
 SWINGS_BELOW = -0.05
 
-SWINGS_EVERY_S = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Swinging:
@@ -230,11 +214,10 @@ class _Swing:
 
 
 @dataclass(slots=True)
-class SwingWatch:
-    """Watches for fragments that swing; `told` of them were reported, at `told_s`."""
+class SwingWatch(Watch):
+    """Watches for fragments that swing; `told` of them were reported."""
 
     told: int = 0
-    told_s: float | None = None
     _fragments: dict[int, _Swing] = field(default_factory=dict)
 
     def merged(self, fragment: int, cosine: float, now_s: float) -> Swinging | None:
@@ -242,8 +225,7 @@ class SwingWatch:
         self._fragments.setdefault(fragment, _Swing()).merged(cosine)
         means = [swing.mean for swing in self._fragments.values() if swing.swings]
         news = len(means) > self.told or (self.told > 0 and not means)
-        lately = self.told_s is not None and now_s - self.told_s < SWINGS_EVERY_S
-        if not news or lately:
+        if not news or self.told_lately(now_s):
             return None
         self.told, self.told_s = len(means), now_s
         return Swinging(len(means), min(means, default=0.0))
@@ -337,7 +319,6 @@ FULL_SHARE = 0.9
 
 BUSY_SHARE = 0.5
 
-LOAD_EVERY_S = 60.0
 
 MENDED = {
     INSPECTING: "give its host more cores, or learners more steps between rounds (interval_steps)",
@@ -388,11 +369,10 @@ class Overload:
 
 
 @dataclass(slots=True)
-class LoadWatch:
+class LoadWatch(Watch):
     """Watches for workers that are full; `full` tells whether the last report named one."""
 
     full: bool = False
-    told_s: float = 0.0
     _merged: bool = False
     _since_s: float | None = None
     _before_s: dict[str, float] = field(default_factory=dict)
@@ -421,22 +401,22 @@ class LoadWatch:
         """Judge the time since the last look, if it was long enough; return what to report."""
         if not self._merged or (self._since_s is not None and now_s - self._since_s < WINDOW_S):
             return None
-        found = None if self._since_s is None else self._judge(workers, now_s - self._since_s)
+        fullest = None if self._since_s is None else self._judge(workers, now_s - self._since_s)
         self._since_s = now_s
         self._before_s = {name: worker.busy_s for name, worker in workers.items()}
         self._opened = 0
         self._lately.clear()
-        if found is None:
+        if fullest is None:
             news = self.full
-            found = Overload("", 0.0, 0, self._lacking, self._left_out)
+            fullest = Overload("", 0.0, 0, self._lacking, self._left_out)
         else:
-            news = not self.full or now_s - self.told_s >= LOAD_EVERY_S
+            news = not self.full or not self.told_lately(now_s)
         if not news:
             return None
-        self.full, self.told_s = bool(found.worker), now_s
+        self.full, self.told_s = bool(fullest.worker), now_s
         self._lacking = 0
         self._left_out = 0
-        return found
+        return fullest
 
     def _judge(self, workers: Mapping[str, Busy], for_s: float) -> Overload | None:
         """Return the worker with the largest busy share, if it is full."""
@@ -451,3 +431,48 @@ class LoadWatch:
             return None
         waiting = workers[fullest].waiting
         return Overload(fullest, shares[fullest], waiting, self._lacking, self._left_out)
+
+
+@dataclass(slots=True)
+class Health:
+    """What the sweep looks at: warnings, and who does no step.
+
+    `swept_s` is the time of the last sweep (`retries.py`). `standing` has the accounts that show no
+    work, and `idle` the names that were ended for it and have done no step since (`standing.py`).
+    """
+
+    swept_s: float
+    grace_watch: GraceWatch = field(default_factory=GraceWatch)
+    swings: SwingWatch = field(default_factory=SwingWatch)
+    merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    wait_watch: Watch = field(default_factory=Watch)
+    divergences: Divergences = field(default_factory=Divergences)
+    standing: dict[LearnerName, Standing] = field(default_factory=dict)
+    idle: dict[LearnerName, None] = field(default_factory=dict)
+
+    def sweep(self, now_s: float, every_s: float) -> float | None:
+        """Begin a sweep if it is due; return by how much it is late."""
+        late_s = now_s - self.swept_s - every_s
+        if now_s < self.swept_s + every_s:
+            return None
+        self.swept_s = now_s
+        return late_s
+
+    def stands(self, name: LearnerName, standing: Standing) -> None:
+        """Note since when an account shows no work."""
+        self.standing[name] = standing
+
+    def forget_standing(self, but: Collection[LearnerName] = ()) -> None:
+        """Forget accounts that are closed."""
+        for name in [name for name in self.standing if name not in but]:
+            del self.standing[name]
+
+    def end_idle(self, name: LearnerName) -> None:
+        """Note that a name was ended for standing still; the last ones are known."""
+        self.idle[name] = None
+        if len(self.idle) > IDLE_KEPT:
+            del self.idle[next(iter(self.idle))]
+
+    def works(self, name: LearnerName) -> None:
+        """Note that a name has done a step again."""
+        self.idle.pop(name, None)

@@ -195,9 +195,9 @@ BOOKS = (
     ),
     Mutation(
         "only a differing version is sent at a hello, not a differing digest",
-        "islands/protocol/syncer/sessions.py",
-        "if due and (differs or (held != published.version and is_owed(core, learner, index))):",
-        "if due and held != published.version and is_owed(core, learner, index):",
+        "islands/protocol/syncer/recipients.py",
+        "if due and (differs or (lacks and is_owed(core, learner, index))):",
+        "if due and lacks and is_owed(core, learner, index):",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(

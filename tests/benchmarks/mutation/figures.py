@@ -21,8 +21,8 @@ FIGURES = (
     ),
     Mutation(
         "an update does not say what its version accounts for",
-        "islands/protocol/syncer/core.py",
-        "            tokens=published.tokens,\n",
+        "islands/protocol/syncer/recipients.py",
+        "        tokens=published.tokens,\n",
         "",
         (SYNCER_COMMITS,),
     ),

@@ -170,9 +170,9 @@ GLUE = (
     ),
     Mutation(
         "grace and xi_quorum counted from the first arrival",
-        "islands/protocol/syncer/admission.py",
-        "if round_.quorum_s is None and round_.quorum_complete:",
-        "if round_.quorum_s is None:",
+        "islands/protocol/syncer/rounds.py",
+        "if self.quorum_s is not None or not self.quorum_complete:",
+        "if self.quorum_s is not None:",
         (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
     ),
     Mutation(

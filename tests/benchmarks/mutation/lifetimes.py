@@ -36,7 +36,7 @@ LIFETIMES = (
     Mutation(
         "the run is over before its end is durable",
         "islands/protocol/syncer/closing.py",
-        "elif closing.stage is ClosingStage.CUTTING and core.all_durable:",
+        "elif closing.stage is ClosingStage.CUTTING and core.books.all_durable:",
         "elif closing.stage is ClosingStage.CUTTING:",
         (SYNCER_CLOSING,),
     ),
@@ -50,7 +50,7 @@ LIFETIMES = (
     Mutation(
         "that the end was heard is not journalled",
         "islands/protocol/syncer/closing.py",
-        ("        core.durable.reported = True\n        core.records.want()\n"),
+        ("        core.durable.reported = True\n        core.books.records.want()\n"),
         "        core.durable.reported = True\n",
         (SYNCER_CLOSING,),
     ),
@@ -70,7 +70,7 @@ LIFETIMES = (
     ),
     Mutation(
         "an update is repeated at every sweep",
-        "islands/protocol/syncer/retries.py",
+        "islands/protocol/syncer/recipients.py",
         "if newer or (sent is not None and now_s >= sent.due_s(interval_s)):",
         "if True:",
         (SYNCER_REPEATS,),
@@ -78,7 +78,7 @@ LIFETIMES = (
     Mutation(
         "a grant is not repeated",
         "islands/protocol/syncer/retries.py",
-        "        core.send_grant(learner)\n",
+        "        core.send(learner.connection, core.grant_of(name))\n",
         "        pass\n",
         (SYNCER_DURABLE_FIRST,),
     ),
@@ -120,8 +120,8 @@ LIFETIMES = (
     Mutation(
         "a pause counts as time of an exchange",
         "islands/protocol/syncer/pausing.py",
-        "    core.adoptions.clear()",
-        "    # core.adoptions.clear()",
+        "    core.rounds.forget_adoptions()\n",
+        "",
         (SYNCER_PAUSING,),
     ),
     Mutation(

@@ -30,8 +30,8 @@ LOST_FILES = (
     Mutation(
         "version 0 is made before members have come back",
         "islands/protocol/syncer/seeding.py",
-        "if core.returns_until_s is not None and now_s < core.returns_until_s:",
-        "if core.returns_until_s is not None and now_s < 0:",
+        "if returns_until_s is not None and now_s < returns_until_s:",
+        "if returns_until_s is not None and now_s < 0:",
         (TAKING_BACK,),
     ),
     Mutation(

@@ -48,7 +48,7 @@ MEMBERS = (
     Mutation(
         "who stood still is granted as much as before",
         "islands/protocol/syncer/granting.py",
-        "if learner.name in core.idle and not learner.progress.steps:",
+        "if learner.name in core.health.idle and not learner.progress.steps:",
         "if False:",
         (SYNCER_STANDING,),
     ),
@@ -103,7 +103,7 @@ MEMBERS = (
     ),
     Mutation(
         "a donor is named again and again",
-        "islands/protocol/syncer/donors.py",
+        "islands/protocol/syncer/members.py",
         "if len(times_s) >= DONATIONS_MAX:",
         "if False:",
         (SYNCER_DONORS,),
@@ -195,7 +195,7 @@ MEMBERS = (
     Mutation(
         "whoever is told of no donor any more chooses one",
         "islands/protocol/syncer/donors.py",
-        "if unnamed and _may_have_donor(core, source.name, now_s):",
+        "if unnamed and core.members.may_have_donor(source.name, now_s):",
         "if unnamed:",
         (SYNCER_DONORS,),
     ),
@@ -216,10 +216,10 @@ MEMBERS = (
     Mutation(
         "whom the end waits for is looked up in each round for each learner",
         "islands/protocol/syncer/closing.py",
-        "        learner = core.learners[name]\n"
+        "        learner = core.members.learners[name]\n"
         "        if closing.stage is ClosingStage.DRAINING and",
-        "        learner = core.learners[name]\n"
-        "        pulled = {one for held in core.rounds.values() for one in held.waiting}\n"
+        "        learner = core.members.learners[name]\n"
+        "        pulled = {one for held in core.rounds.open.values() for one in held.waiting}\n"
         "        if closing.stage is ClosingStage.DRAINING and",
         (SYNCER_STANDING,),
     ),

@@ -19,14 +19,14 @@ ROUNDS = (
     Mutation(
         "a round opened on a fragment that has one",
         "islands/protocol/syncer/scheduling.py",
-        "if fragment in core.rounds or core.barren == number:",
-        "if core.barren == number:",
+        "if fragment in core.rounds.open or core.rounds.barren == number:",
+        "if core.rounds.barren == number:",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an opened round costs no credit",
         "islands/protocol/syncer/scheduling.py",
-        "        core.pace.opened(core.interval_steps / core.fragments)\n",
+        "        core.rounds.pace.opened(core.interval_steps / core.fragments)\n",
         "",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
@@ -39,23 +39,26 @@ ROUNDS = (
     ),
     Mutation(
         "what an ended incarnation contributed stays in the round",
-        "islands/protocol/syncer/admission.py",
-        "admitted = round_.arrived.pop(name, None)",
-        "admitted = round_.arrived.get(name)",
+        "islands/protocol/syncer/rounds.py",
+        "        admitted = self.arrived.pop(name, None)\n",
+        "        admitted = self.arrived.get(name)\n",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the quorum's time stays after a withdrawal",
-        "islands/protocol/syncer/admission.py",
-        "        if not round_.quorum_complete:\n            round_.quorum_s = None\n",
-        "",
+        "islands/protocol/syncer/rounds.py",
+        (
+            "        if not self.quorum_complete:\n            self.quorum_s = None\n"
+            "        self.changes += 1\n        return admitted"
+        ),
+        "        self.changes += 1\n        return admitted",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a decline excuses nobody",
         "islands/protocol/syncer/admission.py",
-        "        excuse(round_, ticket.name, reason)\n\n\ndef withdraw",
-        "        pass\n\n\ndef withdraw",
+        "        round_.excuse(ticket.name, declined.reason)\n",
+        "        pass\n",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
@@ -81,9 +84,9 @@ ROUNDS = (
     ),
     Mutation(
         "an answered pull stays unanswered",
-        "islands/protocol/syncer/admission.py",
-        "        learner.unanswered.pop(ticket.round, None)\n        learner.exchange.answer(",
-        "        learner.exchange.answer(",
+        "islands/protocol/syncer/members.py",
+        "        self.unanswered.pop(round_, None)\n        self.exchange.answer(",
+        "        self.exchange.answer(",
         (SYNCER_ROUND_EDGES,),
     ),
     Mutation(
@@ -172,23 +175,23 @@ ROUNDS = (
     ),
     Mutation(
         "a grant is sent before it is durable",
-        "islands/protocol/syncer/commits.py",
-        "while core.written_grants and core.written_grants[0][0] <= sequence:",
-        "while core.written_grants:",
+        "islands/protocol/syncer/books.py",
+        "while self.written_grants and self.written_grants[0][0] <= sequence:",
+        "while self.written_grants:",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
         "an update does not tell what it contains",
-        "islands/protocol/syncer/core.py",
-        "return account.merged if contained else None",
+        "islands/protocol/syncer/ledger.py",
+        "return self.books[name].accounts[fragment].merged if contained else None",
         "return None",
         (SYNCER_DURABLE_FIRST, SYNCER_COMMITS, SYNCER_ROUNDS),
     ),
     Mutation(
         "an update tells of a later version's contribution",
-        "islands/protocol/syncer/core.py",
-        "account.merged_version <= version",
-        "True",
+        "islands/protocol/syncer/ledger.py",
+        "contained = merged is not None and merged <= version",
+        "contained = merged is not None",
         (SYNCER_DURABLE_FIRST, SYNCER_COMMITS, SYNCER_ROUNDS),
     ),
     Mutation(
@@ -292,7 +295,7 @@ ROUNDS = (
     Mutation(
         "old values are freed while a round is open",
         "islands/protocol/syncer/commits.py",
-        "if not kept.older_held or fragment in core.rounds or _needed(core, fragment):",
+        "if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):",
         "if not kept.older_held or _needed(core, fragment):",
         (SYNCER_OLD_VALUES,),
     ),
@@ -313,7 +316,7 @@ ROUNDS = (
     Mutation(
         "a restarted syncer frees what a learner in its books holds",
         "islands/protocol/syncer/commits.py",
-        "return len(core.durable.ledger.books) > len(core.learner_index.learners)",
+        "return len(core.durable.ledger.books) > len(core.members.index.learners)",
         "return False",
         (SYNCER_OLD_VALUES,),
     ),

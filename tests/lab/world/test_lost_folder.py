@@ -65,7 +65,7 @@ async def seeded(world: World) -> list[str]:
         await asyncio.sleep(0.01)
         state = world.syncer_state
         if state is not None and state.core.seeded:
-            return [one.digest for one in state.core.published if one is not None]
+            return [one.digest for one in state.core.versions.published if one is not None]
     return []
 
 

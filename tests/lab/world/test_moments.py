@@ -108,7 +108,7 @@ def test_the_hub_says_who_speaks() -> None:
         assert link is not None
         assert state is not None
         assert own is not None
-        state.core.learners[LearnerName("ana")].donor = LearnerName("eve")
+        state.core.members.learners[LearnerName("ana")].donor = LearnerName("eve")
         request = StateRequest(own, 0, schema)
         for recipient in ("eve", "nobody", "nobody"):
             link.send(Envelope("ben", recipient, 10**6, request))
