@@ -40,11 +40,6 @@ class FileTape:
 
     Writing never waits for the disk. If entries are lost, their number is written as soon as the
     disk works again.
-
-    Args:
-        path: path of the tape's file.
-        spool: writer thread that appends to the file.
-        limit_bytes: size at which the file is rotated.
     """
 
     def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:

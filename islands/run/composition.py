@@ -60,12 +60,7 @@ class ClusterSpec:
 
 
 class Cluster:
-    """The supervisor and the launched processes of one run, until it ends.
-
-    Args:
-        spec: the run, and the callbacks into its host.
-        backend: makes the launcher that starts the processes.
-    """
+    """The supervisor and the launched processes of one run, until it ends."""
 
     def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
         """Make the launcher; start nothing yet."""
@@ -285,11 +280,7 @@ def when_vacant(
 
 
 class DelayedStarts:
-    """The scheduled starts of processes, one timer per name.
-
-    Args:
-        start: starts a process at once.
-    """
+    """The scheduled starts of processes, one timer per name."""
 
     def __init__(self, start: Callable[[str], object]) -> None:
         """Schedule nothing yet."""

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, TracebackType
 
-from islands.protocol.errors import IslandsError, TaskError, TaskFailedError
+from islands.protocol.errors import (
+    EXTRAS,
+    IslandsError,
+    TaskError,
+    TaskFailedError,
+    missing_package,
+)
 
 LIBRARIES = frozenset(
     (
@@ -141,6 +147,9 @@ def task_error(error: Exception, what: str) -> IslandsError:
     if isinstance(error, IslandsError):
         return error
     hint = HINTS.get(type(error).__name__)
+    package = missing_package(error)
+    if package is not None:
+        hint = f"install it with: pip install 'islands[{EXTRAS[package]}]'"
     told = "; ".join(filter(None, (said(error), what, hint)))
     made = TaskError(with_location(location_of(error), told))
     made.detail = user_frames(error)

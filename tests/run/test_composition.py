@@ -1,12 +1,32 @@
-"""Starts that are to come after a while, on the virtual clock."""
+"""A run composed over any backend: starts that are due later, and a run on a user's own backend."""
 
 import asyncio
+import json
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.run.composition import DelayedStarts
+from islands.actors.ports import InlineWorker, ProcessEnd
+from islands.actors.role_actor import Context
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.disk import SimulatedDisk
+from islands.learner.actor import LearnerActor
+from islands.learner.inline_compute import InlineCompute
+from islands.protocol.credentials import Credentials
+from islands.protocol.errors import OF_NO_USE, TaskError
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.run.composition import Cluster, ClusterSpec, DelayedStarts
+from islands.run.learner_process import make_learner
+from islands.run.roles import make_syncer
+from islands.supervisor.hooks import Hooks
+from islands.syncer.actor import SyncerActor
+from islands.syncer.workers import SyncerWorkers
+from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
+from tests.run.other_backend import OtherBackend, Told
 
 
 class Starts(DelayedStarts):
@@ -93,3 +113,124 @@ def test_what_is_cancelled_or_closed_does_not_start() -> None:
         assert starts.seen == []
 
     virtually(body)
+
+
+LEARNERS = ("learner-0", "learner-1")
+STEP_S = 0.1
+
+
+class Run:
+    """A small run of two learners."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.settings = RunSettings(
+            interval_steps=8,
+            fragments=2,
+            budget_tokens=2000,
+            warmup_steps=0,
+            learning_rate=0.02,
+            timing=Timing(patience=0.2),
+        )
+        self.broken = broken
+        self.tape = MemoryTape()
+        self.ends: list[tuple[str, str]] = []
+        self.over = asyncio.Event()
+        self.credentials = Credentials(self.settings.run, b"a key for the tests alone")
+        self.disks = {name: SimulatedDisk(random.Random(name)) for name in (SUPERVISOR, SYNCER)}
+        self.context = Context(self.settings, self.trainer().layout, MemoryNetwork(), self.tape)
+        spec = ClusterSpec(self.settings, (SYNCER, *LEARNERS), self.ended, self.over.set)
+        self.cluster = Cluster(spec, self.backend_of)
+
+    def backend_of(self, told: Told) -> OtherBackend:
+        self.backend = OtherBackend(self.work, told)
+        return self.backend
+
+    def trainer(self) -> NumpyTrainer:
+        return NumpyTrainer(self.settings.fragments, batch_tokens=8)
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        self.ends.append((name, end.told))
+
+    def finished(self, reason: str) -> None:
+        self.cluster.end.on_finished(reason)
+        self.over.set()
+
+    async def work(self, name: str) -> None:
+        """What a pod does."""
+        if self.broken and name in LEARNERS:
+            raise TaskError("there is no method loss; add one")
+        actor = self.role(name)
+        try:
+            await actor.run()
+        finally:
+            await actor.kill()
+
+    def role(self, name: str) -> LearnerActor | SyncerActor:
+        rng = random.Random(name)
+        worker = InlineWorker(lambda: 0.001)
+        if name == SYNCER:
+            return make_syncer(
+                name,
+                self.context,
+                disk=self.disks[name],
+                credentials=self.credentials,
+                shards=16,
+                workers=SyncerWorkers.of(worker),
+                rng=rng,
+            )
+        compute = InlineCompute(
+            self.trainer(), self.settings, step_s=lambda: STEP_S, setup_s=0.2, copy_s=lambda: 0.0
+        )
+        return make_learner(name, self.context, compute, worker=worker, rng=rng)
+
+    async def begin(self) -> asyncio.Task[None]:
+        """Start the supervisor here, and all others on the backend."""
+        supervisor = self.cluster.make_supervisor(
+            self.context,
+            disk=self.disks[SUPERVISOR],
+            credentials=self.credentials,
+            hooks=Hooks(finished=self.finished),
+        )
+        task = asyncio.get_running_loop().create_task(supervisor.run())
+        self.cluster.start_all()
+        return task
+
+
+def test_a_run_on_another_backend_comes_to_its_end() -> None:
+    """A learner that is killed half way is started again, and the budget is spent to the token."""
+
+    async def body() -> None:
+        run = Run()
+        supervisor = await run.begin()
+        await asyncio.sleep(4.0)
+        run.backend.kill("learner-1")
+        await run.over.wait()
+        await supervisor
+        assert await run.cluster.wait_ended(30.0)
+        assert (run.cluster.end.reason, run.cluster.end.exit_code) == ("tokens", 0)
+        assert run.backend.starts.count("learner-1") == 2
+        assert ("learner-1", "killed by SIGKILL") in run.ends
+        entries = [json.loads(line) for line in run.tape.lines]
+        later = [entry for entry in entries if entry["kind"] == "merged" and entry["at_s"] > 5.0]
+        assert any("learner-1" in entry["participants"] for entry in later)
+        run.cluster.close()
+
+    run_virtual(body(), limit_s=1000.0)
+
+
+def test_a_run_that_nobody_can_finish_fails_on_another_backend_as_well() -> None:
+    """Its learners say what their user must mend: that is the sentence, and the exit code."""
+
+    async def body() -> None:
+        run = Run(broken=True)
+        supervisor = await run.begin()
+        await run.over.wait()
+        end = run.cluster.end
+        assert (end.sentence, end.exit_code) == ("there is no method loss; add one", OF_NO_USE)
+        assert sorted(end.lost) == sorted(LEARNERS)
+        assert await run.cluster.leave(1.0, 1.0)
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
+        assert run.backend.starts.count("learner-0") == 1
+
+    run_virtual(body(), limit_s=1000.0)

@@ -70,9 +70,6 @@ class LossyOutput:
     A closed terminal or pipe ends the output, never the process: once the reader is gone, the
     stream's file descriptor leads to `os.devnull`, so that neither later output nor the
     interpreter's last flush fails.
-
-    Args:
-        stream: where the text goes, such as `sys.stdout`.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -107,11 +104,7 @@ class LossyOutput:
 
 
 class SaidOnce:
-    """Reports each failure of the user's code once, its traceback first.
-
-    Args:
-        say: shows a text to a person.
-    """
+    """Reports each failure of the user's code once, its traceback first."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         """Remember no failure yet."""
@@ -358,12 +351,7 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) ->
 
 
 class ConsoleTape:
-    """A tape that also tells the person at the terminal what a process waits for.
-
-    Args:
-        tape: takes all entries.
-        say: told each new reason for waiting.
-    """
+    """A tape that also tells the person at the terminal what a process waits for."""
 
     def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
         """Say nothing yet."""

@@ -146,10 +146,6 @@ class Watchdog:
 class Stalls:
     """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
 
-    Args:
-        say: shows a sentence to the person.
-        clock: tells the time that limits the rate.
-
     Attributes:
         starting: Whether this process, or one beside it, still imports or compiles: a stall is what
             that takes then, and nobody is told.

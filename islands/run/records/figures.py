@@ -424,13 +424,7 @@ class KeptFigures:
 
 
 def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
-    """Return the content of the file of kept figures.
-
-    Args:
-        figures: what was counted until now.
-        earlier_s: how long earlier starts of the hub lasted.
-        at_s: seconds since this start.
-    """
+    """Return the content of the file of kept figures, `at_s` after this start of the hub."""
     learners = {
         name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
         for name, learner in figures.learners.items()

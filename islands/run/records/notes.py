@@ -69,13 +69,6 @@ class NoteBudget:
     def take(self, name: str, role: Role, kind: str, characters: int, now_s: float) -> int | None:
         """Take a note into account, and decide whether it is kept.
 
-        Args:
-            name: the member that wrote it.
-            role: that member's role.
-            kind: the kind of the tape entry.
-            characters: length of its encoded fields.
-            now_s: the time on this process's clock.
-
         Returns:
             None if the note is dropped; else how many were dropped since the last one was kept.
         """

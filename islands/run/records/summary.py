@@ -98,13 +98,6 @@ def summarise(
     ledger's total, by which the figures were settled. `unbooked_tokens` are not in it: processes
     that ended had told the hub of them, and not the syncer.
 
-    Args:
-        telemetry: what learners did.
-        share: the syncer's part, from `share_of`.
-        settings: what all members of the run agree on.
-        wall_s: seconds from the first start to the end.
-        figures: the results of the final evaluation.
-
     Returns:
         JSON-able figures, in the order in which they are read.
     """

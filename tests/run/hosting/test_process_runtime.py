@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import islands
-from islands.run.hosting.process_runtime import ENDING, LossyOutput, on_ending_signals
+from islands.run.hosting.process_runtime import ENDING, LossyOutput, key_file_of, on_ending_signals
+from islands.settings.groups import ConnectOptions
 
 ISLANDS = Path(islands.__file__).parent
 
@@ -76,3 +77,18 @@ def test_one_file_handles_the_signals_of_a_run() -> None:
         if "add_signal_handler(" in file.read_text() and "lab" not in file.parts
     ]
     assert handlers == ["run/hosting/process_runtime.py"]
+
+
+def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Path) -> None:
+    """Unless the run's folder has one, or there is no file of a token to lie beside."""
+    folder, token = tmp_path / "run", tmp_path / "secrets" / "token"
+    token.parent.mkdir()
+    folder.mkdir()
+    beside = token.with_name("token.key")
+    assert key_file_of(folder, ConnectOptions(token_file=token)) == beside
+    assert key_file_of(folder, ConnectOptions()) == folder / "key"
+    inside = ConnectOptions(token_file=folder / "token")
+    assert key_file_of(folder, inside) == folder / "key"
+    assert key_file_of(folder, inside, tmp_path / "named") == tmp_path / "named"
+    (folder / "key").write_text("of a run that was begun before")
+    assert key_file_of(folder, ConnectOptions(token_file=token)) == folder / "key"

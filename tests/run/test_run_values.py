@@ -1,14 +1,12 @@
-"""Files that a power loss damaged, and where a run's key is kept."""
+"""The newest values of a run, also where a power loss damaged what it exported."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from islands.run.hosting.process_runtime import key_file_of
 from islands.run.records.model_files import load_model
 from islands.run.records.run_values import mend_final, newest_values
-from islands.settings.groups import ConnectOptions
 from tests.cli.run_folders import KilledRun
 
 
@@ -31,18 +29,3 @@ def test_a_damaged_final_file_is_written_again_from_the_journal(
     before = file.stat().st_mtime_ns
     assert not mend_final(tmp_path)
     assert file.stat().st_mtime_ns == before
-
-
-def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Path) -> None:
-    """Unless the run's folder has one, or there is no file of a token to lie beside."""
-    folder, token = tmp_path / "run", tmp_path / "secrets" / "token"
-    token.parent.mkdir()
-    folder.mkdir()
-    beside = token.with_name("token.key")
-    assert key_file_of(folder, ConnectOptions(token_file=token)) == beside
-    assert key_file_of(folder, ConnectOptions()) == folder / "key"
-    inside = ConnectOptions(token_file=folder / "token")
-    assert key_file_of(folder, inside) == folder / "key"
-    assert key_file_of(folder, inside, tmp_path / "named") == tmp_path / "named"
-    (folder / "key").write_text("of a run that was begun before")
-    assert key_file_of(folder, ConnectOptions(token_file=token)) == folder / "key"
