@@ -136,7 +136,7 @@ class JaxTrainer:
         if batch is not None:
             self._place.check_batch(batch)
         learner = self._initialised()
-        duties = [
+        duties: list[Callable[[], object]] = [
             partial(self._prepare_step, learner, batch),
             learner.model.mark,
             self._first_carried,  # a reset of the moments will call what this compiles
