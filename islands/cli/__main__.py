@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
-    told = any(variable.startswith(f"ISLANDS_{name.upper()}_") for variable in os.environ)
-    if command.wants and not arguments and not told:
+    in_environment = any(variable.startswith(f"ISLANDS_{name.upper()}_") for variable in os.environ)
+    if command.wants and not arguments and not in_environment:
         print(f"usage: islands {name} CONFIG [options]", file=sys.stderr)
         print(f"islands {name}: {command.wants}; --help lists the options", file=sys.stderr)
         return OF_NO_USE

@@ -43,8 +43,8 @@ def main(
     try:
         options, common = parse(options_class, arguments, program=program, description=description)
         folders = [str(file.absolute().parent) for file in common.config]
-        told = os.environ.get(TASK_PATH, "")
-        os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, told]))
+        inherited = os.environ.get(TASK_PATH, "")
+        os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, inherited]))
         for folder in os.environ[TASK_PATH].split(os.pathsep):
             search(folder, folder)
         if common.dry_run:
@@ -76,11 +76,11 @@ def _dry_run(options: object, common: Common) -> int:
     """
     from islands.cli.dry_run import examine, show
 
-    found = examine(options, common)
-    show(found)
-    if found.refused:
+    findings = examine(options, common)
+    show(findings)
+    if findings.refused:
         return OF_NO_USE
-    return FAILED if found.too_small else DONE
+    return FAILED if findings.too_small else DONE
 
 
 def search(folder: str, also_known_as: str) -> None:

@@ -143,72 +143,76 @@ def examine(options: object, common: Common) -> Findings:
     match options:
         case RunOptions():
             folder = options.folder or Path("runs") / options.file.run.run
-            found = Findings(options.learners, common.step_time_s, folder, accelerated=elsewhere)
-            _examine_hub(found, options, common)
+            findings = Findings(options.learners, common.step_time_s, folder, accelerated=elsewhere)
+            _examine_hub(findings, options, common)
         case SyncerOptions() if not options.supervisor:
-            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(found, options, common)
+            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
+            _examine_hub(findings, options, common)
         case SupervisorOptions():
-            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(found, options, common)
+            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
+            _examine_hub(findings, options, common)
         case SyncerOptions():
-            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            found.check(lambda: _try_address(found, options.listening, options.connecting))
-            found.check(lambda: _ask(found, options, Role.SYNCER, options.name))
+            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
+            findings.check(lambda: _try_address(findings, options.listening, options.connecting))
+            findings.check(lambda: _ask(findings, options, Role.SYNCER, options.name))
         case LearnerOptions():
-            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
+            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             name = options.name or default_name()
-            found.check(lambda: _ask(found, options, Role.LEARNER, name))
+            findings.check(lambda: _ask(findings, options, Role.LEARNER, name))
         case _:
             raise UserError("there is no dry run of this command")
-    found.check(lambda: _try_folder(found.folder))
-    return found
+    findings.check(lambda: _try_folder(findings.folder))
+    return findings
 
 
 # --- a hub ------------------------------------------------------------------------------------
 
 
 def _examine_hub(
-    found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions, common: Common
+    findings: Findings, options: RunOptions | SyncerOptions | SupervisorOptions, common: Common
 ) -> None:
     specs = [RunSpec.of(options.file)]
-    folder, restart = found.folder, options.restart
-    found.check(lambda: specs.append(spec_in(folder, specs[0], common.given, restart=restart)))
+    folder, restart = findings.folder, options.restart
+    findings.check(lambda: specs.append(spec_in(folder, specs[0], common.given, restart=restart)))
     spec, connecting = specs[-1], options.connecting
-    found.check(lambda: outer_optimizer(spec.settings.outer))
-    found.check(lambda: _plan_here(found, spec))
-    found.check(lambda: _same_run(found, spec, extend=options.extend))
+    findings.check(lambda: outer_optimizer(spec.settings.outer))
+    findings.check(lambda: _plan_here(findings, spec))
+    findings.check(lambda: _same_run(findings, spec, extend=options.extend))
     if not isinstance(options, SupervisorOptions):
-        found.check(lambda: _time_disk(found))
+        findings.check(lambda: _time_disk(findings))
     makes_token = isinstance(options, RunOptions)
-    found.check(lambda: _try_address(found, options.listening, connecting, makes_token=makes_token))
+    findings.check(
+        lambda: _try_address(findings, options.listening, connecting, makes_token=makes_token)
+    )
     start_from = options.file.start_from
     if start_from is not None and not start_from.is_file():
-        found.refused += (f"start_from is {start_from}; there is no such file",)
+        findings.refused += (f"start_from is {start_from}; there is no such file",)
 
 
-def _plan_here(found: Findings, spec: RunSpec) -> None:
+def _plan_here(findings: Findings, spec: RunSpec) -> None:
     workload = load_workload(spec)
-    found.check_task(workload, spec.settings)
+    findings.check_task(workload, spec.settings)
     plan = workload.plan(spec.settings)
-    found.reckon(spec, plan, workload)
+    findings.reckon(spec, plan, workload)
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
 
 
-def _same_run(found: Findings, spec: RunSpec, *, extend: bool) -> None:
-    earlier = read(found.folder)
+def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
+    earlier = read(findings.folder)
     if earlier is None and extend:
-        raise UserError(f"extend is set, and {found.folder} holds no run that could go on")
+        raise UserError(f"extend is set, and {findings.folder} holds no run that could go on")
     if earlier is not None:
-        found.doubts += tuple(f"goes on with {told}" for told in spec.differences(earlier[0]))
+        findings.doubts += tuple(
+            f"goes on with {change}" for change in spec.differences(earlier[0])
+        )
     changed = None if earlier is None else spec.changed_from(earlier[0])
     if changed is not None:
-        raise UserError(f"{found.folder} holds another run, with {changed}")
+        raise UserError(f"{findings.folder} holds another run, with {changed}")
 
 
 def _try_address(
-    found: Findings,
+    findings: Findings,
     listening: ListenOptions,
     connecting: ConnectOptions,
     *,
@@ -223,7 +227,7 @@ def _try_address(
         network = network_of(connecting, listening, token=token)
         try:
             await network.open(listening.host, listening.port, advertise=listening.advertise)
-            found.address = network.url("supervisor") if listening.port else listening.listen
+            findings.address = network.url("supervisor") if listening.port else listening.listen
         finally:
             await network.close()
         return 0
@@ -247,45 +251,47 @@ def _nearest(folder: Path) -> Path:
     return place
 
 
-def _time_disk(found: Findings) -> None:
+def _time_disk(findings: Findings) -> None:
     """Measure the disk of the journal, if its records are large enough for it to set the pace."""
-    made = found.estimate
+    made = findings.estimate
     if made is not None and not made.neighbours and made.disk_per_round >= TIMED_BYTES_MIN:
         size_bytes = min(made.disk_per_round, TIMED_BYTES_MAX)
-        found.written_bytes_per_s = write_bytes_per_s(_nearest(found.folder), size_bytes)
+        findings.written_bytes_per_s = write_bytes_per_s(_nearest(findings.folder), size_bytes)
 
 
 # --- a process that joins ---------------------------------------------------------------------
 
 
-def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
+def _ask(
+    findings: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str
+) -> None:
     """Fetch the run's spec from the supervisor; a learner also builds its own task and compares."""
     from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import network_of, run, say, token_of
 
     connecting = options.connecting
-    told: list[tuple[RunSpec, RunPlan]] = []
+    answers: list[tuple[RunSpec, RunPlan]] = []
 
     async def ask() -> int:
         network = network_of(connecting, token=token_of(connecting))
         try:
             asker = Requester(role, name)
             urls = options.supervisor_urls
-            told.append(await fetch_run_spec(network, urls, asker, wait_s=0.0, say=say))
+            answers.append(await fetch_run_spec(network, urls, asker, wait_s=0.0, say=say))
         finally:
             await network.close()
         return 0
 
     run(ask)
-    spec, plan = told[0]
+    spec, plan = answers[0]
     if isinstance(options, LearnerOptions):
         spec = spec.with_precision(options.precision)
-    found.reckon(spec, plan, None)
+    findings.reckon(spec, plan, None)
     if isinstance(options, LearnerOptions):
         workload = load_workload(spec, options.task_settings)
-        found.check_task(workload, spec.settings)
+        findings.check_task(workload, spec.settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
-        found.reckon(spec, plan, workload)
+        findings.reckon(spec, plan, workload)
 
 
 def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
@@ -305,40 +311,40 @@ def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) ->
 Rows = tuple[tuple[str, str, str], ...]
 
 
-def show(found: Findings, console: Console | None = None) -> None:
+def show(findings: Findings, console: Console | None = None) -> None:
     """Print what would be refused, what a start would need, and notes on both."""
     console = console or Console(soft_wrap=False)
-    for sentence in found.refused:
+    for sentence in findings.refused:
         console.print(f"refused: {sentence}", highlight=False, markup=False)
-        console.print(found.details.get(sentence, ""), highlight=False, markup=False)
-    made = found.estimate
+        console.print(findings.details.get(sentence, ""), highlight=False, markup=False)
+    made = findings.estimate
     if made is not None:
-        console.print(_table(found, made))
+        console.print(_table(findings, made))
         for sentence in made.warnings:
             console.print(f"note: {sentence}", highlight=False, markup=False)
-    for sentence in found.doubts:
+    for sentence in findings.doubts:
         console.print(f"note: {sentence}", highlight=False, markup=False)
-    refused = f"refused, as the first lines say: {len(found.refused)}"
-    console.print(refused if found.refused else "nothing would be refused", highlight=False)
+    refused = f"refused, as the first lines say: {len(findings.refused)}"
+    console.print(refused if findings.refused else "nothing would be refused", highlight=False)
 
 
-def _table(found: Findings, made: Estimate) -> Table:
+def _table(findings: Findings, made: Estimate) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
     for name, amount, remark in (
-        *_plan(found, made),
+        *_plan(findings, made),
         *_learner(made),
         *_syncer(made),
         *_processes(made),
-        *_traffic(found, made),
+        *_traffic(findings, made),
     ):
         table.add_row(name, amount, remark, style="bold" if not amount and not remark else None)
     return table
 
 
-def _plan(found: Findings, made: Estimate) -> Rows:
+def _plan(findings: Findings, made: Estimate) -> Rows:
     sizes = f"{size(made.smallest)} to {size(made.largest)} each"
     wanted = f" ({made.fragments_wanted} asked for)" * (made.fragments < made.fragments_wanted)
     return (
@@ -347,8 +353,8 @@ def _plan(found: Findings, made: Estimate) -> Rows:
         ("  fragments", f"{made.fragments}", f"{made.pattern}, {sizes}{wanted}"),
         ("  rounds open", f"{made.rounds_open}", "at once, at most"),
         ("  learners", f"{made.learners}", "more may join"),
-        ("  folder", "", str(found.folder)),
-        ("  port", "", found.address or "none; it dials out"),
+        ("  folder", "", str(findings.folder)),
+        ("  port", "", findings.address or "none; it dials out"),
     )
 
 
@@ -381,9 +387,9 @@ def _syncer(made: Estimate) -> Rows:
     )
 
 
-def _only(name: str, taken: int, told: str) -> Rows:
+def _only(name: str, taken: int, remark: str) -> Rows:
     """Return a row for what only some runs take."""
-    return ((name, size(taken), told),) if taken else ()
+    return ((name, size(taken), remark),) if taken else ()
 
 
 def _processes(made: Estimate) -> Rows:
@@ -398,21 +404,21 @@ def _processes(made: Estimate) -> Rows:
     )
 
 
-def _round(found: Findings, made: Estimate) -> Rows:
+def _round(findings: Findings, made: Estimate) -> Rows:
     """Return a row for the time of a round, where the journal's disk was timed."""
-    if found.written_bytes_per_s is None:
+    if findings.written_bytes_per_s is None:
         return ()
-    round_s, speed = made.round_s(found.written_bytes_per_s), rate(found.written_bytes_per_s)
+    round_s, speed = made.round_s(findings.written_bytes_per_s), rate(findings.written_bytes_per_s)
     bound = f"the pace; the disk writes {speed}"
     if round_s > made.pace_s:
         bound = f"the disk, {speed}; the pace allows {made.pace_s:.3g} s"
     return (("  a round takes", f"{round_s:.3g} s", bound),)
 
 
-def _traffic(found: Findings, made: Estimate) -> Rows:
+def _traffic(findings: Findings, made: Estimate) -> Rows:
     steps = made.steps_per_s
     pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
-    needed = made.hub_bytes_per_s(found.overlap_steps)
+    needed = made.hub_bytes_per_s(findings.overlap_steps)
     hidden = "nothing is hidden" if needed is None else rate(needed)
     steps_1000 = made.recorded_per_step * 1000
     recorded = f"{size(round(steps_1000))} in 1,000 steps"
@@ -421,7 +427,7 @@ def _traffic(found: Findings, made: Estimate) -> Rows:
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
     hub = (
         ("  hub", rate(both), f"both ways, {made.learners} learners"),
-        ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
+        ("  hub, least", hidden, f"for an exchange within {findings.overlap_steps} steps"),
     )
     met = (("  neighbours", f"{made.neighbours:.3g}", "of a learner in a round, met directly"),)
     return (
@@ -432,6 +438,6 @@ def _traffic(found: Findings, made: Estimate) -> Rows:
         *(met if made.neighbours else hub),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
-        *_round(found, made),
+        *_round(findings, made),
         *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),
     )

@@ -86,10 +86,10 @@ def shorten(parser: argparse.ArgumentParser, advanced: Collection[argparse.Actio
 
 def _about(group: type) -> dict[str, str]:
     """Return the text of each setting of a class, which may stand in one that it extends."""
-    found: dict[str, str] = {}
+    about: dict[str, str] = {}
     for each in reversed(group.__mro__):
-        found |= ABOUT.findall(inspect.cleandoc(each.__doc__ or "").partition("\nArgs:\n")[2])
-    return found
+        about |= ABOUT.findall(inspect.cleandoc(each.__doc__ or "").partition("\nArgs:\n")[2])
+    return about
 
 
 def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> argparse.Action:

@@ -32,8 +32,8 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
     from islands.model.evaluation import attempt
     from islands.run.records.run_values import model_of, newest_values
 
-    found = newest_values(named(options.folder))
-    model = model_of(found, options.task, options.task_settings)
+    newest = newest_values(named(options.folder))
+    model = model_of(newest, options.task, options.task_settings)
     _warn_of_difference(model)
     figures = attempt(
         lambda values: model.workload.evaluate(model.spec.settings, values),
@@ -42,7 +42,7 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
     )
     if isinstance(figures, IslandsError):
         raise figures
-    show_figures(found, model, figures, as_json=options.json)
+    show_figures(newest, model, figures, as_json=options.json)
     return 0
 
 
@@ -53,26 +53,26 @@ def _warn_of_difference(model: "RunModel") -> None:
 
 
 def show_figures(
-    found: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
+    newest: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
 ) -> None:
     """Print the figures, and which values they belong to."""
-    cut, versions = found.cut, [str(version) for version in found.cut.versions]
+    cut, versions = newest.cut, [str(version) for version in newest.cut.versions]
     if as_json:
-        told = {
-            "run": found.spec.settings.run,
+        report = {
+            "run": newest.spec.settings.run,
             "task": model.spec.task,
-            "source": str(found.source),
+            "source": str(newest.source),
             "tokens": cut.tokens,
             "versions": versions,
             "ended": cut.reason or None,
             "figures": figures,
         }
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())  # NaN becomes null
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())  # NaN becomes null
         return
     ended = f"ended: {cut.reason}" if cut.reason else "has not ended"
     first, last = min(cut.versions), max(cut.versions)
     between = f"version {first}" if first == last else f"versions {first} to {last}"
-    print(f"run {found.spec.settings.run} ({ended}), {cut.tokens:,} tokens, from {found.source}")
+    print(f"run {newest.spec.settings.run} ({ended}), {cut.tokens:,} tokens, from {newest.source}")
     print(f"{between} of {len(versions)} fragments")
     width = max(map(len, figures), default=0)
     for name, value in figures.items():
@@ -90,8 +90,8 @@ def generate(options: GenerateOptions, _: Common) -> int:
     """
     from islands.run.records.run_values import model_of, newest_values
 
-    found = newest_values(named(options.folder))
-    model = model_of(found, options.task, options.task_settings)
+    newest = newest_values(named(options.folder))
+    model = model_of(newest, options.task, options.task_settings)
     sampler, params = _sampler(model)
     _warn_of_difference(model)
     show_text(_pieces(sampler, params, options), options.prompt)
@@ -160,12 +160,12 @@ def export(options: ExportOptions, _: Common) -> int:
         raise UserError(f"{file} exists; choose another name, or give --overwrite")
     if not file.parent.is_dir():
         raise UserError(f"{file} cannot be written: there is no folder {file.parent}")
-    found = newest_values(named(options.folder))
-    metadata = metadata_of(found.spec, found.fingerprint, found.cut)
-    write_arrays(file, found.arrays, metadata)
-    first, last = min(found.cut.versions), max(found.cut.versions)
+    newest = newest_values(named(options.folder))
+    metadata = metadata_of(newest.spec, newest.fingerprint, newest.cut)
+    write_arrays(file, newest.arrays, metadata)
+    first, last = min(newest.cut.versions), max(newest.cut.versions)
     print(
-        f"{file}: tensors: {len(found.arrays)}, {size(file.stat().st_size)}, versions {first} to "
-        f"{last}, after {found.cut.tokens:,} tokens of run {found.spec.settings.run}"
+        f"{file}: tensors: {len(newest.arrays)}, {size(file.stat().st_size)}, versions {first} to "
+        f"{last}, after {newest.cut.tokens:,} tokens of run {newest.spec.settings.run}"
     )
     return 0

@@ -63,11 +63,11 @@ def parse(
     sources = Sources(options_class, program, description)
     line, flags = sources.read_line(given)  # answers --help
     files = sources.files(flags)
-    told = [*(sources.read_file(file) for file in files), sources.read_environment()]
+    layers = [*(sources.read_file(file) for file in files), sources.read_environment()]
     values = {name: key.default for name, key in sources.keys.items()}
-    values |= _preset(values, [*told, line])
-    for values_told in told:
-        values |= values_told
+    values |= _preset(values, [*layers, line])
+    for layer in layers:
+        values |= layer
     for name, value in line.items():
         values = put(values, name, value, known=sources.keys)
     options: Options = build(options_class, values)
@@ -79,12 +79,12 @@ def parse(
     step_time_s = flags.get("step_time_s")
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
-    given_keys = frozenset(name for values in (*told, line) for name in values)
+    given_keys = frozenset(name for values in (*layers, line) for name in values)
     dry_run = flags.get("dry_run", False)
     return options, Common(flags["debug"], dry_run, step_time_s, tuple(files), given_keys)
 
 
-def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> dict[str, object]:
+def _preset(defaults: Mapping[str, object], layers: list[dict[str, object]]) -> dict[str, object]:
     """Return the settings by key that the preset stands for; they override defaults alone.
 
     A default that is not that of the command's own preset is what the command needs, and stays.
@@ -92,7 +92,7 @@ def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> di
     if "preset" not in defaults:
         return {}
     own = PRESETS[Preset(str(defaults["preset"]))]
-    given = {name: value for values in told for name, value in values.items()}
+    given = {name: value for values in layers for name, value in values.items()}
     run = {key: given[f"run.{key}"] for key in _of_run(given)}
     preset = Preset(str(given.get("preset", defaults["preset"])))
     settings = settings_of(preset, run, own_loops=given.get("layout") is not None)

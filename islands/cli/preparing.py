@@ -1,4 +1,4 @@
-"""What stands before a run: `islands check`, `islands layout`, `islands tokenize`."""
+"""Commands before a run: `islands check`, `islands layout`, `islands tokenize`."""
 
 import re
 from pathlib import Path
@@ -92,13 +92,13 @@ def tokenize(options: TokenizeOptions, _: Common) -> int:
         split = split_of(text.documents(), options.held_out)
         documents = (each for each in text.documents() if not split.held_out(each))
         tokenizer = train(documents, options.vocabulary)
-    told = prepare(text, tokenizer, options.held_out, options.out).manifest
-    both = told.train.tokens + told.validation.tokens
-    text_bytes = told.train.text_bytes + told.validation.text_bytes
+    manifest = prepare(text, tokenizer, options.held_out, options.out).manifest
+    both = manifest.train.tokens + manifest.validation.tokens
+    text_bytes = manifest.train.text_bytes + manifest.validation.text_bytes
     print(
         f"{options.out}: {both:,} tokens of {text_bytes / max(1, both):.2f} bytes each, from "
-        f"{told.documents:,} documents in {len(told.files):,} files; {told.held_out_documents:,} "
-        f"documents are held out\ntokenizer: {told.tokenizer}"
+        f"{manifest.documents:,} documents in {len(manifest.files):,} files; "
+        f"{manifest.held_out_documents:,} documents are held out\ntokenizer: {manifest.tokenizer}"
     )
     return 0
 

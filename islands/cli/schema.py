@@ -64,8 +64,8 @@ class Key:
     @property
     def wanted(self) -> str:
         """A description of the allowed values."""
-        told = [_wanted(kind) for kind in self.kinds]
-        return ", or ".join([*told, "null"] if self.optional else told)
+        words = [_wanted(kind) for kind in self.kinds]
+        return ", or ".join([*words, "null"] if self.optional else words)
 
     @property
     def is_mapping(self) -> bool:
@@ -77,24 +77,24 @@ class Key:
         """Whether its value is several values of one type."""
         return get_origin(self.kind) is tuple
 
-    def convert(self, told: object) -> object:
+    def convert(self, given: object) -> object:
         """Convert a value of a YAML file or a text to the type that the dataclass holds.
 
         Raises:
             ValidationError: the setting does not allow this value.
         """
-        if isinstance(told, str) and self.is_list:
-            told = texts(told)
-            if isinstance(told, list) and get_args(self.kind)[0] is not str:
-                told = [scalar(each) for each in told]
-        elif isinstance(told, str) and self.kind not in (str, Path):
-            told = scalar(told.lower() if any(map(_is_words, self.kinds)) else told)
-        return convert(told, self.hint, dec_hook=_made_of)
+        if isinstance(given, str) and self.is_list:
+            given = texts(given)
+            if isinstance(given, list) and get_args(self.kind)[0] is not str:
+                given = [scalar(each) for each in given]
+        elif isinstance(given, str) and self.kind not in (str, Path):
+            given = scalar(given.lower() if any(map(_is_words, self.kinds)) else given)
+        return convert(given, self.hint, dec_hook=_made_of)
 
 
-def _made_of(kind: type, told: object) -> object:
+def _made_of(kind: type, given: object) -> object:
     """Convert to a type that msgspec does not know: a path, or a value in a user's mapping."""
-    return Path(told) if kind is Path else told  # type: ignore[arg-type]  # refused by Path itself
+    return Path(given) if kind is Path else given  # type: ignore[arg-type]  # refused by Path itself
 
 
 def _is_words(kind: object) -> bool:
@@ -123,10 +123,10 @@ WORDS: Mapping[object, str] = {
 
 def keys_of(options_class: type) -> dict[str, Key]:
     """Return all settings of a class by their dotted names, in the order of their declaration."""
-    found: dict[str, Key] = {}
+    keys: dict[str, Key] = {}
     for key in _walk(options_class, "", _default):
-        found.setdefault(key.name, key)
-    return found
+        keys.setdefault(key.name, key)
+    return keys
 
 
 def _walk(
@@ -182,17 +182,17 @@ def build(options_class: type[Options], values: Mapping[str, object], prefix: st
 
 def plain(options: object) -> dict[str, object]:
     """Convert options to nested mappings, lists, texts and numbers, as a YAML file holds them."""
-    told: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field in fields(options):  # type: ignore[arg-type]  # any dataclass
         value = getattr(options, field.name)
         if not is_dataclass(value):
-            told.setdefault(field.name, _plain_value(value))
+            values.setdefault(field.name, _plain_value(value))
         elif _is_flat(field):
             for key, inner in plain(value).items():
-                told.setdefault(key, inner)
+                values.setdefault(key, inner)
         else:
-            told[field.name] = plain(value)
-    return told
+            values[field.name] = plain(value)
+    return values
 
 
 def _plain_value(value: object) -> object:

@@ -66,7 +66,7 @@ class Health(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What a hub knows of its run at one moment.
+    """The state of a hub's run at one moment.
 
     Args:
         figures: what the run and its learners did so far.
@@ -93,7 +93,7 @@ class RunStatus:
 
     @property
     def phase(self) -> str:
-        """What the run is doing: starting, training, paused or ending."""
+        """The phase of the run: starting, training, paused or ending."""
         if self.figures.ending:
             return "ending"
         if self.figures.work.paused:
@@ -119,14 +119,14 @@ class RunStatus:
     @property
     def left_s(self) -> float | None:
         """Seconds until the budget is used up at this speed; None if that cannot be estimated."""
-        found = inf
+        left_s = inf
         if self.settings.budget_tokens is not None and self.tokens_per_s > 0:
             left_tokens = max(0, self.settings.budget_tokens - self.tokens)
-            found = left_tokens / self.tokens_per_s
+            left_s = left_tokens / self.tokens_per_s
         if self.settings.budget_s is not None:
-            found = min(found, self.settings.budget_s - self.figures.work.total_s(self.elapsed_s))
+            left_s = min(left_s, self.settings.budget_s - self.figures.work.total_s(self.elapsed_s))
         at_work = not self.figures.work.paused and not self.figures.ending
-        return max(0.0, found) if at_work and found < inf else None
+        return max(0.0, left_s) if at_work and left_s < inf else None
 
     @property
     def rate(self) -> float:
@@ -301,8 +301,8 @@ class Screen:
         """Show the results of the run."""
         losses = [loss for _, loss in figures.losses.all()]
         if losses:
-            told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
-            self.say(f"\n{told}  {sparkline(losses)}")
+            line = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
+            self.say(f"\n{line}  {sparkline(losses)}")
         name, values = metric(figures)
         if values:
             self.say(f"{name} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
@@ -355,14 +355,14 @@ def _curves(figures: RunFigures, width: int) -> str:
     """Return the training loss and the task's evaluations in one line, each with its curve."""
     losses = [loss for _, loss in figures.losses.all()]
     name, values = metric(figures)
-    told = [
+    curves = [
         (f"{title} {curve[0]:.3f} → {curve[-1]:.3f}", curve)
         for title, curve in (("loss", losses), (name, values))
         if curve
     ]
-    room = width - sum(len(text) + FRAME for text, _ in told)
-    each = max(0, min(CURVE, room // max(1, len(told))))
-    return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in told) or "no loss yet"
+    room = width - sum(len(text) + FRAME for text, _ in curves)
+    each = max(0, min(CURVE, room // max(1, len(curves))))
+    return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in curves) or "no loss yet"
 
 
 def _results(status: RunStatus) -> str:

@@ -43,7 +43,7 @@ def spec_of(file: RunFile) -> RunSpec:
 
 def serve(
     file: RunFile,
-    told: Callable[[RunSpec], CoordinatorSettings],
+    settings_for: Callable[[RunSpec], CoordinatorSettings],
     given: Collection[str] | None = None,
     *,
     restart: bool = False,
@@ -52,20 +52,20 @@ def serve(
 
     Args:
         file: what the run is.
-        told: makes the settings of a hub of this spec.
+        settings_for: makes the settings of a hub of this spec.
         given: keys of the settings that the user gave; None for all.
         restart: whether to begin anew in a folder that holds a run.
     """
-    settings = told(spec_of(file))
+    settings = settings_for(spec_of(file))
     spec = spec_in(settings.folder, settings.spec, given, restart=restart)
     settings = replace(settings, spec=spec)
     planned = not restart and read(settings.folder) is not None  # a planned run needs no JAX
     workload = None if planned else load_workload(settings.spec)
     if isinstance(workload, OwnLoop) and workload.waits:
-        found = _wait_for_layout(settings, workload, restart=restart)
-        if found is None:
+        waited_for = _wait_for_layout(settings, workload, restart=restart)
+        if waited_for is None:
             return 0
-        settings, workload = found
+        settings, workload = waited_for
     waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
     claim = claim_folder(
         *(settings.folder, settings.spec, workload, settings.start_from),
@@ -87,7 +87,7 @@ def _wait_for_layout(
     """
     require_room(settings.folder, settings.start_from, restart=restart)
     listening = settings.listening
-    found: list[FirstLayout] = []
+    layouts: list[FirstLayout] = []
 
     def check(leaves: tuple[Leaf, ...]) -> None:
         plan = replace(workload, told=leaves).plan(settings.spec.settings)
@@ -104,17 +104,17 @@ def _wait_for_layout(
                 f"joins, which tells the layout:\n\n    {_joining(address, settings)}\n"
             )
 
-        told = await first_layout(listening, settings.connecting, check, waits)
-        found.extend([] if told is None else [told])
+        first = await first_layout(listening, settings.connecting, check, waits)
+        layouts.extend([] if first is None else [first])
         return 0
 
     run_service(wait)
-    if not found:
+    if not layouts:
         say("stopped before a learner has joined; the same command waits again")
         return None
-    at = host_port(listening.host, found[0].port)
+    at = host_port(listening.host, layouts[0].port)
     settings = replace(settings, listening=replace(listening, listen=at))
-    return settings, replace(workload, told=found[0].leaves)
+    return settings, replace(workload, told=layouts[0].leaves)
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:

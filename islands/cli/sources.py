@@ -47,8 +47,8 @@ class Sources:
             add_help=False,
         )
         if places[:1] == ["CONFIG"]:
-            told = "; or a task, as --task" if self.command.takes_task else ""
-            self.parser.add_argument("CONFIG", nargs="?", help=f"YAML file, as --config{told}")
+            also = "; or a task, as --task" if self.command.takes_task else ""
+            self.parser.add_argument("CONFIG", nargs="?", help=f"YAML file, as --config{also}")
         self.advanced = help_text.add_keys(self.parser, self.keys, options_class)
         _add_flags(self.parser.add_argument_group("Every command"), self.command)
 
@@ -63,25 +63,27 @@ class Sources:
             if option.startswith(mappings):  # the user chooses the keys of a mapping
                 self.parser.add_argument(option, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         try:
-            found, unknown = self.parser.parse_known_args(self._spelled_out(arguments))
+            parsed, unknown = self.parser.parse_known_args(self._spelled_out(arguments))
         except SettingsError as error:
             raise SettingsError(self._line_sentence(str(error))) from error
         if unknown:
             raise SettingsError(self._unknown(unknown))
-        flags = {name: vars(found).pop(name) for name in FLAGS if name in found}
+        flags = {name: vars(parsed).pop(name) for name in FLAGS if name in parsed}
         if self.command.takes_task and ":" in (flags["CONFIG"] or ""):
-            found.task, flags["CONFIG"] = flags["CONFIG"], None
-        return {name: self._of_line(name, told) for name, told in vars(found).items()}, flags
+            parsed.task, flags["CONFIG"] = flags["CONFIG"], None
+        return {name: self._of_line(name, given) for name, given in vars(parsed).items()}, flags
 
-    def _of_line(self, name: str, told: str | list[str]) -> object:
+    def _of_line(self, name: str, given: str | list[str]) -> object:
         """Convert what stands on the command line; several arguments may stand in one place."""
-        return self._of_text(name, told) if isinstance(told, str) else self._value(name, told, "")
+        return (
+            self._of_text(name, given) if isinstance(given, str) else self._value(name, given, "")
+        )
 
-    def _line_sentence(self, told: str) -> str:
+    def _line_sentence(self, message: str) -> str:
         """Rephrase an error of argparse, with the allowed values of an option that has none."""
-        told = told.removeprefix("argument ")
-        name = told.removeprefix("--").removesuffix(": expected one argument")
-        return f"--{name} needs a value: {self.keys[name].wanted}" if name in self.keys else told
+        message = message.removeprefix("argument ")
+        name = message.removeprefix("--").removesuffix(": expected one argument")
+        return f"--{name} needs a value: {self.keys[name].wanted}" if name in self.keys else message
 
     def _spelled_out(self, arguments: list[str]) -> list[str]:
         """Give a switch without a value the value true, whatever argument follows it."""
@@ -108,8 +110,8 @@ class Sources:
 
     def files(self, flags: Mapping[str, Any]) -> list[Path]:
         """Return the YAML files in the order in which they are read."""
-        told = [flags.get("CONFIG"), *(flags.get("config") or [])]
-        named = [name for name in told if name is not None]
+        places = [flags.get("CONFIG"), *(flags.get("config") or [])]
+        named = [name for name in places if name is not None]
         return [Path(name) for name in named or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
 
     def read_file(self, path: Path) -> dict[str, object]:
@@ -158,14 +160,14 @@ class Sources:
         null = text in NULL and self.keys[name].optional
         return self._value(name, None if null else text, place)
 
-    def _value(self, name: str, told: object, place: str) -> object:
+    def _value(self, name: str, given: object, place: str) -> object:
         key = self.keys[name]
         try:
-            return key.convert(told)
+            return key.convert(given)
         except ValidationError as error:
-            shown = "null" if told is None else told if isinstance(told, str) else repr(told)
+            shown = "null" if given is None else given if isinstance(given, str) else repr(given)
             shown = " ".join(shown.split())
-            quotes = ", between quotes" if key.kind is str and told is not None else ""
+            quotes = ", between quotes" if key.kind is str and given is not None else ""
             raise SettingsError(
                 f"{name} is {shown}{place}; it must be {key.wanted}{quotes}"
             ) from error
@@ -192,13 +194,13 @@ def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
 
 def with_underscores(arguments: list[str]) -> list[str]:
     """Replace dashes in the names of options by underscores: `--dry-run` becomes `--dry_run`."""
-    found = []
+    spelled = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
-        found.append(f"{name}{equals}{value}")
-    return found
+        spelled.append(f"{name}{equals}{value}")
+    return spelled
 
 
 def refuse_secrets(arguments: list[str]) -> None:

@@ -77,7 +77,7 @@ def read_yaml(path: Path) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise SettingsError(f"the config {path} is no text in UTF-8") from error
     try:
-        found = _load(text, _Loader)
+        loaded = _load(text, _Loader)
     except SettingsError as error:
         raise SettingsError(f"{path}, {error}") from error
     except yaml.YAMLError as error:
@@ -89,11 +89,11 @@ def read_yaml(path: Path) -> dict[str, object]:
         raise SettingsError(
             f"{path} holds a value that is not what its tag says: {error}"
         ) from error
-    if found is None:
+    if loaded is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
         raise SettingsError(f"{path} holds no settings; it must be a mapping such as learners: 3")
-    return found
+    return loaded
 
 
 def scalar(text: str) -> object:
@@ -103,11 +103,11 @@ def scalar(text: str) -> object:
     if text in NULL:
         return None
     try:
-        found = _load(text, _Loader)
+        loaded = _load(text, _Loader)
     except (yaml.YAMLError, SettingsError, ValueError, AttributeError):
         return text
-    one_line = isinstance(found, list) and text.lstrip().startswith("[")  # "- a" may be plain text
-    return found if one_line or isinstance(found, int | float | dict) else text
+    one_line = isinstance(loaded, list) and text.lstrip().startswith("[")  # "- a" may be plain text
+    return loaded if one_line or isinstance(loaded, int | float | dict) else text
 
 
 def texts(text: str) -> object:

@@ -1,4 +1,4 @@
-"""How a model is cut into fragments, and how fragments are copied from and to the device.
+"""Fragments of a model: how they are cut, and where each of their tensors lies.
 
 - `fragments.py`: Which tensors form which fragment
 - `layout_file.py`: What a model's trained tensors are

@@ -1,4 +1,4 @@
-"""What a model's trained tensors are, as it is told to a hub, which plans a run without them.
+"""The trained tensors of a model, in a file by which a hub plans a run without them.
 
 `islands layout` writes a file, and `--layout FILE` has a hub read it; for `--layout first` the
 first loop that joins sends the same in a message. It is JSON: a list of leaves, each with its path,
@@ -91,13 +91,13 @@ def read_layout(path: Path) -> LayoutFile:
         ) from error
 
 
-def encode_layout(told: LayoutFile) -> bytes:
-    """Encode what a hub is told as JSON."""
-    return msgspec.json.encode(told)
+def encode_layout(layout: LayoutFile) -> bytes:
+    """Encode a layout as JSON."""
+    return msgspec.json.encode(layout)
 
 
 def decode_layout(text: bytes | memoryview) -> LayoutFile:
-    """Decode what a hub is told, and check what it claims.
+    """Decode a layout, and check what it claims.
 
     Raises:
         MsgspecError: the text is no such file.
@@ -105,10 +105,10 @@ def decode_layout(text: bytes | memoryview) -> LayoutFile:
         TaskError: there are too many leaves, one cannot be, or the text is nested too deep.
     """
     try:
-        told = msgspec.json.decode(text, type=LayoutFile)
+        layout = msgspec.json.decode(text, type=LayoutFile)
     except RecursionError as error:
         raise TaskError("the text is nested too deep") from error
-    leaves = told.leaves
+    leaves = layout.leaves
     for leaf in leaves:
         _check(leaf)
     tensors = sum(leaf.stack for leaf in leaves)
@@ -117,7 +117,7 @@ def decode_layout(text: bytes | memoryview) -> LayoutFile:
     size = sum(leaf.size for leaf in leaves)
     if size > SIZE_MAX:
         raise TaskError(f"there are {size} parameters, of {SIZE_MAX} at most")
-    return told
+    return layout
 
 
 def _check(leaf: Leaf) -> None:

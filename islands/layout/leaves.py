@@ -38,7 +38,7 @@ MOMENTS_PREFIX = "moments:"
 
 
 class Role(StrEnum):
-    """How the merge treats a tensor.
+    """The way in which a merge treats a tensor.
 
     Embeddings are averaged and matrices are merged by direction; the outer step follows both. The
     state of a loss is averaged, and the average is published as it is.
@@ -89,7 +89,7 @@ class Leaf:
         return self.shape[self._stacked_axes() + 1 :]
 
     def _stacked_axes(self) -> int:
-        """How many leading axes make up the stack.
+        """Count the leading axes that make up the stack.
 
         Raises:
             TaskError: The stack is no product of leading axes; correct the task's `stack`.

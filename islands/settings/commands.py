@@ -173,7 +173,7 @@ class ControlOptions:
 
     @property
     def count(self) -> int:
-        """How many learners to add."""
+        """The number of learners to add."""
         return int(self.target or 1) if self.verb is Verb.ADD else 1
 
     @property
@@ -257,8 +257,8 @@ class ExportOptions:
         """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         if self.file is None or self.file.suffix != ".safetensors":
-            told = "not set" if self.file is None else self.file
-            raise SettingsError(f"file is {told}; it must be a .safetensors file to write")
+            shown = "not set" if self.file is None else self.file
+            raise SettingsError(f"file is {shown}; it must be a .safetensors file to write")
 
 
 @dataclass(frozen=True, slots=True)

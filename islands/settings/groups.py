@@ -29,7 +29,7 @@ FIRST = "first"
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """What a run is.
+    """The run and its task.
 
     Args:
         task: the task to train, as package.module:factory; it must be importable on every host
@@ -119,7 +119,7 @@ class ListenOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """How this process reaches others.
+    """The links that this process dials.
 
     Args:
         token_file: file with the run's token; by default ISLANDS_TOKEN, else the file that
@@ -149,7 +149,7 @@ class ConnectOptions:
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """How much this process keeps of files that grow as long as the run does.
+    """The size of files that grow as long as the run does.
 
     Args:
         file_mib: size in MiB at which such a file is rotated (tape, metrics, log, TensorBoard's
@@ -189,14 +189,14 @@ def device_indices(devices: str) -> tuple[int, ...] | None:
     """
     if devices == "all":
         return None
-    found: dict[int, None] = {}
+    indices: dict[int, None] = {}
     for part in devices.split(","):
         bounds = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         first, last = (1, 0) if bounds is None else (int(bounds[1]), int(bounds[2] or bounds[1]))
         if first > last:
             raise SettingsError(f"devices is {devices!r}; it must be all, or such as 0,1 or 0-3")
-        found.update(dict.fromkeys(range(first, last + 1)))
-    return tuple(found)
+        indices.update(dict.fromkeys(range(first, last + 1)))
+    return tuple(indices)
 
 
 def _certificate(certificate: Path | None, key: Path | None) -> None:

@@ -275,8 +275,8 @@ def _check_island(options: LearnerOptions) -> None:
     hosts, rank, address = options.hosts, options.rank, options.island_address
     if hosts == 1:
         if rank or address is not None:
-            told = "rank" if rank else "island_address"
-            raise SettingsError(f"{told} is set; it needs hosts, the number of the island's hosts")
+            given = "rank" if rank else "island_address"
+            raise SettingsError(f"{given} is set; it needs hosts, the number of the island's hosts")
         return
     if rank is None or not 0 <= rank < hosts:
         raise SettingsError(

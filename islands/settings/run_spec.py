@@ -81,9 +81,9 @@ class RunSpec:
             spec = msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
-        told = msgspec.json.decode(text, type=dict[str, object]).get("settings")
+        stated = msgspec.json.decode(text, type=dict[str, object]).get("settings")
         for key, harmless in DROPPED.items():
-            value = _at(told if isinstance(told, dict) else {}, key, harmless)
+            value = _at(stated if isinstance(stated, dict) else {}, key, harmless)
             if value != harmless:
                 raise RefusedError(
                     f"the run's settings are not understood here: {key} is {value}, and this "
@@ -129,18 +129,18 @@ class RunSpec:
         now: dict[str, object] = {"task": self.task, "task_settings": self.task_settings}
         if earlier.preset and self.preset:  # of a run of an older version it is not known
             before, now = {**before, "preset": earlier.preset}, {**now, "preset": self.preset}
-        found = [*_differences("", before, now)]
-        found += [
+        changes = [*_differences("", before, now)]
+        changes += [
             replace(change, name=f"run.{change.name}")
             for change in _differences("", _plain(earlier.settings), _plain(self.settings))
             if not facts_of(RunSettings)[change.name.partition(".")[0]].resumable
         ]
-        return found[0].sentence if found else None
+        return changes[0].sentence if changes else None
 
     def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
         """Each setting that changed, nested ones included, as `name: before -> now`."""
-        found = _differences("", _plain(earlier.settings), _plain(self.settings))
-        return tuple(f"{one.name}: {one.before} -> {one.now}" for one in found)
+        changes = _differences("", _plain(earlier.settings), _plain(self.settings))
+        return tuple(f"{one.name}: {one.before} -> {one.now}" for one in changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +166,12 @@ def _plain(settings: RunSettings) -> dict[str, object]:
 
 def _at(settings: dict[str, object], key: str, otherwise: object = None) -> object:
     """Return the value at a dotted key, or another value if there is none."""
-    found: object = settings
+    value: object = settings
     for name in key.split("."):
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(value, dict) or name not in value:
             return otherwise
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _differences(
@@ -187,7 +187,7 @@ def _differences(
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What follows from a spec: the model's layout, and the number of virtual shards per pass.
+    """The plan that follows from a spec: the layout, and the number of virtual shards per pass.
 
     `begun` tells a run from another of its name, such as the one before a `--restart`. `records` is
     the number of records that loops of the users' own lease; 0: they read data of their own.
@@ -216,9 +216,9 @@ class RunPlan:
             plan = msgspec.json.decode(data, type=RunPlan)
         except msgspec.MsgspecError as error:
             raise RefusedError(f"the run's plan is not understood here: {error}") from error
-        told = plan.layout
-        layout = layout_of(told.leaves, told.fragments, told.pattern, dict(told.labels))
-        if layout != told:
+        stated = plan.layout
+        layout = layout_of(stated.leaves, stated.fragments, stated.pattern, dict(stated.labels))
+        if layout != stated:
             raise RefusedError("the run's plan does not have the fingerprint that it names")
         return replace(plan, layout=layout)
 
@@ -254,5 +254,5 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
         return RunSpec.decode(spec), RunPlan.decode(plan)
     if spec is None and plan is None:
         return None
-    lost, found = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
-    raise DamagedError(f"{folder} holds the {found} of a run, but {lost} is missing; {MEND}")
+    lost, kept = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
+    raise DamagedError(f"{folder} holds the {kept} of a run, but {lost} is missing; {MEND}")

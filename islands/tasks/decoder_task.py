@@ -1,4 +1,4 @@
-"""What tasks of decoders share: the loss, the inner optimizer, and the order of their windows."""
+"""The common part of tasks of decoders: loss, inner optimizer, and order of windows."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -159,7 +159,7 @@ class TextFiles(DecoderTask):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Corpus:
-    """What a task knows of its corpus, and where its tokens are."""
+    """A corpus as its task knows it, and the place of its tokens."""
 
     files: tuple[SourceFile, ...]
     tokenizer: str

@@ -20,11 +20,11 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     Raises:
         SettingsError: the value is no such address.
     """
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
-    port = DEFAULT_PORT if found is None or found[2] is None else int(found[2])
-    if found is None or port > PORT_MAX:
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
+    port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
+    if match is None or port > PORT_MAX:
         raise SettingsError(f"{name} is {address!r}; it must be host:port, such as 0.0.0.0:7070")
-    return found[1].strip("[]"), port
+    return match[1].strip("[]"), port
 
 
 def host_port(host: str, port: int) -> str:
@@ -85,11 +85,11 @@ def _url(name: str, address: str, actor: str, *, tls: bool) -> str:
             f"{name} holds more than a place; addresses are seen by many, so name the token's file "
             "by token_file instead"
         )
-    found = re.fullmatch(r"(?:(wss?)://)?([^/#]+)(?:/([^/#]*))?", address)
-    if found is None:
+    match = re.fullmatch(r"(?:(wss?)://)?([^/#]+)(?:/([^/#]*))?", address)
+    if match is None:
         raise SettingsError(
             f"{name} is {address!r}; it must be host:port or ws://host:port/{actor}"
         )
-    host, port = split_address(name, found[2])
-    scheme = found[1] or ("wss" if tls else "ws")
-    return f"{scheme}://{host_port(host, port)}/{found[3] or actor}"
+    host, port = split_address(name, match[2])
+    scheme = match[1] or ("wss" if tls else "ws")
+    return f"{scheme}://{host_port(host, port)}/{match[3] or actor}"

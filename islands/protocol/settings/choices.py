@@ -35,7 +35,7 @@ class PaceBy(StrEnum):
 
 
 class Weighting(StrEnum):
-    """How a contribution is weighted in a merge."""
+    """The weight of a contribution in a merge."""
 
     TOKENS_SQUARED_PER_STEP = "tokens_squared_per_step"
     TOKENS = "tokens"
@@ -43,7 +43,7 @@ class Weighting(StrEnum):
 
 
 class MergeRule(StrEnum):
-    """How contributions become one direction; `islands.numerics.rules` has the arithmetic."""
+    """The rule that makes contributions one direction; see `islands.numerics.rules`."""
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"
@@ -69,7 +69,7 @@ class Anchor(StrEnum):
 
 
 class Adoption(StrEnum):
-    """What happens to the local value when a published one is adopted."""
+    """The treatment of the local value when a published one is adopted."""
 
     OVERWRITE = "overwrite"
     MIX = "mix"
@@ -84,7 +84,7 @@ class LearnerWaits(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What opens a round.
+    """The cause that opens a round.
 
     With `learner`, each learner has **turns**: it does H steps from a base of its own, then opens a
     round in which it is asked alone.
@@ -104,7 +104,7 @@ class SendTo(StrEnum):
 
 
 class Correction(StrEnum):
-    """What is done with a contribution that points against the momentum."""
+    """The treatment of a contribution that points against the momentum."""
 
     NONE = "none"
     COSINE = "cosine"
@@ -120,7 +120,7 @@ class Neighbours(StrEnum):
 
 
 class GossipRule(StrEnum):
-    """What a learner makes of its neighbours' values."""
+    """The rule by which a learner takes in its neighbours' values."""
 
     NOLOCO = "noloco"
     AVERAGE = "average"

@@ -42,13 +42,13 @@ class GossipSettings:
     @property
     def lines(self) -> dict[str, tuple[str, ...]]:
         """The neighbours of every learner of the graph, by name, whoever named their line."""
-        found: dict[str, dict[str, None]] = {}
+        lines: dict[str, dict[str, None]] = {}
         for name, others in self.graph.items():
-            found.setdefault(name, {})
+            lines.setdefault(name, {})
             for other in others:
-                found[name][other] = None
-                found.setdefault(other, {})[name] = None
-        return {name: tuple(sorted(found[name])) for name in sorted(found)}
+                lines[name][other] = None
+                lines.setdefault(other, {})[name] = None
+        return {name: tuple(sorted(lines[name])) for name in sorted(lines)}
 
 
 def check_graph(gossip: GossipSettings) -> None:

@@ -138,22 +138,22 @@ LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
 
 
 def settings_of(
-    preset: Preset, told: Mapping[str, object], *, own_loops: bool = False
+    preset: Preset, given: Mapping[str, object], *, own_loops: bool = False
 ) -> RunSettings:
     """Return the settings that a preset stands for, beside those that were given.
 
     Args:
         preset: the preset.
-        told: settings of the run that were given, by name; those that are wrong are ignored.
+        given: settings of the run that were given, by name; those that are wrong are ignored.
         own_loops: whether learners train in loops of their own, whose moments are not merged.
     """
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if own_loops or told.get("precision") in [each for each in Precision if each.coarse]:
+    if own_loops or given.get("precision") in [each for each in Precision if each.coarse]:
         settings = replace(settings, merge_moments=False)
     try:
-        steps = int(str(told.get("interval_steps", settings.interval_steps)))
+        steps = int(str(given.get("interval_steps", settings.interval_steps)))
     except ValueError:
         return settings
     if steps > SHORT_INTERVAL_STEPS:

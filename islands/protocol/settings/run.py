@@ -105,7 +105,7 @@ REDIAL_LONGEST_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What all members of a run must agree on.
+    """The settings that all members of a run must agree on.
 
     Args:
         run: name of the run; a peer of another run is refused.

@@ -78,11 +78,11 @@ def facts_of(group: type) -> Mapping[str, Setting]:
 @cache
 def _facts_of(group: type) -> Mapping[str, Setting]:
     hints = get_type_hints(group, include_extras=True)
-    told = {one.name: getattr(hints[one.name], "__metadata__", ()) for one in fields(group)}
+    annotations = {one.name: getattr(hints[one.name], "__metadata__", ()) for one in fields(group)}
     return MappingProxyType(
         {
-            name: next((fact for fact in those if isinstance(fact, Setting)), NO_FACTS)
-            for name, those in told.items()
+            name: next((fact for fact in extras if isinstance(fact, Setting)), NO_FACTS)
+            for name, extras in annotations.items()
         }
     )
 

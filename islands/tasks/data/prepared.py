@@ -46,7 +46,7 @@ class TokenFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a prepared folder holds, and what it was made of."""
+    """The content of a prepared folder, and its origin."""
 
     tokenizer: str
     vocabulary: int

@@ -110,13 +110,13 @@ def open_saved(place: Path, field: str) -> SavedDataset:
 
 
 class _State(msgspec.Struct):
-    """What `state.json` says of the files that hold the rows; without rows there are none."""
+    """The files that hold the rows, by `state.json`; without rows there are none."""
 
     files: list[dict[str, object]] = msgspec.field(name="_data_files")
 
 
 class _Splits(msgspec.Struct):
-    """What `dataset_dict.json` says."""
+    """The content of `dataset_dict.json`."""
 
     splits: list[str]
 

@@ -38,7 +38,7 @@ class ShardKey:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """How `records` records are divided among `shards` shards.
+    """The division of `records` records among `shards` shards.
 
     Attributes:
         records: Number of records in the corpus.

@@ -37,7 +37,7 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """What all hosts must share: the kind, and the digest of what was learned."""
+        """The name that all hosts must share: the kind, and the digest of what was learned."""
 
     @property
     def vocabulary(self) -> int:

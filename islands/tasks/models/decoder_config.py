@@ -94,7 +94,7 @@ class DecoderConfig:
 
     @property
     def label(self) -> str:
-        """What hosts must share of it, as a text: all but how each of them computes."""
+        """The part that hosts must share, as a text: all but how each of them computes."""
         told = str(self)  # in its form, as a text that names experts only where there are some
         if self.experts:
             chosen = f"{self.experts_per_token} of {self.experts}"
