@@ -140,11 +140,7 @@ class CommandLog:
 
 
 class Holdings:
-    """Up to which command each host holds all that it needs.
-
-    Args:
-        ranks: the followers.
-    """
+    """Up to which command each host holds all that it needs."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self._held = dict.fromkeys(ranks, 0)

@@ -83,11 +83,9 @@ class LeaderCommands(_HostCommands):
     """The commands of rank 0, which numbers them and decides at which boundary they are due.
 
     Args:
-        hosts: number of hosts of the island.
         send: sends numbered commands to the followers; called on the loop.
         own: returns a command with this host's shares of its arrays.
         decided: told, on the thread that steps, the word of a later boundary.
-        over: told, on the thread that steps, that no boundary follows.
     """
 
     def __init__(

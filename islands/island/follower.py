@@ -71,13 +71,7 @@ class IslandFollower:
     """A follower's side of an island.
 
     Args:
-        hello: what this host tells rank 0 first.
-        network: dials rank 0.
-        address: URL of rank 0.
-        scope: owns the tasks.
         upward: dials the run's syncer.
-        dialling: back-off and liveness of the session with the syncer.
-        worker: computes digests, off the loop.
     """
 
     def __init__(
@@ -273,11 +267,6 @@ class FollowerShares:
     """A follower's session with the syncer, and the shares that it may be asked for.
 
     Args:
-        rank: this host's.
-        network: dials the syncer.
-        dialling: back-off and liveness of the session.
-        scope: owns the tasks.
-        worker: computes digests, off the loop.
         changed: called when the session has opened or ended.
         lacks: called with what was wanted and cannot be sent.
         holds: called with the fragment and the version of a share that is kept.

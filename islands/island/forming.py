@@ -57,14 +57,7 @@ def consequence_s(error: BaseException) -> float:
 def misfit(
     hello: HostHello, *, hosts: int, facts: Mapping[str, str], here: Mapping[int, str]
 ) -> Ended | None:
-    """Return why a host is refused, or None if it is taken.
-
-    Args:
-        hello: what the host told.
-        hosts: number of hosts of the island.
-        facts: what must be equal on all hosts, by what it is.
-        here: names of the hosts that are here, by rank.
-    """
+    """Return why a host is refused, or None if it is taken."""
     who = named(hello.rank, hello.host)
     if hello.protocol != PROTOCOL:
         return _mistake(f"{who} runs another version of Islands than rank 0: install the same")
@@ -92,13 +85,7 @@ def misfit(
 
 
 def disagreement(who: str, theirs: Arrival, own: Arrival) -> str:
-    """Return the sentence that tells that a host's loop takes another way than rank 0's.
-
-    Args:
-        who: the host.
-        theirs: what it came to a boundary for.
-        own: what rank 0 came to the same boundary for.
-    """
+    """Return the sentence that tells that a host's loop takes another way than rank 0's."""
     return (
         f"{who} came to boundary {theirs.boundary} after {theirs.steps} steps {theirs.to}, and "
         f"rank 0 after {own.steps} steps {own.to}: all processes must come to the same boundaries, "

@@ -32,8 +32,6 @@ class HostPlace:
     """Which process of an island this one is.
 
     Attributes:
-        rank: Its index in the program of JAX.
-        hosts: Number of processes.
         address: The host:port at which rank 0 serves the others.
     """
 
@@ -46,14 +44,9 @@ class IslandHost:
     """One process of an island, from its links to the others to its learner.
 
     Args:
-        run: the run that the island joins as one learner.
-        place: which process this is.
         facts: what must be equal on all of them beside the name and the run, by what it is.
-        scope: owns the tasks.
-        say: told what happens, in sentences for people.
         fail: told what this process cannot go on after.
         leave: called with the reason when another process was asked to end.
-        replaceable: see `IslandLeader`.
 
     Attributes:
         network: Links to the other processes; the owner opens it on rank 0, and closes it.

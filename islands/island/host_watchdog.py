@@ -96,12 +96,7 @@ def delay_before_restart_s(restarts: Restarts, code: int, now_s: float) -> float
 
 
 class HostWatchdog:
-    """The watchdog of one host's process.
-
-    Args:
-        command: the process to start, as its argument list.
-        who: what the process is called, for people.
-    """
+    """The watchdog of one host's process."""
 
     def __init__(self, command: Sequence[str], who: str) -> None:
         self._command = command

@@ -61,12 +61,8 @@ class IslandLeader:
     """Rank 0's side of an island.
 
     Args:
-        hosts: number of hosts.
         host: name of this host, for people.
         facts: what must be equal on all hosts, by what it is.
-        scope: owns the tasks.
-        worker: puts values together, off the loop.
-        say: told what happens, in sentences for people.
         leave: called with the reason when a follower was asked to end.
         replaceable: whether a host that does not belong here may be started anew, and come again;
             False if all of them are one program of JAX already, so the island ends.

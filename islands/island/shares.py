@@ -92,10 +92,7 @@ class LeaderShares:
     """Rank 0's side of the sessions that the other hosts have with the syncer.
 
     Args:
-        hosts: number of hosts of the island.
-        tell: sends a message to a follower of this rank.
         shared: returns what is known of the model's values.
-        worker: cuts shares out, off the loop.
         say: told, in a sentence for people, that values cannot come in shares.
     """
 
@@ -411,7 +408,6 @@ class HostShares:
 
     Args:
         model: returns the model, which was made before the first value comes; None before that.
-        hosts: number of hosts.
     """
 
     def __init__(self, model: Callable[[], Model | None], hosts: int) -> None:
@@ -440,13 +436,7 @@ class HostShares:
 
 
 def cut(payload: memoryview, ranges: Ranges, size: int) -> memoryview:
-    """Return the bytes of a share: a view of the value's where the share is one range.
-
-    Args:
-        payload: bytes of the whole value.
-        ranges: the share.
-        size: number of elements of the whole value.
-    """
+    """Return the bytes of a share: a view of the value's where the share is one range."""
     each = payload.nbytes // size
     parts = [payload[each * start : each * stop] for start, stop in ranges]
     return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
@@ -456,9 +446,7 @@ def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int)
     """Return a whole value from the shares of all hosts.
 
     Args:
-        shares: bytes of each host's share.
         ranges: the shares, in the same order; elements that several hosts hold are equal.
-        size: number of elements of the whole value.
 
     Returns:
         The bytes of the whole value, in the precision of the shares.
@@ -485,7 +473,6 @@ def parts(shares: Sequence[Ranges], size: int) -> list[Ranges]:
 
     Args:
         shares: each host's share, by rank; every element is in one of them.
-        size: number of elements of the whole value.
     """
     if sum(map(size_of, shares)) == size:
         return list(shares)

@@ -28,7 +28,6 @@ class Begun:
     """What a loop needs to know of its run before the learner can begin.
 
     Attributes:
-        run: The run, with its settings and layout.
         commands: Where commands wait for their boundary; None: on this host alone.
     """
 
@@ -42,7 +41,6 @@ class Background:
     Attributes:
         together: Whether several processes take part as one learner (`host_background.py`).
         ended: Why the learner has ended, as a sentence.
-        error: The error with which it failed.
     """
 
     together = False

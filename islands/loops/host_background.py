@@ -75,8 +75,6 @@ class HostBackground(Background):
     """The thread of one process of several.
 
     Args:
-        membership: where the learner joins, and as whom.
-        place: which process this is.
         facts: what must be equal on all of them beside the name and the run, by what it is.
     """
 
@@ -256,8 +254,6 @@ class EndOfProcess:
 
     Args:
         limit_s: how long each of the two may take.
-        end: ends the process.
-        main: the thread with which the process ends.
     """
 
     def __init__(

@@ -77,9 +77,6 @@ class JaxParameters:
     """The user's tree of parameters.
 
     Args:
-        params: the tree.
-        layout: the layout of the run.
-        settings: settings of the run.
         donate: whether an adoption may reuse the buffers of the leaves that it replaces; False for
             a loop that keeps another reference to them.
         rename: path in the layout by path in the tree, where both differ.
@@ -223,11 +220,6 @@ def checked(loss: object) -> Loss:
 class JaxMoments:
     """The state of a user's optimizer.
 
-    Args:
-        state: the tree.
-        known: the parameters.
-        functions: where compiled functions are kept.
-
     Raises:
         TaskError: an array cannot be read; the sentence names it and says why.
     """
@@ -343,8 +335,6 @@ def _check_like(told: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN4
     """Refuse a leaf that cannot be given to a peer as the one that joined can.
 
     Args:
-        told: what it is, for the sentence.
-        leaf: what a step has put there.
         joined_with: an array with the dtype and shape of the one that joined.
 
     Raises:
@@ -367,8 +357,6 @@ def shared_path(path: str, shape: tuple[int, ...], known: Known) -> str:
     """Return by which path a leaf of the state is known to other loops.
 
     Args:
-        path: its path in the tree.
-        shape: its shape.
         known: the parameters; that with the longest path that ends this one is its own.
     """
     words = path.split("/")

@@ -176,12 +176,9 @@ def enter(
     """Join a run as soon as its layout is known.
 
     Args:
-        who: where and as whom.
-        tokens_per_step: tokens that a step counts as processed.
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
         leaves: returns what is trained, for a run whose layout the first loop tells.
-        cursor: see `join`.
 
     Raises:
         IslandsError: see `join`.

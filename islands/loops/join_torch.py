@@ -48,15 +48,10 @@ def join(  # noqa: PLR0913  each is a choice of its own
         moments: whether the optimizer's state is given to peers, and taken from one where this
             learner is started again or joins late.
         tokens_per_step: see `islands.join`, as are the arguments that follow.
-        name: name of this learner.
-        token_file: file with the run's token.
-        connecting: how the hub is reached.
         rename: path in the run by name in the module (joined by `/`), where both differ.
         transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
             [out, in], and layers of JAX hold [in, out].
-        folder: folder in which this learner keeps its tape.
         cursor: returns how far the loop has read its own data, as of the last step.
-        say: told what happens, in sentences for people.
 
     Returns:
         The run.

@@ -45,11 +45,6 @@ class JoinedRun(Generic[Tree]):
     """A run that a loop of the user's own takes part in.
 
     Args:
-        name: name of the learner.
-        parameters: the user's parameters.
-        compute: carries out what is due at a boundary.
-        background: the thread of the learner's actor.
-        cursors: reads how far the loop has read its own data.
         records: how the records that the run leases lie in shards; None if it leases none.
     """
 

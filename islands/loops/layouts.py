@@ -70,9 +70,6 @@ def leaves_of(
 
     Args:
         params: see `write_layout`, as are the arguments that follow.
-        trainable: whether the leaf at a path is trained and merged.
-        stacked: whether the leaf at a path holds all layers.
-        role: how the leaf at a path of the run is merged.
         rename: path in the run by path in `params`, where both differ.
         transposed: paths of the matrices that the run holds transposed.
 

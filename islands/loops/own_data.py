@@ -138,7 +138,6 @@ class LeasedBatches(Generic[Batch]):
 
     Args:
         plan: how records are divided among shards.
-        size: records of a batch.
         read: reads a batch; called on the loop's thread, in a boundary.
         for_step: most batches of one step.
 

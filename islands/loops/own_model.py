@@ -141,12 +141,7 @@ def places_of(
     """Return where each leaf of the layout is found among the leaves of a tree.
 
     Args:
-        layout: the layout of the run.
-        paths: the paths of all leaves.
-        shapes: their shapes, in the same order.
-        dtypes: names of their dtypes, in the same order.
         rename: path in the layout by path in the tree, where both differ.
-        trainable: whether the leaf at a path is trained.
 
     Raises:
         TaskError: one is missing, has another shape or dtype, or is left over; says what to do.

@@ -39,9 +39,6 @@ class Slot:
 
     Attributes:
         owner: The parameter whose state it is part of.
-        key: Its name there.
-        dtype: Its dtype.
-        device: Where it is.
         number: The type of a plain number that is in its place; None: it is a tensor.
     """
 
@@ -82,7 +79,6 @@ class TorchMoments:
     """The state of an optimizer.
 
     Args:
-        optimizer: the optimizer, whose state is changed in place.
         known: the parameters by the paths that the run has for them.
 
     Raises:
@@ -218,8 +214,6 @@ def _slot(owner: torch.nn.Parameter, key: str, value: object, *, here: bool) -> 
     """Describe an entry of the state.
 
     Args:
-        owner: its parameter.
-        key: its name.
         value: what the tried step made of it.
         here: whether it is on the parameter's device in any case.
 

@@ -69,7 +69,6 @@ class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
     Args:
-        layout: the layout of the run.
         tensors: the tensors in the order of the layout, on one device; a transposed one is a view.
     """
 
@@ -189,8 +188,6 @@ class TorchParameters:
     stepped one that has a gradient: fused kernels change tensors without being counted.
 
     Args:
-        module: the module.
-        layout: the layout of the run.
         rename: path in the run by name in the module, where both differ; names are joined by `/`.
         transposed: names of the matrices that the run holds transposed, as JAX's layers do.
         optimizer: the optimizer whose state peers may be given; None: it is not told.

@@ -68,11 +68,8 @@ class Membership:
 
     Args:
         addresses: addresses of the hub, which are tried in turn.
-        name: its name, unique in the run.
-        connecting: how the hub is reached.
         folder: folder for its tape; None to keep the newest entries in memory.
         say: told what happens, in sentences for people.
-        keeping: how much of the tape is kept.
         precision: element type of this learner's contributions; None: the run's.
     """
 
@@ -138,9 +135,6 @@ async def fetch_run(
     """Ask the hub what its run is.
 
     Args:
-        who: where to ask, and as whom.
-        network: dials the hub.
-        role: the role of this process in the run.
         leaves: returns what is trained, for a run whose layout the first loop tells.
 
     Raises:
@@ -184,10 +178,6 @@ def device_thread(
     """Return the thread that trains a task on this host's devices.
 
     Args:
-        workload: see `load_task`.
-        run: the run.
-        options: name the devices.
-        kept: see `make_learner`.
         commands: where commands wait for their boundary; by default on this host alone.
     """
     settings, place = (
@@ -206,15 +196,9 @@ class LearnerProcess:
     """The learner of a process whose hub is another one, with its tape.
 
     Args:
-        run: the run that it joins.
         compute: runs its training steps.
-        kept: see `make_learner`.
-        sharing: see `make_learner`.
         peers: opens links to learners that gossip; None in a run with a syncer.
         keyring: what those links show in place of the run's token.
-
-    Attributes:
-        learner: Its actor.
     """
 
     def __init__(
@@ -293,9 +277,6 @@ def make_learner(
     """Make the actor of a learner.
 
     Args:
-        name: its name in the run.
-        context: the settings, layout, network and tape that it runs with.
-        compute: runs its training steps.
         worker: computes digests off the event loop; by default a thread of this process.
         rng: draws the jitter of its dialling; by default seeded by the operating system.
         observe: receives every finished step, for the metrics.

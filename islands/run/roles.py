@@ -64,13 +64,10 @@ def make_observer(
     """Make the actor of an observer.
 
     Args:
-        name: its name in the run.
-        context: the settings, layout, network and tape that it runs with.
         evaluate: computes the figures of a model, given one flat value per fragment.
         report: called with every evaluation: which values were judged, and their figures.
         failed: called with the error that the user has to correct, when an evaluation fails.
         interval_s: least time between two evaluations.
-        rng: draws the jitter of its dialling.
     """
 
     def worker(kind: str) -> ThreadWorker:
@@ -107,17 +104,12 @@ def make_syncer(
     """Make the actor of a syncer.
 
     Args:
-        name: its name in the run.
-        context: the settings, layout, network and tape that it runs with.
         disk: holds the journal, such as `journal_disk`; whoever opened it closes it.
-        credentials: check admissions.
         shards: number of virtual shards in one pass over the data.
         workers: do heavy work off the event loop; by default on threads of this process.
-        optimizer: the outer optimizer; by default that of the settings.
         rng: decides which learner is asked for what.
         initial: reads version 0 of a run that has no journal; None if a learner is to send it.
         may_return: whether members may have outlived the journal of a run that has none.
-        hooks: calls into its host.
     """
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
@@ -151,9 +143,6 @@ def journal_disk(folder: Path) -> RealDisk:
     On a file system without locks no other process is kept out; there the newest start owns the
     journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
 
-    Args:
-        folder: the run's folder, in which the journal is one folder of its own.
-
     Raises:
         UserError: another syncer uses the journal, or it cannot be used.
     """
@@ -173,7 +162,6 @@ def hooks_of(
     """Return the hooks by which a syncer exports the final values to its run's folder.
 
     Args:
-        folder: the run's folder.
         spec: the run's settings and task, for the metadata of the exported file.
         context: the syncer's context; its tape is told if an export fails.
         ready: called when the syncer has read its journal and listens.
@@ -204,7 +192,6 @@ def recorder_in(
     """Return what records a syncer's merges in its run's folder, or None if the run wants none.
 
     Args:
-        folder: the run's folder.
         context: the syncer's context; its tape is told if the disk fails, on the running loop.
         optimizer: the outer optimizer, of which the record names the class; by default, that of
             the settings.

@@ -63,10 +63,7 @@ class LocalSystem:
     """One run in this process.
 
     Args:
-        task: the model, the data and the loss.
-        settings: what all members of the run agree on.
         learners: the number of learners, or their names.
-        outer: outer optimizer; by default the one in the settings.
         evaluate_every_s: least time between two evaluations of the published values.
         devices_per_learner: how many of this process's devices each learner has to itself; if
             None, all learners compute on its first device.
