@@ -73,7 +73,7 @@ class Follower:
         self.boundary = 0
         self._words = dict.fromkeys(range(AHEAD), 0)
 
-    def told(self, boundary: int, upto: int) -> None:
+    def on_word(self, boundary: int, upto: int) -> None:
         """Take in the word of a boundary."""
         self._words[boundary] = upto
 
@@ -145,7 +145,7 @@ class Holdings:
     def __init__(self, ranks: Iterable[int]) -> None:
         self._held = dict.fromkeys(ranks, 0)
 
-    def tell(self, rank: int, held: int) -> None:
+    def on_held(self, rank: int, held: int) -> None:
         """Take in what a follower holds; an older report changes nothing."""
         self._held[rank] = max(held, self._held[rank])
 

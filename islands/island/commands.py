@@ -129,10 +129,10 @@ class LeaderCommands(_HostCommands):
         if issued:
             self._send(issued)
 
-    def holds(self, rank: int, held: int) -> None:
+    def on_held(self, rank: int, held: int) -> None:
         """Note up to which command a follower holds all."""
         with self._changed:
-            self._holdings.tell(rank, held)
+            self._holdings.on_held(rank, held)
             self._changed.notify()
 
     def differing(self, theirs: Arrival) -> Arrival | None:
@@ -212,15 +212,15 @@ class FollowerCommands(_HostCommands):
         """Refuse: commands come from the leader alone."""
         raise NotImplementedError("a follower has no actor")
 
-    def arrived(self, number: int, entry: LogEntry) -> None:
+    def on_command(self, number: int, entry: LogEntry) -> None:
         """Hold a command with all its arrays."""
         with self._changed:
             self._entries[number] = entry
 
-    def told(self, boundary: int, upto: int) -> None:
+    def on_word(self, boundary: int, upto: int) -> None:
         """Take in the word of a boundary."""
         with self._changed:
-            self._words.told(boundary, upto)
+            self._words.on_word(boundary, upto)
             self._changed.notify()
 
     def stop(self) -> None:
@@ -347,11 +347,11 @@ class Arrivals:
         self._heads: dict[int, tuple[str, dict[str, object], int]] = {}
         self._parts: dict[int, dict[int, memoryview]] = {}
 
-    def head(self, number: int, kind: str, body: dict[str, object], parts: int) -> None:
+    def on_head(self, number: int, kind: str, body: dict[str, object], parts: int) -> None:
         """Take in a command without its arrays."""
         self._heads[number] = kind, body, parts
 
-    def part(self, number: int, index: int, payload: memoryview) -> None:
+    def on_part(self, number: int, index: int, payload: memoryview) -> None:
         """Take in an array of a command."""
         self._parts.setdefault(number, {})[index] = payload
 

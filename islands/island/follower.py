@@ -87,7 +87,7 @@ class IslandFollower:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
-        self.commands = FollowerCommands(over=self._own_thread_is_over)
+        self.commands = FollowerCommands(over=self._on_own_over)
         self._loop = loop
         self._hello = hello
         self._scope = scope
@@ -97,8 +97,8 @@ class IslandFollower:
             address,
             local=f"rank-{hello.rank}",
             on_open=lambda _: self._send(hello),
-            on_envelope=lambda _, envelope: self._heard(envelope),
-            on_close=lambda _, reason: self._lost(reason),
+            on_envelope=lambda _, envelope: self._on_message(envelope),
+            on_close=lambda _, reason: self._on_link_lost(reason),
             rng=random.Random(hello.rank),
         )
         self._shares = FollowerShares(
@@ -133,7 +133,7 @@ class IslandFollower:
     def train(self, compute: Compute) -> None:
         """Start the thread that steps on this host."""
         self._compute = compute
-        compute.start(self._told)
+        compute.start(self._on_event)
 
     def leave(self, reason: str) -> None:
         """Ask rank 0 to have the island leave the run; before it has formed, only end."""
@@ -154,7 +154,7 @@ class IslandFollower:
         self._send(HostFailed(ended.reason, mistake=ended.code == OF_NO_USE))
         self.end(ended)
 
-    def _told(self, event: ComputeEvent) -> None:
+    def _on_event(self, event: ComputeEvent) -> None:
         """Send rank 0 what it is to put together; all else it hears of its own thread."""
         match event:
             case SnapshotTaken(fragment=fragment, payload=payload):
@@ -163,7 +163,7 @@ class IslandFollower:
             case ValueRead(payload=payload):
                 self._give("value", payload)
             case ValueAdopted(fragment=fragment):
-                self._shares.adopted(fragment)
+                self._shares.on_adopted(fragment)
             case ComputeFailed(error):
                 self._loop.call_later(consequence_s(error), self.fail, error)
             case _:
@@ -174,29 +174,29 @@ class IslandFollower:
         self._given[kind] += 1
         self._send(ValueShare(kind, number), (payload,), f"{kind}-{number}")
 
-    def _heard(self, envelope: Envelope) -> None:
+    def _on_message(self, envelope: Envelope) -> None:
         self._silent_ticks = 0
         match envelope.body:
             case IslandFormed(coordinator):
                 if not self._coordinator.done():
                     self._coordinator.set_result(coordinator)
             case CommandIssued(number, kind, body, parts):
-                self._arrivals.head(number, kind, body, parts)
+                self._arrivals.on_head(number, kind, body, parts)
                 self._take_commands()
             case CommandPart(number, index) if len(envelope.payload) == 1:
-                self._arrivals.part(number, index, envelope.payload[0])
+                self._arrivals.on_part(number, index, envelope.payload[0])
                 self._take_commands()
             case Word(boundary, upto):
-                self.commands.told(boundary, upto)
+                self.commands.on_word(boundary, upto)
             case IslandEnds(reason, code, rank):
                 if code == FAILED and not self._coordinator.done():
                     self._refused = reason  # dialled again: what was there may be lost
                 else:
                     self.end(Ended(reason, code, rank))
             case SyncerTold():
-                self._shares.told(envelope.body)
+                self._shares.on_syncer(envelope.body)
             case ShareWanted():
-                self._shares.wanted(envelope.body)
+                self._shares.on_share_wanted(envelope.body)
             case LeaderBeat():
                 pass
             case body:
@@ -209,7 +209,7 @@ class IslandFollower:
                 entry = entry_of(kind, body, arrays)
                 if isinstance(entry, AdoptValue):
                     entry = self._shares.adopts(entry)
-                self.commands.arrived(number, entry)
+                self.commands.on_command(number, entry)
         except InvariantError as error:
             self.fail(error)
             return
@@ -233,7 +233,7 @@ class IslandFollower:
         )
         self._send(state)
 
-    def _own_thread_is_over(self) -> None:
+    def _on_own_over(self) -> None:
         """Tell rank 0 that this host comes to no further boundary; called by the compute thread."""
         with suppress(RuntimeError):  # the loop is closed, as the island has ended
             self._loop.call_soon_threadsafe(self._tell_state)
@@ -247,7 +247,7 @@ class IslandFollower:
             if self._silent_ticks >= SILENT_TICKS:
                 self.end(Ended(f"rank 0 has been silent for {self._silent_ticks} s", FAILED, 0))
 
-    def _lost(self, reason: str) -> None:
+    def _on_link_lost(self, reason: str) -> None:
         if self._coordinator.done():
             self.end(Ended(f"the link to rank 0 was lost: {reason}", FAILED, 0))
 
@@ -324,7 +324,7 @@ class FollowerShares:
 
     # --- the session --------------------------------------------------------------------------
 
-    def told(self, told: SyncerTold) -> None:
+    def on_syncer(self, told: SyncerTold) -> None:
         """Open a session with the syncer of which rank 0 tells, unless it is open."""
         before, self._told = self._told, told
         same = before is not None and (before.address, before.hello) == (told.address, told.hello)
@@ -337,9 +337,9 @@ class FollowerShares:
             self._network,
             told.address,
             local=f"{told.hello.name}-rank-{self._rank}",
-            on_open=self._greet,
-            on_envelope=self._heard,
-            on_close=lambda _, __: self._lost(),
+            on_open=self._on_link_opened,
+            on_envelope=self._on_message,
+            on_close=lambda _, __: self._on_link_lost(),
             rng=random.Random(self._rank),
             settings=self._dialling,
         )
@@ -353,30 +353,30 @@ class FollowerShares:
             self._ended_sent += dialer.bytes_sent
             self._ended_received += dialer.bytes_received
 
-    def _greet(self, link: Link) -> None:
+    def _on_link_opened(self, link: Link) -> None:
         assert self._told is not None, "it dials what it was told"
         self._post(link, replace(self._told.hello, rank=self._rank))
 
-    def _heard(self, link: Link, envelope: Envelope) -> None:
+    def _on_message(self, link: Link, envelope: Envelope) -> None:
         match envelope.body:
             case ShareWelcome():
                 self._welcome = link
                 self._changed()
             case UpdateShare():
-                self._take(envelope.body, envelope.payload)
+                self._on_share(envelope.body, envelope.payload)
             case Refused(retry=False):  # rank 0 goes on to send everything
                 self.close("the syncer refuses it")
             case _:
                 pass  # a heartbeat, or a refusal for now
 
-    def _lost(self) -> None:
+    def _on_link_lost(self) -> None:
         was_open, self._welcome = self._welcome is not None, None
         if was_open:
             self._changed()
 
     # --- shares of published values -----------------------------------------------------------
 
-    def _take(self, update: UpdateShare, payload: tuple[memoryview, ...]) -> None:
+    def _on_share(self, update: UpdateShare, payload: tuple[memoryview, ...]) -> None:
         fragment, version = update.fragment, update.version
 
         def make() -> tuple[memoryview, bool]:
@@ -420,11 +420,11 @@ class FollowerShares:
         kept = self._kept.setdefault(fragment, deque(maxlen=COPIES_MAX + 2))
         kept.append((number, share))
 
-    def adopted(self, fragment: int) -> None:
+    def on_adopted(self, fragment: int) -> None:
         """Forget the shares of a fragment, as a published value has replaced their base here."""
         self._kept.pop(fragment, None)
 
-    def wanted(self, wanted: ShareWanted) -> None:
+    def on_share_wanted(self, wanted: ShareWanted) -> None:
         """Send a part of a snapshot; rank 0 is told if that cannot be."""
         link = self._link
         kept = dict(self._kept.get(wanted.fragment, ()))

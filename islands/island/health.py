@@ -45,7 +45,9 @@ class HostRecord:
     compiling: bool = False
     longest: deque[int] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
 
-    def tell(self, boundary: int, steps: int, doing: str, *, idle: bool, compiling: bool) -> None:
+    def on_state(
+        self, boundary: int, steps: int, doing: str, *, idle: bool, compiling: bool
+    ) -> None:
         """Take in a host's state."""
         self.silent_ticks = 0
         if boundary > self.boundary or idle:

@@ -85,8 +85,8 @@ class IslandLeader:
             hosts,
             send=self._send_commands,
             own=self._own,
-            decided=self._decided,
-            over=self._own_thread_is_over,
+            decided=self._on_decided,
+            over=self._on_own_over,
         )
         self._loop = asyncio.get_running_loop()
         self._hosts = hosts
@@ -126,7 +126,7 @@ class IslandLeader:
             """Read on at once: what followers send is bounded by what they were sent."""
 
         self._acceptor = LinkAcceptor(
-            listener, self._scope, room=room, receive=self._heard, lost=self._lost
+            listener, self._scope, room=room, receive=self._on_message, lost=self._on_link_lost
         )
         if self._hosts > 1:
             await self._formed.wait()
@@ -146,7 +146,7 @@ class IslandLeader:
         """The ranks that have not told anything yet."""
         return [rank for rank in range(1, self._hosts) if rank not in self._names]
 
-    def _greeted(self, connection: int, hello: HostHello) -> None:
+    def _on_hello(self, connection: int, hello: HostHello) -> None:
         refused = misfit(hello, hosts=self._hosts, facts=self._facts, here=self._names)
         if refused is not None:
             self._say(f"a host was refused: {refused.reason}")
@@ -184,7 +184,7 @@ class IslandLeader:
         await self._all_over.wait()
         self.end(Ended(reason, DONE))
 
-    def _lost(self, connection: int) -> None:
+    def _on_link_lost(self, connection: int) -> None:
         rank = self._ranks.pop(connection, None)
         if rank is None:
             return
@@ -199,7 +199,7 @@ class IslandLeader:
             await asyncio.sleep(TICK_S)
             self._broadcast(LeaderBeat())
             commands, compute = self.commands, self._compute
-            self._health.hosts[0].tell(
+            self._health.hosts[0].on_state(
                 commands.boundary,
                 commands.steps,
                 commands.doing,
@@ -236,7 +236,7 @@ class IslandLeader:
         """Build and compile, then obey commands; report through `post`."""
         assert self._compute is not None, "it has a compute before its actor starts"
         self._post = post
-        self._compute.start(self._told)
+        self._compute.start(self._on_event)
 
     def command(self, command: EngineAction) -> None:
         """Have all hosts carry out a command at one boundary, unless none follows here."""
@@ -248,7 +248,7 @@ class IslandLeader:
         if self._compute is not None:
             self._compute.stop()
 
-    def _told(self, event: ComputeEvent) -> None:
+    def _on_event(self, event: ComputeEvent) -> None:
         """Pass on what this host's thread reports; a value waits for the other hosts' shares."""
         if isinstance(event, SnapshotTaken):
             self._gather("snapshot", 0, event.payload, event)
@@ -319,7 +319,7 @@ class IslandLeader:
                     part, topic = CommandPart(number, index), f"command-{number}-{index}"
                     self._send(connection, part, (array,), topic)
 
-    def _decided(self, boundary: int, upto: int) -> None:
+    def _on_decided(self, boundary: int, upto: int) -> None:
         """Tell the followers a word, and number what had to wait; called by the compute thread."""
 
         def tell() -> None:
@@ -329,20 +329,20 @@ class IslandLeader:
         with suppress(RuntimeError):  # the loop is closed, as the island has ended
             self._loop.call_soon_threadsafe(tell)
 
-    def _own_thread_is_over(self) -> None:
+    def _on_own_over(self) -> None:
         """Note that this host comes to no further boundary; called by the compute thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._is_over, 0)
+            self._loop.call_soon_threadsafe(self._on_over, 0)
 
-    def _is_over(self, rank: int) -> None:
+    def _on_over(self, rank: int) -> None:
         self._going_on.discard(rank)
         if not self._going_on:
             self._all_over.set()
 
-    def _heard(self, connection: int, envelope: Envelope) -> None:
+    def _on_message(self, connection: int, envelope: Envelope) -> None:
         body, rank = envelope.body, self._ranks.get(connection)
         if isinstance(body, HostHello):
-            self._greeted(connection, body)
+            self._on_hello(connection, body)
             return
         if rank is None:
             self._drop(connection, "it said something before hello")
@@ -354,22 +354,22 @@ class IslandLeader:
         match body:
             case HostState(held, boundary, doing, idle, compiling):
                 idle = idle or body.over
-                record.tell(boundary, body.steps, doing, idle=idle, compiling=compiling)
-                self.commands.holds(rank, held)
+                record.on_state(boundary, body.steps, doing, idle=idle, compiling=compiling)
+                self.commands.on_held(rank, held)
                 session = HostSession(body.session, body.bytes_sent, body.bytes_received)
-                self.shares.heard(rank, session)
+                self.shares.on_state(rank, session)
                 self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:
-                    self._is_over(rank)
+                    self._on_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
                 if self._gathered[kind].ahead(rank) >= AHEAD_MAX * len(self._known().sizes()):
                     self._drop(connection, "it gave shares of more values than there can be")
                     return
                 self._gather(kind, rank, envelope.payload[0])
             case ShareLacking(ticket, fragment):
-                self.shares.lacking(rank, ticket, fragment)
+                self.shares.on_share_lacking(rank, ticket, fragment)
             case ShareHeld(fragment, version):
-                self.shares.held(rank, fragment, version)
+                self.shares.on_share_held(rank, fragment, version)
             case HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
                 self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))

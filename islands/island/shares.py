@@ -318,14 +318,14 @@ class LeaderShares:
 
     # --- what the other hosts say -------------------------------------------------------------
 
-    def held(self, rank: int, fragment: int, version: Version) -> None:
+    def on_share_held(self, rank: int, fragment: int, version: Version) -> None:
         """Note that a follower holds its share of a published value."""
         newest = self._newest.get(fragment)
         if newest is None or newest < version:
             self._held[rank][fragment] = version
             self._look_whether_held(fragment)
 
-    def heard(self, rank: int, session: HostSession) -> None:
+    def on_state(self, rank: int, session: HostSession) -> None:
         """Take in a follower's state; send what a session that it has lost may have carried."""
         before = self._is_open(self._sessions[rank])
         self._sessions[rank] = session
@@ -335,7 +335,7 @@ class LeaderShares:
         if before != self._is_open(session):
             self._ask_for_values()
 
-    def lacking(self, rank: int, ticket: Ticket, fragment: int) -> None:
+    def on_share_lacking(self, rank: int, ticket: Ticket, fragment: int) -> None:
         """Send a part that a follower cannot send."""
         divided = self._divided.get(fragment)
         if divided is not None and divided.ticket == ticket:

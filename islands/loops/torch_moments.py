@@ -50,18 +50,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchPiece:
-    """The parts of a piece, on their way to the host."""
+class TorchCopy:
+    """Tensors on their way to the host; `arrived` is None where they were made there."""
 
     parts: tuple[torch.Tensor, ...]
     arrived: "torch.cuda.Event | None"
 
     def buffer(self) -> memoryview:
-        """Wait for the bytes and return them."""
+        """Wait for the bytes and return them; those of a single tensor are not copied."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        arrays = [part.view(torch.uint8).numpy() for part in self.parts]
-        whole: NDArray[np.uint8] = np.concatenate(arrays)
+        arrays: list[NDArray[np.uint8]] = [part.view(torch.uint8).numpy() for part in self.parts]
+        whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         return whole.data.toreadonly()
 
     def ready(self) -> bool:
@@ -128,11 +128,7 @@ class TorchMoments:
     def read(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and its copy to the host."""
         parts = tuple(self._copied(part) for part in self._plan.pieces[piece])
-        if not self._queues:
-            return TorchPiece(parts, None)
-        event = torch.cuda.Event()
-        event.record()
-        return TorchPiece(parts, event)
+        return TorchCopy(parts, recorded() if self._queues else None)
 
     def load(self, pieces: Sequence[memoryview]) -> None:
         """Replace the whole state.
@@ -168,6 +164,13 @@ class TorchMoments:
             return value.clone() if value.device.type == "cpu" else value.cpu()
         host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
         return host.copy_(value, non_blocking=True)
+
+
+def recorded() -> "torch.cuda.Event":
+    """Return what tells that all that was dispatched until now is done."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
 
 
 def state_after_a_step(

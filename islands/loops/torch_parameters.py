@@ -20,31 +20,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.own_model import OwnMoments, check_finite, places_of
-from islands.loops.torch_moments import TorchMoments
+from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
 from islands.protocol.errors import InvariantError, SettingsError, TaskError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import SnapshotPrecision
 
 WIRE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True, slots=True)
-class TorchSnapshot:
-    """A difference on its way to the host; `arrived` is None where it was made there."""
-
-    values: torch.Tensor
-    arrived: "torch.cuda.Event | None"
-
-    def buffer(self) -> memoryview:
-        """Wait until it is on the host and return its bytes."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        array: NDArray[np.uint8] = self.values.view(torch.uint8).numpy()
-        return array.data.toreadonly()
-
-    def ready(self) -> bool:
-        """Whether `buffer` would return at once."""
-        return self.arrived is None or bool(self.arrived.query())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +72,14 @@ class TorchModel(OwnMoments):
         """Return the share of the one process."""
         return (self.share(fragment),)
 
-    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchSnapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchCopy:
         """Dispatch base − local of a fragment, and its copy to the host."""
         difference = (self._base[fragment] - self._read(fragment)).to(WIRE[precision])
         if not self._queues:
-            return TorchSnapshot(difference.cpu(), None)
+            return TorchCopy((difference.cpu(),), None)
         host = torch.empty(difference.shape, dtype=difference.dtype, pin_memory=True)
         host.copy_(difference, non_blocking=True)
-        return TorchSnapshot(host, self.queued())
+        return TorchCopy((host,), recorded())
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """Copy the local value of a fragment to the host."""
@@ -137,11 +118,7 @@ class TorchModel(OwnMoments):
 
     def queued(self) -> "torch.cuda.Event | None":
         """Return what tells that all that was dispatched is done; None if it is done already."""
-        if not self._queues:
-            return None
-        event = torch.cuda.Event()
-        event.record()
-        return event
+        return recorded() if self._queues else None
 
     def finite(self) -> bool:
         """Whether all trained tensors are finite; waits for the device."""

@@ -100,10 +100,10 @@ class SimulatedIsland:
                 worker=InlineWorker(self._world.work_s()),
                 changed=lambda rank=rank: self._changed(rank),  # type: ignore[misc]
                 lacks=lambda wanted, rank=rank: _later(  # type: ignore[misc]
-                    self.leader.lacking, rank, wanted.ticket, wanted.fragment
+                    self.leader.on_share_lacking, rank, wanted.ticket, wanted.fragment
                 ),
                 holds=lambda fragment, version, rank=rank: _later(  # type: ignore[misc]
-                    self.leader.held, rank, fragment, version
+                    self.leader.on_share_held, rank, fragment, version
                 ),
             )
 
@@ -155,7 +155,7 @@ class SimulatedIsland:
                 side.keep(event.fragment, self._number, cut(event.payload, ranges, size))
         if isinstance(event, ValueAdopted):
             for side in self.followers.values():
-                side.adopted(event.fragment)
+                side.on_adopted(event.fragment)
         self._post(event)
 
     # --- the network among the hosts ----------------------------------------------------------
@@ -163,14 +163,14 @@ class SimulatedIsland:
     def _tell(self, rank: int, body: object) -> None:
         side = self.followers[rank]
         if isinstance(body, SyncerTold):
-            _later(side.told, body)
+            _later(side.on_syncer, body)
         elif isinstance(body, ShareWanted):
-            _later(side.wanted, body)
+            _later(side.on_share_wanted, body)
 
     def _changed(self, rank: int) -> None:
         side = self.followers[rank]
         state = HostSession(side.session, side.bytes_sent, side.bytes_received)
-        _later(self.leader.heard, rank, state)
+        _later(self.leader.on_state, rank, state)
 
 
 def _later(act: Callable[..., object], *arguments: object) -> None:

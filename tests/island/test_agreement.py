@@ -104,16 +104,16 @@ class Island:
         while self._mail and self._mail[0][0] <= now_s:
             at_s, _, rank, message = heapq.heappop(self._mail)
             if rank < 0:
-                self.holdings.tell(-rank, int(str(message[1])))
+                self.holdings.on_held(-rank, int(str(message[1])))
                 continue
             host, before = self.followers[rank], self.followers[rank].arrivals.held
             match message:
                 case ("word", int(boundary), int(upto)):
-                    host.follower.told(boundary, upto)
+                    host.follower.on_word(boundary, upto)
                 case ("head", int(number), str(kind)):
-                    host.arrivals.head(number, kind, {}, 1)
+                    host.arrivals.on_head(number, kind, {}, 1)
                 case ("part", int(number)):
-                    host.arrivals.part(number, 0, memoryview(b""))
+                    host.arrivals.on_part(number, 0, memoryview(b""))
             host.arrivals.complete()
             if host.arrivals.held > before:
                 self._send(-rank, at_s, ("held", host.arrivals.held))
@@ -188,12 +188,12 @@ def test_a_hanging_step_keeps_one_value_of_each_fragment_on_the_way() -> None:
 def test_commands_are_complete_in_their_order_alone() -> None:
     """A later command that is whole waits for an earlier one whose array is on its way."""
     arrivals = Arrivals()
-    arrivals.head(2, "End", {}, 0)
-    arrivals.part(1, 1, memoryview(b"b"))
-    arrivals.head(1, "AdoptValue", {"x": 1}, 2)
+    arrivals.on_head(2, "End", {}, 0)
+    arrivals.on_part(1, 1, memoryview(b"b"))
+    arrivals.on_head(1, "AdoptValue", {"x": 1}, 2)
     assert arrivals.complete() == []
     assert arrivals.held == 0
-    arrivals.part(1, 0, memoryview(b"a"))
+    arrivals.on_part(1, 0, memoryview(b"a"))
     found = arrivals.complete()
     assert [(number, kind, [bytes(x) for x in arrays]) for number, kind, _, arrays in found] == [
         (1, "AdoptValue", [b"a", b"b"]),
@@ -205,10 +205,10 @@ def test_commands_are_complete_in_their_order_alone() -> None:
 def test_what_all_hold_is_what_the_slowest_holds() -> None:
     """Reports that come late change nothing."""
     holdings = Holdings((1, 2))
-    holdings.tell(1, 5)
+    holdings.on_held(1, 5)
     assert holdings.common(9) == 0
-    holdings.tell(2, 7)
-    holdings.tell(2, 3)
+    holdings.on_held(2, 7)
+    holdings.on_held(2, 3)
     assert holdings.common(9) == 5
     assert holdings.common(4) == 4
 

@@ -43,14 +43,14 @@ class Pair:
             2,
             send=self._send,
             own=lambda entry: entry,
-            decided=self.follower.told,
+            decided=self.follower.on_word,
             over=lambda: self.over.append("leader"),
         )
 
     def _send(self, issued: Sequence[tuple[int, LogEntry]]) -> None:
         for number, entry in issued:
-            self.follower.arrived(number, entry)
-            self.leader.holds(1, number)
+            self.follower.on_command(number, entry)
+            self.leader.on_held(1, number)
 
     def ended(self) -> list[bool]:
         """Whether rank 0 comes to no further boundary, and whether the follower does not."""

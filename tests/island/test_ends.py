@@ -140,7 +140,7 @@ def test_an_error_that_follows_from_a_loss_is_none_of_its_host() -> None:
 
     async def lost(island: Island) -> None:
         broken = ComputeFailed(RuntimeError("connection closed by peer"))
-        island.followers[1]._told(broken)  # noqa: SLF001  as its compute thread tells it
+        island.followers[1]._on_event(broken)  # noqa: SLF001  as its compute thread tells it
         await asyncio.sleep(CONSEQUENCE_S / 2)
         island.leader.fail(KeyError("rank 0 has failed before"))
 

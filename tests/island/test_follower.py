@@ -56,7 +56,7 @@ class Host:
 
     async def session(self, number: int = 1) -> Link:
         """The session that rank 0's word leads to."""
-        self.side.told(SyncerTold(number, "syncer", HELLO))
+        self.side.on_syncer(SyncerTold(number, "syncer", HELLO))
         link = await self.listener.accept()
         hello = (await link.receive()).body
         assert isinstance(hello, ShareHello)
@@ -165,7 +165,7 @@ def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
         assert host.held == [Version(1, 3)]
         link.close("cut")
         other = replace(HELLO, incarnation=Incarnation(1, 2))
-        host.side.told(SyncerTold(2, "syncer", other))
+        host.side.on_syncer(SyncerTold(2, "syncer", other))
         again = await host.listener.accept()
         await send(again, 2)
         assert host.held[1:] == [Version(1, 2)]
@@ -182,15 +182,15 @@ def test_shares_of_snapshots_are_kept_until_a_value_replaces_their_base() -> Non
         for fragment, number in ((ZERO, 1), (one, 2), (one, 3)):
             host.side.keep(fragment, number, np.full(2, number, np.float32).view(np.uint8).data)
         wanted = ShareWanted(Ticket(1, 5, HELLO.name, WHO), 7, 2, one, "float32", ((0, 2),))
-        host.side.adopted(ZERO)
-        host.side.wanted(wanted)
+        host.side.on_adopted(ZERO)
+        host.side.on_share_wanted(wanted)
         envelope = await link.receive()
         assert isinstance(envelope.body, ContributionShare)
         assert envelope.body.answer == 7
         assert np.frombuffer(envelope.payload[0], np.float32).tolist() == [2.0, 2.0]
         assert host.lacking == []
-        host.side.adopted(one)
-        host.side.wanted(replace(wanted, snapshot=3))
+        host.side.on_adopted(one)
+        host.side.on_share_wanted(replace(wanted, snapshot=3))
         assert host.lacking == [replace(wanted, snapshot=3)]
         assert not any(host.side._kept.values())  # noqa: SLF001
 
@@ -202,7 +202,7 @@ def test_a_session_comes_back_and_its_state_is_told() -> None:
 
     async def act(host: Host) -> None:
         link = await host.session()
-        host.side.told(SyncerTold(2, "syncer", HELLO))
+        host.side.on_syncer(SyncerTold(2, "syncer", HELLO))
         assert host.changes == [1, 2]
         link.close("cut")
         again = await host.listener.accept()
@@ -220,7 +220,7 @@ def test_a_refused_host_tries_again_only_if_that_may_help(*, retry: bool) -> Non
     """Meanwhile, and for ever, rank 0 sends everything."""
 
     async def act(host: Host) -> None:
-        host.side.told(SyncerTold(1, "syncer", HELLO))
+        host.side.on_syncer(SyncerTold(1, "syncer", HELLO))
         link = await host.listener.accept()
         say(link, Refused("ana", "no", retry))
         await asyncio.sleep(0.1)

@@ -35,7 +35,7 @@ class Hosts:
             late = behind == rank
             place = self.boundary - late, self.steps - late
             said = doing if late or behind is None else STEPPING
-            record.tell(*place, said, idle=idle, compiling=False)
+            record.on_state(*place, said, idle=idle, compiling=False)
         return self.health.tick()
 
 

@@ -98,7 +98,7 @@ class Island:
     def open(self, *ranks: int, number: int = 1) -> None:
         """The sessions of some hosts open."""
         for rank in ranks:
-            self.leader.heard(rank, HostSession(number))
+            self.leader.on_state(rank, HostSession(number))
 
     def divide(self, message: Contribution = MESSAGE, snapshot: int = 4) -> tuple[Ranges, bytes]:
         """Contribute; what is left to rank 0."""
@@ -191,12 +191,12 @@ def test_rank_0_stands_in_for_a_host_that_lacks_a_snapshot() -> None:
         island.open(1, 2)
         island.divide()
         newer = replace(TICKET, round=8)
-        island.leader.lacking(2, newer, 0)
+        island.leader.on_share_lacking(2, newer, 0)
         island.divide(replace(MESSAGE, ticket=newer), snapshot=6)
-        island.leader.lacking(2, TICKET, 0)
+        island.leader.on_share_lacking(2, TICKET, 0)
         await asyncio.sleep(0.1)
         assert island.sent == []
-        island.leader.lacking(2, newer, 0)
+        island.leader.on_share_lacking(2, newer, 0)
         await asyncio.sleep(0.1)
         assert [(share.answer, payload) for share, payload in island.sent] == [
             (2, elements(6, 7, 8))
@@ -236,8 +236,8 @@ def test_each_division_of_a_snapshot_has_a_number_of_its_own() -> None:
 def test_the_bytes_of_all_sessions_are_the_islands() -> None:
     """They are part of the learner's figures."""
     island = Island()
-    island.leader.heard(1, HostSession(0, 10, 1))
-    island.leader.heard(2, HostSession(0, 20, 2))
+    island.leader.on_state(1, HostSession(0, 10, 1))
+    island.leader.on_state(2, HostSession(0, 20, 2))
     assert (island.leader.bytes_sent, island.leader.bytes_received) == (30, 3)
 
 
@@ -286,7 +286,7 @@ class Receiver(Island):
     def hold(self, *ranks: int, version: Version = VERSION) -> None:
         """Other hosts hold their shares."""
         for rank in ranks:
-            self.leader.held(rank, FragmentIndex(0), version)
+            self.leader.on_share_held(rank, FragmentIndex(0), version)
 
 
 def receiver(*fragments: tuple[Ranges, ...]) -> Receiver:
