@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import jax
 
 from islands.model.jax_settings import divide_cpu
-from islands.model.mesh import placed, shares
+from islands.model.placement import placed, shares
 from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem

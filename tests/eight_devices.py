@@ -20,8 +20,8 @@ import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
+from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.model import MOMENT_PIECE_BYTES
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import OuterSettings, RunSettings
 from islands.run.single_process import LocalSystem

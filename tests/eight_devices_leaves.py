@@ -29,6 +29,7 @@ from islands.loops.jax_parameters import JaxMoments
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     FragmentShape,
+    cut_of,
     difference,
     first_rows,
     gather,
@@ -40,9 +41,7 @@ from islands.model.device_transfer import (
 )
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_even
-from islands.model.mesh import placed
-from islands.model.placement import Placement
-from islands.model.rectangles import cut_of
+from islands.model.placement import Placement, placed
 from islands.protocol.errors import TaskError
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import Adoption

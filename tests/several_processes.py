@@ -26,15 +26,12 @@ from islands.layout.leaves import Layout, Leaf
 from islands.loops.jax_parameters import JaxMoments, checked
 from islands.model import compiled_steps
 from islands.model.compiled_functions import CompiledFunctions
-from islands.model.jax_model import JaxModel
-from islands.model.jax_results import share_of
+from islands.model.interfaces import Model, Place, Trainer
+from islands.model.jax_model import JaxModel, share_of
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
-from islands.model.mesh import devices_of_learner, placed
-from islands.model.model import Model
 from islands.model.moment_plan import joined
-from islands.model.trainer import Trainer
-from islands.model.workload import Place
+from islands.model.placement import devices_of_learner, placed
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import Adoption, RunSettings

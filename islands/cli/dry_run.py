@@ -16,8 +16,9 @@ from rich.table import Table
 
 from islands.cli.parsing import Common, one_line
 from islands.files.disk import write_bytes_per_s
-from islands.model.memory.host_memory import host_memory_bytes
-from islands.model.workload import Workload, load_workload
+from islands.model.interfaces import Workload
+from islands.model.memory_faults import host_memory_bytes
+from islands.model.workload import load_workload
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import Role

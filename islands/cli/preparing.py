@@ -25,7 +25,7 @@ def check(options: CheckOptions, _: Common) -> int:
     """
     from islands.cli.serve import spec_of
     from islands.model.jax_workload import JaxWorkload
-    from islands.model.memory.host_memory import host_memory_bytes
+    from islands.model.memory_faults import host_memory_bytes
     from islands.model.workload import load_workload
 
     spec = spec_of(options.file)

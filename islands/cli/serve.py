@@ -5,10 +5,8 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from islands.layout.leaves import Leaf
-from islands.model.memory.host_memory import host_memory_bytes
-from islands.model.memory.memory_faults import hub_lacks
-from islands.model.own_loop import OwnLoop
-from islands.model.workload import load_workload
+from islands.model.memory_faults import host_memory_bytes, hub_lacks
+from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.errors import TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER

@@ -21,7 +21,7 @@ from islands.island.follower import IslandFollower
 from islands.island.forming import NOBODY, Ended, consequence_s
 from islands.island.host import HostPlace, IslandHost
 from islands.island.host_watchdog import NO_HUB, beat
-from islands.model.workload import Workload
+from islands.model.interfaces import Workload
 from islands.protocol.errors import DONE, FAILED, RunOverError, SettingsError, UnreachableError
 from islands.protocol.messages.membership import ASKS_AGAIN_S
 from islands.protocol.settings.addresses import host_port, split_address

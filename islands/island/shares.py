@@ -27,7 +27,7 @@ from islands.actors.ports import Worker
 from islands.actors.published_values import Payload, Taken
 from islands.layout.leaves import VALUE_BYTES
 from islands.learner.sharing import SendUp
-from islands.model.model import Model
+from islands.model.interfaces import Model
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import FragmentIndex, Ticket, Version
 from islands.protocol.messages.multihost import ShareWanted, SyncerTold

@@ -41,7 +41,7 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
+    from islands.model.memory import ADAM_MOMENTS, slow_write_s
     from islands.run.hosting.process_runtime import say
     from islands.run.learner_process import (
         LearnerProcess,

@@ -18,7 +18,7 @@ from typing import TypeVar, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.model.model import Model, Snapshot
+from islands.model.interfaces import Model, Snapshot
 from islands.numerics.quantize import decode
 from islands.protocol.errors import InvariantError
 from islands.protocol.gossip.gossip_actions import (

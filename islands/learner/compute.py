@@ -27,9 +27,8 @@ from islands.learner.commands import (
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
-from islands.model.memory.memory_faults import compute_failure, lacks_memory
-from islands.model.model import Model
-from islands.model.trainer import Trainer
+from islands.model.interfaces import Model, Trainer
+from islands.model.memory_faults import compute_failure, lacks_memory
 from islands.protocol.errors import IslandsError, TaskError
 from islands.protocol.learner.actions import EngineAction
 from islands.protocol.learner.events import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot
-from islands.model.trainer import PendingStep, Trainer, first_pass
+from islands.model.interfaces import PendingStep, Trainer, first_pass
 from islands.protocol.identities import FragmentIndex, Lease
 from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings

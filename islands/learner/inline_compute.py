@@ -12,7 +12,7 @@ from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot
 from islands.learner.commands import enqueue
 from islands.learner.compute import Post, StepReport, idled, made, nobody
 from islands.learner.engine import Engine, Running
-from islands.model.trainer import Trainer
+from islands.model.interfaces import Trainer
 from islands.protocol.learner.actions import EngineAction
 from islands.protocol.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
 from islands.protocol.learner.snapshot_copies import SnapshotCopies

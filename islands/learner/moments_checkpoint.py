@@ -18,8 +18,7 @@ from queue import SimpleQueue
 import msgspec
 
 from islands.files.atomic_write import atomic_write
-from islands.model.model import MomentsCopy
-from islands.model.trainer import Trainer
+from islands.model.interfaces import MomentsCopy, Trainer
 from islands.protocol.identities import Version
 from islands.protocol.learner.moments import CheckpointedMoments
 from messaging.clock import Clock

@@ -35,8 +35,8 @@ from islands.learner.compute import (
     made,
 )
 from islands.learner.copying import CopyThread, OrderedThread
-from islands.model.memory.memory_faults import memory_told
-from islands.model.model import Model
+from islands.model.interfaces import Model
+from islands.model.memory_faults import memory_told
 from islands.protocol.identities import Lease
 from islands.protocol.learner.actions import AllowSteps, EngineAction
 from islands.protocol.learner.events import Idled, StepFinished, TrainerReady

@@ -17,6 +17,6 @@ the newest values, for one's own evaluation     `latest.py`
 ==============================================  =======================
 
 The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run from a file
-(`islands.layout.layout_file`), by the workload `islands.model.own_loop`. What PyTorch's loops need
+(`islands.layout.layout_file`), by the workload `islands.model.workload`. What PyTorch's loops need
 imports no JAX.
 """

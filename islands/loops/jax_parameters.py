@@ -28,12 +28,12 @@ from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.own_model import OwnMoments, check_finite, places_of
 from islands.model.compiled_functions import CompiledFunctions
+from islands.model.device_transfer import PieceShape, cut_of, read_rows
+from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_alive, check_array, check_stored, place_of
-from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy
 from islands.model.moment_pieces import MomentSnapshot, is_key, words_of
 from islands.model.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
-from islands.model.rectangles import PieceShape, cut_of, read_rows
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.task import path_of

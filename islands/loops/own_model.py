@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
-from islands.model.model import Model, MomentsCopy
+from islands.model.interfaces import Model, MomentsCopy
 from islands.protocol.errors import InvariantError, TaskError
 
 Tree = TypeVar("Tree")

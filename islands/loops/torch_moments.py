@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy
+from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy
 from islands.model.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
 from islands.protocol.errors import InvariantError, TaskError
 

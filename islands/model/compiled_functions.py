@@ -61,7 +61,7 @@ class CompiledFunctions:
         if compiled is not None:
             return compiled
         function, arguments, results = place.prepared(
-            *(function, arguments, batch, parts_to), read_here=read_here
+            function, arguments, batch, parts_to, read_here=read_here
         )
         key = (name, place.key)
         with self._lock:

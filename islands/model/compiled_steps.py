@@ -3,17 +3,19 @@
 They are compiled ahead of time (`compiled_functions.py`). The docstring of a function says what it
 donates.
 
-Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
-layout: trainable parameters, then the leaves of the state that are merged, then, where moments are
-merged, those of the optimizer's state, but for second moments that are estimated from how the first
-ones change (`second_moments.py`). The *frozen* leaves are parameters that are not trained. The
-*carried* leaves are those of the state that are not merged. An optimizer that needs a tree gets the
-task's own, with `None` in the place of frozen leaves.
+Each of the three trees of a task is split in two (`Split`), and handled as flat tuples of leaves.
+Parameters are trained or *frozen*. Leaves of the state are averaged or *carried*. Leaves of the
+optimizer's state are merged or stay with the learner; where moments are merged, only counts stay,
+and second moments that are estimated from how the first ones change (`second_moments.py`). The
+first halves are the *local* leaves, in the order of the layout (`Local`). An optimizer that needs a
+tree gets the task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import Leaves
-from islands.model.model import MOMENT_PIECE_BYTES
+from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.moment_pieces import plan_moments, words_of
 from islands.model.moment_plan import MomentPlan
 from islands.model.second_moments import (
@@ -48,6 +50,63 @@ from islands.tasks.task_trace import (
 
 SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
 """Names of Optax for averages of squares, which are never negative."""
+
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A tree whose leaves are of two kinds.
+
+    Attributes:
+        structure: The structure of the tree.
+        firsts: For each of its leaves, whether it is of the first kind.
+    """
+
+    structure: jax.tree_util.PyTreeDef
+    firsts: tuple[bool, ...]
+
+    def first(self, beside: Iterable[Item]) -> list[Item]:
+        """Return those items that lie beside leaves of the first kind."""
+        return [item for item, first in zip(beside, self.firsts, strict=True) if first]
+
+    def second(self, beside: Iterable[Item]) -> list[Item]:
+        """Return those items that lie beside leaves of the second kind."""
+        return [item for item, first in zip(beside, self.firsts, strict=True) if not first]
+
+    def split(self, tree: PyTree) -> tuple[Leaves, Leaves]:
+        """Return the leaves of each kind."""
+        leaves = jax.tree.leaves(tree)
+        return tuple(self.first(leaves)), tuple(self.second(leaves))
+
+    def join(self, first: Sequence[PyTree], second: Sequence[PyTree] | None) -> PyTree:
+        """Rebuild the tree that `split` took apart, from arrays or from placeholders for them.
+
+        Args:
+            first: The leaves of the first kind.
+            second: Those of the second; None: each is None.
+        """
+        one = iter(first)
+        other = iter([None] * self.firsts.count(False) if second is None else second)
+        leaves = [next(one if is_first else other) for is_first in self.firsts]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+class Local(NamedTuple):
+    """The local leaves, in the order of the layout."""
+
+    trained: Leaves
+    averaged: Leaves
+    moments: Leaves
+
+
+class Start(NamedTuple):
+    """The leaves with which a learner begins, but for its optimizer's state."""
+
+    local: Leaves
+    frozen: Leaves
+    carried: Leaves
 
 
 class CompiledSteps:
@@ -80,61 +139,37 @@ class CompiledSteps:
         merges_moments: bool = False,
     ) -> None:
         self.task = task
-        shapes = start_of(task)
-        flat, self._treedef = jax.tree_util.tree_flatten_with_path(shapes[0])
-        paths = [path_of(keys) for keys, _ in flat]
-        refuse_integers(task, paths, [leaf for _, leaf in flat])
-        self._trains = [task.trainable(path) for path in paths]
-        leaves = [
-            Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
-            for (path, (_, x)), trains in zip(
-                zip(paths, flat, strict=True), self._trains, strict=True
-            )
-            if trains
-        ]
-        self._trained = len(leaves)
-        flat, self._state_treedef = jax.tree_util.tree_flatten_with_path(shapes[1])
-        self._averages = [_merges(task, path_of(keys), leaf) for keys, leaf in flat]
-        leaves += [
-            Leaf(STATE_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
-            for (keys, x), averages in zip(flat, self._averages, strict=True)
-            if averages
-        ]
-        self._kept = len(leaves)
-        flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
-            jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
+        self._shapes: tuple[PyTree, PyTree] = start_of(task)
+        params, self._params = self._split_params()
+        state, structure = _flat(self._shapes[1])
+        self._state = Split(structure, tuple(_merges(task, *pair) for pair in state))
+        first_moments = (
+            jax.eval_shape(self._first_moments, self._shapes[0]) if merges_moments else ()
         )
-        moments = [(path_of(keys), leaf) for keys, leaf in flat]
-        estimated = self._estimated(shapes[0], dict(moments))
-        self._merged = [_is_moment(leaf) and path not in estimated for path, leaf in moments]
-        self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
+        moments, structure = _flat(first_moments)
+        estimated = self._estimated(dict(moments))
+        self._moments = Split(
+            structure, tuple(_is_moment(x) and path not in estimated for path, x in moments)
+        )
         self._squares = [
-            not SQUARES.isdisjoint(path.split("/"))
-            for (path, _), merged in zip(moments, self._merged, strict=True)
-            if merged
+            not SQUARES.isdisjoint(path.split("/")) for path, _ in self._moments.first(moments)
         ]
-        parameters = {leaf.path: leaf for leaf in leaves[: self._trained]}
-        beside: dict[str, str] = {}
-        for (path, x), merged in zip(moments, self._merged, strict=True):
-            if merged:
-                shape = tuple(x.shape)
-                own = _parameter_of(path, shape, parameters)
-                stack = own.stack if own else 1
-                named = MOMENTS_PREFIX + path
-                leaves.append(Leaf(named, shape, str(x.dtype), LeafRole.STATE, stack))
-                if own:
-                    beside[named] = own.path
+        self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
         self.second_moments = self._numbered(estimated, [path for path, _ in moments])
-        labels = {"task": type(task).__name__, **task.labels()}
+        parameters = [
+            Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
+            for path, x in self._params.first(params)
+        ]
+        averages = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
+        merged, beside = _moment_leaves(self._moments.first(moments), parameters)
         self.layout: Layout = plan(
-            leaves,
+            [*parameters, *averages, *merged],
             count=count,
             pattern=pattern,
             min_piece_bytes=min_piece_bytes,
-            labels=labels,
+            labels={"task": type(task).__name__, **task.labels()},
             beside=beside,
         )
-        self._shapes: tuple[PyTree, PyTree] = shapes
         self.functions = CompiledFunctions()
 
     @cached_property
@@ -142,68 +177,48 @@ class CompiledSteps:
         """How the inner optimizer's state and the carried leaves are cut into pieces, by shapes."""
 
         def held(params: PyTree, state: PyTree) -> PyTree:
-            moments = self.optimizer_state(self.split(params)[0])
-            return words_of((moments, self.split_state(state)[1]))
+            moments = self.optimizer_state(self._params.split(params)[0])
+            return words_of((moments, self._state.split(state)[1]))
 
         return plan_moments(jax.eval_shape(held, *self._shapes), MOMENT_PIECE_BYTES)
 
-    def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, Leaves]:
-        """Compute the initial local, frozen and carried leaves, each in a buffer of its own."""
+    def init(self, key: PRNGKeyArray) -> Start:
+        """Compute the initial leaves, each in a buffer of its own."""
         params, state = _copied(_tree(self.task.init(key)))
-        trainable, frozen = self.split(params)
-        averaged, carried = self.split_state(state)
+        trained, frozen = self._params.split(params)
+        averaged, carried = self._state.split(state)
         moments: Leaves = ()
-        if any(self._merged):
-            moments = self._split_moments(self._whole_moments(trainable))[0]
-        return (*trainable, *averaged, *moments), frozen, carried
+        if any(self._moments.firsts):
+            moments = self._moments.split(self._whole_moments(trained))[0]
+        return Start((*trained, *averaged, *moments), frozen, carried)
 
-    def trained(self, local: Sequence[PyTree]) -> Sequence[PyTree]:
-        """Return the local leaves that are parameters."""
-        return local[: self._trained]
+    def parts(self, local: Sequence[PyTree]) -> Local:
+        """Return the local leaves by what they are."""
+        trained = self._params.firsts.count(True)
+        kept = trained + self._state.firsts.count(True)
+        return Local(tuple(local[:trained]), tuple(local[trained:kept]), tuple(local[kept:]))
 
     @property
     def freezes(self) -> bool:
         """Whether some parameters are not trained."""
-        return not all(self._trains)
-
-    def split(self, params: PyTree) -> tuple[Leaves, Leaves]:
-        """Split a tree of parameters into trainable and frozen leaves."""
-        pairs = list(zip(jax.tree.leaves(params), self._trains, strict=True))
-        return tuple(x for x, trains in pairs if trains), tuple(x for x, t in pairs if not t)
-
-    def join(self, trainable: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
-        """Rebuild the tree that `split` took apart, from arrays or from placeholders for them."""
-        one, other = iter(trainable), iter(frozen)
-        leaves = [next(one if trains else other) for trains in self._trains]
-        return jax.tree.unflatten(self._treedef, leaves)
+        return not all(self._params.firsts)
 
     @property
     def carries(self) -> bool:
         """Whether some leaves of the state are carried along without being merged."""
-        return not all(self._averages)
-
-    def split_state(self, state: PyTree) -> tuple[Leaves, Leaves]:
-        """Split a state into leaves that are merged and leaves that are only carried."""
-        pairs = list(zip(jax.tree.leaves(state), self._averages, strict=True))
-        return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
-
-    def join_state(self, averaged: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
-        """Rebuild the state that `split_state` took apart."""
-        one, other = iter(averaged), iter(carried)
-        leaves = [next(one if merged else other) for merged in self._averages]
-        return jax.tree.unflatten(self._state_treedef, leaves)
+        return not all(self._state.firsts)
 
     def tree(self, local: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
         """Build the tree of parameters from the local and the frozen leaves."""
-        return self.join(local[: self._trained], frozen)
+        return self._params.join(self.parts(local).trained, frozen)
 
     def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
         """Build the state from the local and the carried leaves."""
-        return self.join_state(local[self._trained : self._kept], carried)
+        return self._state.join(self.parts(local).averaged, carried)
 
     def carried(self, key: PRNGKeyArray) -> Leaves:
         """Compute the initial carried leaves. It is traced, so unused parameters are dropped."""
-        return self.split_state(_copied(_tree(self.task.init(key))[1]))[1]
+        return self._state.split(_copied(_tree(self.task.init(key))[1]))[1]
 
     def optimizer_state(self, local: Leaves) -> PyTree:
         """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated.
@@ -211,22 +226,25 @@ class CompiledSteps:
         Behind its leaves follow, for each of `second_moments`, what is kept of it from merge to
         merge: first all of one kind, then all of the next.
         """
-        whole = self._whole_moments(local[: self._trained])
-        if not any(self._merged):
+        whole = self._whole_moments(self.parts(local).trained)
+        if not any(self._moments.firsts):
             return whole
-        stay = self._split_moments(whole)[1]
+        stay = self._moments.split(whole)[1]
         shapes = [stay[each.own].shape for each in self.second_moments] * len(Kept._fields)
         return (*stay, *(jnp.zeros(shape, jnp.float32) for shape in shapes))
 
-    def _estimated(
-        self, params: PyTree, moments: Mapping[str, jax.ShapeDtypeStruct]
-    ) -> Mapping[str, Decays]:
+    def _split_params(self) -> tuple[list[tuple[str, jax.ShapeDtypeStruct]], Split]:
+        """Return the parameters by their paths, and which of them are trained."""
+        pairs, structure = _flat(self._shapes[0])
+        refuse_integers(self.task, [path for path, _ in pairs], [leaf for _, leaf in pairs])
+        return pairs, Split(structure, tuple(self.task.trainable(path) for path, _ in pairs))
+
+    def _estimated(self, moments: Mapping[str, jax.ShapeDtypeStruct]) -> Mapping[str, Decays]:
         """Return the decays of those second moments that first ones tell, by their paths."""
         shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
         if not shapes:
             return {}
-        pairs = zip(jax.tree.leaves(params), self._trains, strict=True)
-        tree = jax.tree.unflatten(self._treedef, [x if trains else None for x, trains in pairs])
+        tree = self._params.join(self._params.first(jax.tree.leaves(self._shapes[0])), None)
         decays = decays_of(lambda: checked_optimizer(self.task, 0.0), tree)
         return {
             path: each
@@ -238,13 +256,12 @@ class CompiledSteps:
         self, estimated: Mapping[str, Decays], paths: Sequence[str]
     ) -> tuple[SecondMoment, ...]:
         """Return where the second moments of an optimizer's state with these paths are found."""
-        merges = dict(zip(paths, self._merged, strict=True))
-        local = [path for path in paths if merges[path]]
-        stay = [path for path in paths if not merges[path]]
+        local, stay = self._moments.first(paths), self._moments.second(paths)
+        kept = self._params.firsts.count(True) + self._state.firsts.count(True)
         n = len(estimated)
         return tuple(
             SecondMoment(
-                first=self._kept + local.index(first_of(path) or ""),
+                first=kept + local.index(first_of(path) or ""),
                 own=stay.index(path),
                 kept=(len(stay) + number, len(stay) + n + number, len(stay) + 2 * n + number),
                 count=stay.index(count_of(path)) if count_of(path) in stay else None,
@@ -254,30 +271,23 @@ class CompiledSteps:
         )
 
     def _first_moments(self, params: PyTree) -> PyTree:
-        return self._whole_moments(self.split(params)[0])
+        return self._whole_moments(self._params.split(params)[0])
 
-    def _whole_moments(self, trainable: Leaves) -> PyTree:
+    def _whole_moments(self, trained: Leaves) -> PyTree:
         with optax_promotion():
             optimizer = checked_optimizer(self.task, 0.0)
-            return optimizer.init(self._trainable_tree(trainable))
+            return optimizer.init(self._params.join(trained, None))
 
-    def _split_moments(self, whole: PyTree) -> tuple[Leaves, Leaves]:
-        """Split an optimizer's state into leaves that are merged and leaves that are not."""
-        pairs = list(zip(jax.tree.leaves(whole), self._merged, strict=True))
-        return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
-
-    def _join_moments(self, local: Leaves, optimizer_state: PyTree) -> PyTree:
-        """Rebuild the optimizer's state that `_split_moments` took apart.
+    def _join_moments(self, merged: Leaves, optimizer_state: PyTree) -> PyTree:
+        """Rebuild the optimizer's state.
 
         The average of squares that are nearly 0 may be rounded below 0, and must have a root.
         """
-        if not any(self._merged):
+        if not any(self._moments.firsts):
             return optimizer_state
-        moments = zip(self._squares, local[self._kept :], strict=True)
-        one = (jnp.maximum(x, 0) if square else x for square, x in moments)
-        other = iter(optimizer_state)
-        leaves = [next(one if merged else other) for merged in self._merged]
-        return jax.tree.unflatten(self._moments_treedef, leaves)
+        pairs = zip(self._squares, merged, strict=True)
+        moments = [jnp.maximum(x, 0) if square else x for square, x in pairs]
+        return self._moments.join(moments, optimizer_state)
 
     def step(
         self,
@@ -292,30 +302,28 @@ class CompiledSteps:
     ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""]]:
         """Take one inner step. The first three arguments are donated."""
         key = jax.random.fold_in(key, count)
-        state = self.state_tree(local, carried)
-        trainable = local[: self._trained]
+        parts = self.parts(local)
+        state = self._state.join(parts.averaged, carried)
 
-        def loss_of(leaves: Leaves) -> tuple[Float[Array, ""], PyTree]:
-            return checked_loss(self.task, self.join(leaves, frozen), state, batch, key)
+        def loss_of(trained: Leaves) -> tuple[Float[Array, ""], PyTree]:
+            params = self._params.join(trained, frozen)
+            return checked_loss(self.task, params, state, batch, key)
 
-        (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
-        tree = self._trainable_tree(trainable)
+        (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(parts.trained)
+        tree = self._params.join(parts.trained, None)
         with optax_promotion():
             optimizer = checked_optimizer(self.task, learning_rate)
-            slopes = self._trainable_tree(gradients)
-            whole = self._join_moments(local, optimizer_state)
+            slopes = self._params.join(gradients, None)
+            whole = self._join_moments(parts.moments, optimizer_state)
             updates, whole = optimizer.update(slopes, whole, tree, value=loss, grad=slopes)
             stepped = optax.apply_updates(tree, updates)
-        averaged, carried = self.split_state(next_state)
+        averaged, carried = self._state.split(next_state)
         moments: Leaves = ()
-        if any(self._merged):
-            held = optimizer_state[self._merged.count(False) :]
-            moments, stay = self._split_moments(whole)
-            whole = (*stay, *held)
+        if any(self._moments.firsts):
+            kept_between_merges = optimizer_state[self._moments.firsts.count(False) :]
+            moments, stay = self._moments.split(whole)
+            whole = (*stay, *kept_between_merges)
         return (*jax.tree.leaves(stepped), *averaged, *moments), whole, carried, loss
-
-    def _trainable_tree(self, trainable: Leaves) -> PyTree:
-        return self.join(trainable, [None] * self._trains.count(False))
 
 
 def compiled_steps_for(
@@ -364,6 +372,32 @@ def _unmeasured(
     shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
     beside = (path for path in shapes if shapes.get(first_of(path) or "") == shapes[path])
     return tuple(path for path in beside if path not in estimated)
+
+
+def _flat(
+    tree: PyTree,
+) -> tuple[list[tuple[str, jax.ShapeDtypeStruct]], jax.tree_util.PyTreeDef]:
+    """Return the leaves of a tree by their paths, and its structure."""
+    flat, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(path_of(keys), leaf) for keys, leaf in flat], structure
+
+
+def _state_leaf(path: str, like: jax.ShapeDtypeStruct, stack: int = 1) -> Leaf:
+    return Leaf(path, tuple(like.shape), str(like.dtype), LeafRole.STATE, stack)
+
+
+def _moment_leaves(
+    moments: Sequence[tuple[str, jax.ShapeDtypeStruct]], parameters: Sequence[Leaf]
+) -> tuple[list[Leaf], dict[str, str]]:
+    """Return the leaves of merged moments, and beside which parameter each lies."""
+    by_path = {leaf.path: leaf for leaf in parameters}
+    leaves, beside = [], {}
+    for path, x in moments:
+        named, own = MOMENTS_PREFIX + path, _parameter_of(path, tuple(x.shape), by_path)
+        leaves.append(_state_leaf(named, x, own.stack if own else 1))
+        if own:
+            beside[named] = own.path
+    return leaves, beside
 
 
 def _parameter_of(path: str, shape: tuple[int, ...], parameters: Mapping[str, Leaf]) -> Leaf | None:

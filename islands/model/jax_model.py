@@ -27,6 +27,7 @@ from islands.model.device_transfer import (
     FragmentShape,
     Leaves,
     all_finite,
+    cut_of,
     difference,
     first_number,
     first_rows,
@@ -37,7 +38,7 @@ from islands.model.device_transfer import (
     shift,
     touched,
 )
-from islands.model.jax_results import JaxSnapshot, share_of
+from islands.model.interfaces import Snapshot
 from islands.model.jax_settings import share_compilations
 from islands.model.leaf_checks import (
     check_alive,
@@ -47,14 +48,49 @@ from islands.model.leaf_checks import (
     check_place,
     placement_of,
 )
-from islands.model.model import Snapshot
 from islands.model.placement import Placement
-from islands.model.rectangles import cut_of
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.run import Adoption, SnapshotPrecision
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class JaxSnapshot:
+    """This process's share of a difference in a buffer of its own, on its way to the host.
+
+    Attributes:
+        array: The padded flat value, cut evenly over the devices.
+        size: Number of elements of the whole value, without padding.
+    """
+
+    array: Array
+    size: int
+
+    def buffer(self) -> memoryview:
+        """Wait for the bytes and return them; they stay valid as long as the view is held."""
+        return share_of(self.array, self.size).view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Whether the device has finished the buffer."""
+        return bool(self.array.is_ready())  # type: ignore[attr-defined]  # untyped in JAX
+
+
+def share_of(array: Array, size: int) -> NDArray[np.generic]:
+    """Wait for a flat value's elements on this process's devices, and return them.
+
+    They are in the order of the value and read-only. No other process is waited for.
+
+    Args:
+        array: The padded flat value, cut evenly over the devices.
+        size: Number of elements of the whole value, without padding.
+    """
+    if array.is_fully_addressable:
+        return np.asarray(array)[:size]
+    starts = {shard.index[0].start: shard.data for shard in array.addressable_shards}
+    parts = [np.asarray(starts[start])[: max(0, size - start)] for start in sorted(starts)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +137,7 @@ class JaxModel:
         self.layout: Layout = layout
         self._place = place
         self._functions = functions
+        self._compile = partial(functions.compile, place)
         self._donated = (0,) if donate else ()
         self._touched = [touched(each) for each in layout.fragments]
         self._first_rows = [first_rows(each) for each in layout.fragments]
@@ -238,8 +275,7 @@ class JaxModel:
         tree = (self._local, beside)
         leaves = jax.tree.leaves(tree)
         kinds = tuple((x.shape, str(x.dtype), cut_of(x.sharding, x.ndim)) for x in leaves)
-        compiled = self._functions.compile(
-            self._place,
+        compiled = self._compile(
             ("finite", jax.tree.structure(tree), kinds),
             partial(all_finite, self._place.axes),
             (tree,),
@@ -253,9 +289,7 @@ class JaxModel:
         leaf = self._local[self._smallest]
         name = ("mark", leaf.shape, str(leaf.dtype), cut_of(leaf.sharding, leaf.ndim))
         function = partial(first_number, () if self._place.alone else self._place.axes)
-        compiled = self._functions.compile(
-            self._place, name, function, (leaf,), parts_to=self._place.whole
-        )
+        compiled = self._compile(name, function, (leaf,), parts_to=self._place.whole)
         marked: Array = compiled(leaf)
         return marked
 
@@ -280,7 +314,7 @@ class JaxModel:
         """Return the call that subtracts what was sent from the base."""
         arguments, flat, name = (self.base[fragment], sent), self._place.flat, "contributed"
         of = (name, sent.shape)
-        compiled = self._functions.compile(self._place, of, jnp.subtract, arguments, parts_to=flat)
+        compiled = self._compile(of, jnp.subtract, arguments, parts_to=flat)
         return compiled, arguments
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
@@ -304,7 +338,7 @@ class JaxModel:
         known, arguments = self._pieces(fragment)
         function, flat = partial(gather, known.shape), self._place.flat
         name = ("gather", known.name)
-        compiled = self._functions.compile(self._place, name, function, arguments, parts_to=flat)
+        compiled = self._compile(name, function, arguments, parts_to=flat)
         value: Array = compiled(*arguments)
         return value
 
@@ -313,7 +347,7 @@ class JaxModel:
         arguments = (self.base[fragment], *pieces)
         function, flat = partial(difference, known.shape, precision), self._place.flat
         name = ("difference", precision, known.name)
-        compiled = self._functions.compile(self._place, name, function, arguments, parts_to=flat)
+        compiled = self._compile(name, function, arguments, parts_to=flat)
         return compiled, arguments
 
     def _overwrite(self, fragment: int, value: Array) -> _Call:
@@ -331,8 +365,7 @@ class JaxModel:
         """Return the call of a function that gives a fragment's leaves anew, where they were."""
         known, pieces = self._pieces(fragment)
         arguments = (*pieces, *behind)
-        compiled = self._functions.compile(
-            self._place,
+        compiled = self._compile(
             (kind, self._donated, known.name),
             partial(function, known.shape),
             arguments,

@@ -1,4 +1,4 @@
-"""A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`islands.model.mesh`).
+"""A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`placement.py`).
 
 What a boundary does with the leaves and the bases alone is in `jax_model.py`. Here are the steps,
 and the state of the inner optimizer.
@@ -16,7 +16,6 @@ from math import inf
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
 from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
@@ -24,17 +23,14 @@ from numpy.typing import NDArray
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
-from islands.model.device_transfer import Leaves, shape_of
+from islands.model.device_transfer import Leaves, PieceShape, cut_of, read_rows, shape_of
 from islands.model.evaluation import evaluated
+from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, Trainer, first_pass
 from islands.model.jax_model import JaxModel
-from islands.model.jax_results import JaxStep
-from islands.model.mesh import LearnerPlacement, placed
-from islands.model.model import MomentsCopy, Snapshot
 from islands.model.moment_pieces import MomentSnapshot, is_key
 from islands.model.moment_plan import Part, joined
-from islands.model.rectangles import PieceShape, cut_of, read_rows
+from islands.model.placement import LearnerPlacement, placed
 from islands.model.second_moments import advance, rows_beside
-from islands.model.trainer import PendingStep, Trainer, first_pass
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import Pattern
@@ -43,6 +39,21 @@ from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Task
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class JaxStep:
+    """A dispatched step."""
+
+    array: Array
+
+    def loss(self) -> float:
+        """Wait for the step and return its loss."""
+        return float(self.array)
+
+    def ready(self) -> bool:
+        """Whether the device has computed the loss."""
+        return bool(self.array.is_ready())  # type: ignore[attr-defined]  # untyped in JAX
 
 
 @dataclass(slots=True)
@@ -106,6 +117,7 @@ class JaxTrainer:
         self._place: LearnerPlacement = placed(
             single if devices is None else devices, model_parallel
         )
+        self._compile = partial(self._program.functions.compile, self._place)
         shapes = [leaf.shape for leaf in self.layout.leaves]
         cuts = {n: cut_of(self._place.tensor(x), len(x)) for n, x in enumerate(shapes)}
         self._shapes = [
@@ -383,10 +395,8 @@ class JaxTrainer:
 
     def _step(self, learner: _Learner, batch: object, learning_rate: float) -> _Call:
         count, rate = np.uint32(self._steps), np.float32(learning_rate)
-        arguments = (
-            *(learner.model.local, learner.optimizer_state, learner.carried, learner.frozen),
-            *(batch, self._key, count, rate),
-        )
+        held = (learner.model.local, learner.optimizer_state, learner.carried, learner.frozen)
+        arguments = (*held, batch, self._key, count, rate)
         name, function = self._step_name(batch), self._program.step
         return self._compile(name, function, arguments, donate=(0, 1, 2), batch=4), arguments
 
@@ -427,26 +437,6 @@ class JaxTrainer:
         arguments = (leaf, np.int32(part.row_start))
         key = ("rows", name)
         return self._compile(key, function, arguments, parts_to=self._place.whole), arguments
-
-    def _compile(
-        self,
-        name: object,
-        function: Callable[..., PyTree],
-        arguments: tuple[PyTree, ...],
-        *,
-        donate: tuple[int, ...] = (),
-        batch: int | None = None,
-        parts_to: Sharding | tuple[Sharding, ...] | None = None,
-        read_here: bool = False,
-    ) -> Callable[..., PyTree]:
-        """Return a function compiled for this learner's devices (`CompiledFunctions.compile`)."""
-        return self._program.functions.compile(
-            *(self._place, name, function, arguments),
-            donate=donate,
-            batch=batch,
-            parts_to=parts_to,
-            read_here=read_here,
-        )
 
 
 def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import VALUE_BYTES
 from islands.model.compiled_steps import compiled_steps_for
+from islands.model.interfaces import Place, Trainer, Workload
 from islands.model.jax_settings import enable_compilation_cache
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.memory.process_memory import TrainerMemory
-from islands.model.mesh import devices_of_learner
-from islands.model.trainer import Trainer
-from islands.model.workload import Place, Workload
+from islands.model.memory import TrainerMemory
+from islands.model.placement import devices_of_learner
 from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
@@ -52,7 +51,10 @@ class JaxWorkload(Workload):
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
         program = compiled_steps_for(
-            *(self.task, settings.fragments, settings.pattern, settings.piece_bytes_min),
+            self.task,
+            settings.fragments,
+            settings.pattern,
+            settings.piece_bytes_min,
             merges_moments=settings.merge_moments,
         )
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
@@ -62,7 +64,7 @@ class JaxWorkload(Workload):
             parameters=trained + _bytes_of(frozen),
             base=VALUE_BYTES * program.layout.size,
             moments=_bytes_of((moments, carried)),
-            gradients=_bytes_of(program.trained(local)),
+            gradients=_bytes_of(program.parts(local).trained),
             jax=True,
         )
 

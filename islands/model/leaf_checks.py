@@ -15,8 +15,8 @@ from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from jaxtyping import Array
 
 from islands.layout.leaves import Leaf
+from islands.model.device_transfer import cut_of
 from islands.model.placement import Placement
-from islands.model.rectangles import cut_of
 from islands.protocol.errors import TaskError
 
 BYTE_BITS = 8

@@ -47,8 +47,16 @@ from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Fragment, Layout
-from islands.model.device_transfer import FragmentShape, Leaves, assembled, flattened, written
-from islands.model.rectangles import Cut, PieceShape, piece_shape
+from islands.model.device_transfer import (
+    Cut,
+    FragmentShape,
+    Leaves,
+    PieceShape,
+    assembled,
+    flattened,
+    piece_shape,
+    written,
+)
 from islands.tasks.task import path_of
 from islands.tasks.task_trace import optax_promotion
 

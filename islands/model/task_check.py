@@ -33,7 +33,7 @@ from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.model.evaluation import evaluated
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.memory.host_memory import PeakMemory
+from islands.model.memory_faults import PeakMemory
 from islands.model.moment_pieces import words_of
 from islands.protocol.errors import IslandsError, TaskError, UserError
 from islands.protocol.settings.choices import Pattern
@@ -313,7 +313,10 @@ class TaskCheck:
         if not self._merges_moments:
             return ""
         paths = compiled_steps_for(
-            *(self._task, self._fragments, self._pattern, self._min_piece_bytes),
+            self._task,
+            self._fragments,
+            self._pattern,
+            self._min_piece_bytes,
             merges_moments=True,
         ).unmeasured
         if not paths:
@@ -344,10 +347,8 @@ class TaskCheck:
         """Return the arguments of a step, by their shapes where they are large."""
         local, frozen, carried = self._shapes()
         moments = jax.eval_shape(self._program.optimizer_state, local)
-        return (
-            *(local, moments, carried, frozen, self._batch, _key()),
-            *(np.uint32(0), np.float32(self._learning_rate)),
-        )
+        held = (local, moments, carried, frozen)
+        return (*held, self._batch, _key(), np.uint32(0), np.float32(self._learning_rate))
 
     def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
         leaves, after, _, loss = jax.eval_shape(self._program.step, *self._arguments())

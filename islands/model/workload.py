@@ -1,10 +1,8 @@
-"""A workload gives a process what it needs to train: a plan, a trainer and an evaluation.
+"""Workloads by the name that a run's spec tells, and that of a hub whose learners have own loops.
 
-`jax_workload.py` makes one of a `Task`; the toys are workloads that need no JAX. The run's spec
-names the workload, so every host can build it.
+`jax_workload.py` makes one of a `Task`; the toys are workloads that need no JAX.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,52 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.model.memory.process_memory import TrainerMemory
-from islands.model.trainer import Trainer
+from islands.layout.fragments import plan
+from islands.layout.layout_file import LayoutFile, read_layout
+from islands.layout.leaves import Leaf
+from islands.model.interfaces import Place, Trainer, Workload
+from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
+from islands.settings.groups import FIRST
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tasks.factory import make
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which learner computes, and on which of the host's devices.
-
-    Args:
-        name: name of the learner, from which its random seed is derived.
-        devices: which of the host's devices it uses: `all`, or numbers such as `0,1` or `0-3`.
-        model_parallel: number of devices over which parameters are sharded; groups of that size
-            share the data.
-    """
-
-    name: str
-    devices: str = "all"
-    model_parallel: int = 1
-
-
-class Workload(ABC):
-    """A model with its data, as the processes of a run use it."""
-
-    def keep_compiled(self, folder: Path) -> None:  # noqa: B027  toys compile nothing
-        """Cache compiled functions in a folder, so that a restart compiles nothing."""
-
-    def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
-        """Compute from shapes alone what a trainer holds; None if that is not known."""
-        return None
-
-    @abstractmethod
-    def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout and the number of shards, without computing any values."""
-
-    @abstractmethod
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """Make one learner's trainer; called on the thread that owns the device."""
-
-    @abstractmethod
-    def evaluate(
-        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
-    ) -> dict[str, float]:
-        """Return figures of merit of a whole model, given one flat value per fragment."""
 
 
 def load_workload(spec: RunSpec, overrides: dict[str, object] | None = None) -> Workload:
@@ -76,3 +37,69 @@ def load_workload(spec: RunSpec, overrides: dict[str, object] | None = None) -> 
     from islands.model.jax_workload import JaxWorkload
 
     return JaxWorkload(made, spec.task)
+
+
+@dataclass(frozen=True)
+class OwnLoop(Workload):
+    """A model that loops of the users' own train.
+
+    Attributes:
+        layout: Path of the file that `islands layout` wrote; `first`: a loop tells it.
+        told: What the first loop has told.
+    """
+
+    layout: str
+    told: tuple[Leaf, ...] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the layout is not known before a loop tells it."""
+        return self.layout == FIRST and self.told is None
+
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """Return the layout of the leaves in the file.
+
+        Raises:
+            SettingsError: The settings ask for what a loop of one's own does not do, or there is
+                no such layout.
+        """
+        if settings.merge_moments:
+            raise SettingsError(
+                "run.merge_moments is set, but the optimizer of a loop of one's own is not merged; "
+                "leave it out, or set it to false"
+            )
+        if settings.gossip.on:
+            raise SettingsError(
+                "run.gossip is set, but loops of one's own are merged by a syncer alone; choose "
+                "another preset"
+            )
+        if self.waits:
+            raise SettingsError(
+                "layout is first, so nothing is known of the model before a loop has joined the "
+                "hub; give the file that `islands layout` writes"
+            )
+        file = read_layout(Path(self.layout)) if self.told is None else LayoutFile(self.told)
+        made = plan(
+            file.leaves,
+            count=settings.fragments,
+            pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
+        )
+        return RunPlan(made, file.shards, records=file.records)
+
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """Refuse: there is no task to train.
+
+        Raises:
+            TaskError: Always.
+        """
+        raise TaskError(
+            f"{place.name} has nothing to train: this run was begun with a layout in place of a "
+            "task; join it from a training loop of your own, by islands.join"
+        )
+
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """Return no figures: only the users' own code can evaluate (`islands.latest`)."""
+        return {}

@@ -12,7 +12,7 @@ from islands.settings.host import ObserverOptions
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from islands.layout.leaves import Layout
     from islands.model.evaluation import Judged
-    from islands.model.workload import Workload
+    from islands.model.interfaces import Workload
     from islands.settings.run_spec import RunSpec
 
 

@@ -29,8 +29,8 @@ from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.atomic_write import replace_file
 from islands.model.evaluation import Judged, attempt
-from islands.model.memory.process_memory import ADAM_MOMENTS, slow_write_s
-from islands.model.workload import Workload
+from islands.model.interfaces import Workload
+from islands.model.memory import ADAM_MOMENTS, slow_write_s
 from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable

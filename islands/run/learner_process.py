@@ -32,7 +32,8 @@ from islands.learner.commands import Commands
 from islands.learner.compute import Compute, ComputeThread, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.sharing import Sharing
-from islands.model.workload import Place, Workload, load_workload
+from islands.model.interfaces import Place, Workload
+from islands.model.workload import load_workload
 from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.quantize import warm_up as load_loops
 from islands.protocol.identities import Role

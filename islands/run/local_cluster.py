@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from islands.actors.ports import ProcessEnd
-from islands.model.workload import Workload
+from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
 from islands.protocol.tape.process_entries import Damaged

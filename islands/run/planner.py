@@ -2,7 +2,7 @@
 
 The estimate is pure arithmetic on the layout and the settings. It leaves out the model's
 activations; compiled programs are counted only in what each process takes
-(`islands.model.memory.process_memory`). Published values are float32 whatever the model's own
+(`islands.model.memory`). Published values are float32 whatever the model's own
 precision; contributions have the wire's, and so have updates by increments. Compute sets the pace
 of rounds: every fragment moves once in H steps, so N/H elements are carried per step and direction,
 whatever P is.
@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory.increment_memory import kept_at_the_syncer, kept_for_laggards
-from islands.model.memory.process_memory import (
+from islands.model.memory import (
     ADAM_MOMENTS,
     Processes,
     TrainerMemory,
+    kept_at_the_syncer,
+    kept_for_laggards,
     processes,
     values_bytes,
 )

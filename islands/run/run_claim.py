@@ -13,7 +13,7 @@ from islands.files.atomic_write import flush_folder
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.rotation import older
 from islands.files.slots import Slots
-from islands.model.workload import Workload
+from islands.model.interfaces import Workload
 from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.run.records.figures import FIGURES_FILE
 from islands.run.records.merge_record import FOLDER as RECORDED

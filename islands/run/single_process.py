@@ -25,10 +25,10 @@ from islands.files.disk import RealDisk
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.model.evaluation import Judged, attempt
+from islands.model.interfaces import Trainer
 from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.mesh import shares
-from islands.model.trainer import Trainer
+from islands.model.placement import shares
 from islands.numerics.outer import OuterOptimizer
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.credentials import Credentials

@@ -22,7 +22,7 @@ FLAT = {"flat": True}
 POSITIONAL = {"positional": True}
 """Metadata of a field that is given by its place on the command line, without its name."""
 
-OWN_LOOP = "islands.model.own_loop:OwnLoop"
+OWN_LOOP = "islands.model.workload:OwnLoop"
 FIRST = "first"
 """The layout of a hub whose first learner tells it."""
 

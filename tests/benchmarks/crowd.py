@@ -38,7 +38,8 @@ from islands.actors.ports import ThreadWorker
 from islands.files.tape_writing import MemoryTape
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
-from islands.model.workload import Place, load_workload
+from islands.model.interfaces import Place
+from islands.model.workload import load_workload
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.coordinator import Coordinator, CoordinatorSettings

@@ -17,8 +17,8 @@ from jaxtyping import PyTree
 from sklearn.datasets import load_digits
 
 from islands.lab.world.world import LearnerHost
+from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
-from islands.model.workload import Place
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from islands.tasks.digits import Digits
 from islands.tasks.rows import RowBatch

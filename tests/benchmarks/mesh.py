@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.mesh import LearnerPlacement, learner_mesh
+from islands.model.placement import LearnerPlacement, learner_mesh
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes

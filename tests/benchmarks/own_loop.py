@@ -25,7 +25,7 @@ from islands.layout.layout_file import write_leaves
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 from messaging.clock import MonotonicClock
 from tests.benchmarks.step_overhead import AIM, MIB, endless, upper_bound
 

@@ -37,8 +37,8 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy_workload import Accelerator
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
+from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.trainer import Trainer
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
 from islands.protocol.credentials import Credentials

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from islands.model.workload import Workload, load_workload
+from islands.model.interfaces import Workload
+from islands.model.workload import load_workload
 from islands.protocol.identities import Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.settings.run import RunSettings

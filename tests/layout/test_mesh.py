@@ -8,8 +8,8 @@ import jax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from islands.model.mesh import choose, learner_mesh, placed, shares
-from islands.model.rectangles import cut_of
+from islands.model.device_transfer import cut_of
+from islands.model.placement import choose, learner_mesh, placed, shares
 from islands.protocol.errors import SettingsError
 from tests.compiling import QUICKLY_COMPILED
 

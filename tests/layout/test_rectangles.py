@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from islands.layout.leaves import Leaf
-from islands.model.rectangles import cut_of, piece_shape
+from islands.model.device_transfer import cut_of, piece_shape
 from tests.compiling import QUICKLY_COMPILED
 
 LIMIT_S = 220.0  # for 60 s of compilation, on a machine that may have much else to do

@@ -19,7 +19,7 @@ from islands.learner.compute import (
     StepReport,
 )
 from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments

@@ -10,7 +10,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.learner.engine import Engine
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
 from islands.protocol.learner.fleet_clock import FleetClock

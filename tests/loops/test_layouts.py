@@ -12,8 +12,8 @@ from islands.layout.layout_file import SHARDS, read_layout
 from islands.layout.leaves import Leaf, Role
 from islands.loops.layouts import parameters_named, write_layout
 from islands.loops.own_model import places_of
-from islands.model.own_loop import OwnLoop
-from islands.model.workload import Place
+from islands.model.interfaces import Place
+from islands.model.workload import OwnLoop
 from islands.protocol.errors import SettingsError, TaskError, UserError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan

@@ -12,8 +12,8 @@ from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
 from islands.lab.toys.toy_workload import Sleeping
 from islands.layout.leaves import Layout
+from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
-from islands.model.workload import Place
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.run import Pattern, RunSettings
 from islands.settings.host import ListenOptions, RunFile, RunOptions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.model.memory.host_memory import PeakMemory, host_memory_bytes
+from islands.model.memory_faults import PeakMemory, host_memory_bytes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.model.memory.memory_faults import compute_failure, hub_lacks, lacks_memory, memory_told
+from islands.model.memory_faults import compute_failure, hub_lacks, lacks_memory, memory_told
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.settings.run import RunSettings
 

@@ -13,9 +13,9 @@ from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.lab.study.trial import play
 from islands.layout.leaves import MOMENTS_PREFIX, Role
+from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
-from islands.model.model import MOMENT_PIECE_BYTES
 from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
 from islands.protocol.errors import InvariantError, SettingsError

@@ -7,7 +7,7 @@ import pytest
 
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
-from islands.model.memory.process_memory import (
+from islands.model.memory import (
     CODEC_PROGRAM,
     HUB_PROGRAM,
     JAX_AT_A_LEARNER,

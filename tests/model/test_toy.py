@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer, SleepingTrainer
-from islands.model.trainer import Trainer
+from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
 from islands.tasks.data.shards import ShardKey
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
+from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
-from islands.model.workload import Place, load_workload
+from islands.model.workload import load_workload
 from islands.protocol.errors import RefusedError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_requests import check_same

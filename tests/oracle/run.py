@@ -17,7 +17,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.layout.leaves import Layout
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER
 from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
 from messaging.simulation.virtual_time import run_virtual

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer, ToyBatch
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 
 
 class Recorded(NumpyTrainer):

@@ -11,7 +11,7 @@ from islands.layout.layout_file import (
     encode_layout,
 )
 from islands.layout.leaves import Leaf
-from islands.model.own_loop import OwnLoop
+from islands.model.workload import OwnLoop
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
 from islands.protocol.messages.control import Command, Verb

@@ -14,7 +14,7 @@ from islands.cli.dry_run import Findings, examine, show
 from islands.cli.parsing import Common
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
-from islands.model.memory.process_memory import TrainerMemory
+from islands.model.memory import TrainerMemory
 from islands.protocol.settings.choices import Neighbours
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.presets import PRESETS, Preset

@@ -17,7 +17,7 @@ from islands.lab.experiments.event_model import devices_of
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import Costs, LearnerHost, Trainers, World
 from islands.learner.actor import LearnerActor
-from islands.model.trainer import Trainer
+from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.syncer.state import SyncerState

@@ -16,7 +16,7 @@ from islands.lab.faults.namespaces import Drop, Namespace, Shape
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.schedule import Strike
 from islands.lab.settings.chaos import Direction, FaultKind, PlannedFault
-from islands.model.memory.host_memory import PeakMemory
+from islands.model.memory_faults import PeakMemory
 from islands.protocol.errors import OF_NO_USE
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing

@@ -158,7 +158,7 @@ def set_clock_ahead(seconds: float) -> None:
 def hang() -> None:
     """Let every further step of a sleeping device take for ever."""
     from islands.lab.toys.toy_workload import Accelerator
-    from islands.model.trainer import PendingStep
+    from islands.model.interfaces import PendingStep
 
     step = Accelerator.step
 

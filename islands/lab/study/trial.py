@@ -18,9 +18,9 @@ from islands.lab.study.cells import Trial
 from islands.lab.study.joins import Stage, stages_of
 from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
+from islands.model.interfaces import Place, Trainer, Workload, first_pass
 from islands.model.jax_workload import JaxWorkload
-from islands.model.trainer import Trainer, first_pass
-from islands.model.workload import Place, Workload, load_workload
+from islands.model.workload import load_workload
 from islands.protocol.errors import TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER, TRAINING, FinalVersions
 from islands.protocol.settings.run import PaceBy, RunSettings

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import Layout, Leaf, Role, default_role, plan
 from islands.layout.leaves import MOMENTS_PREFIX
-from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
-from islands.model.trainer import PendingStep, Trainer
+from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot, Trainer
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
 from islands.protocol.errors import InvariantError

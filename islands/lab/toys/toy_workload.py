@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from islands.lab.toys.toy import SleepingDevice, ToyTask
 from islands.layout.leaves import VALUE_BYTES
-from islands.model.memory.process_memory import TrainerMemory
-from islands.model.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
-from islands.model.trainer import PendingStep, Trainer
-from islands.model.workload import Place, Workload
+from islands.model.interfaces import (
+    MOMENT_PIECE_BYTES,
+    MomentsCopy,
+    PendingStep,
+    Place,
+    Snapshot,
+    Trainer,
+    Workload,
+)
+from islands.model.memory import TrainerMemory
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings, SnapshotPrecision

@@ -23,7 +23,7 @@ from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.learner.inline_compute import InlineCompute
-from islands.model.trainer import Trainer
+from islands.model.interfaces import Trainer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, FencedError
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Phase

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
 from islands.files.slots import MAGIC, Record, Slots
-from islands.model.workload import Workload, load_workload
+from islands.model.interfaces import Workload
+from islands.model.workload import load_workload
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.identities import FinalVersions, Version
 from islands.protocol.settings.run import RunSettings

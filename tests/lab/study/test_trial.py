@@ -10,9 +10,9 @@ from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import Trial, trials_of
 from islands.lab.study.trial import CURVE_POINTS, Result, decaying, hosts_of, play
 from islands.lab.world.world import LearnerHost
+from islands.model.interfaces import PendingStep
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
-from islands.model.trainer import PendingStep
 from islands.protocol.errors import TaskError
 from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer, ToyBatch
-from islands.model.model import Snapshot
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep, Snapshot
 
 Double = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, World
+from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.trainer import Trainer
 from islands.protocol.identities import SUPERVISOR, SYNCER, Version
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.settings.choices import UpdatePrecision

@@ -19,7 +19,7 @@ from islands.lab.toys.toy import NumpyTrainer, ToyBatch
 from islands.lab.world.faults import Fault, Kill, Leave, Scenario, draw
 from islands.lab.world.trial import Outcome, play, trainers_of
 from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost
-from islands.model.trainer import PendingStep
+from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.tape.learner_entries import Reported
 from islands.protocol.tape.member_entries import ProcessStarted

@@ -27,7 +27,16 @@ hub        V published, which it evaluates, and 2·F: one that arrives, and one 
            7·V that evaluations take
 =========  ============================================================================
 
-Updates by increments take more (`increment_memory.py`). The program itself, and the memory that the
+Updates by increments take more (their exact ranges of averages are neglected), with q the encoding
+of an increment of everything:
+
+=========  ============================================================================
+syncer     V that increments left, q of the newest, which are freed once all have added them (up to
+           9·q while a member is behind), and 2·F while one is made
+learner    V as it was published, 2·F while an increment is added, and the codec's program
+=========  ============================================================================
+
+The program itself, and the memory that the
 allocator and XLA retain, are added as they were measured (Linux, CPython 3.11, x86-64; XLA at 27M
 and 52M parameters on CPU).
 """
@@ -36,11 +45,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory.increment_memory import increments_at_a_learner, increments_at_the_syncer
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.outer import OPTAX
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.versions import SEEDS_AT_ONCE
 from messaging.codec.tensors import POOL_BYTES
 
@@ -224,3 +232,37 @@ def encoding_bytes(sizes: list[int], settings: RunSettings) -> int:
 def buffer_bytes(sizes: list[int]) -> int:
     """Return the bytes kept for the next fragment to arrive, given the sizes, smallest first."""
     return sizes[-1] if len(sizes) > 1 and sizes[-1] <= POOL_BYTES else 0
+
+
+FRAGMENTS_ADDED = 2
+
+
+def kept_at_the_syncer(sizes: list[int], settings: RunSettings) -> int:
+    """Return what a syncer keeps of increments while no member is behind, by fragments' sizes."""
+    if not settings.update_precision.of_increments:
+        return 0
+    precision = settings.update_precision
+    encoded = sum(size_bytes(each // VALUE_BYTES, precision) for each in sizes)
+    return sum(sizes) + encoded
+
+
+def kept_for_laggards(sizes: list[int], settings: RunSettings) -> int:
+    """Return what a syncer keeps of further increments at most, while a member is behind."""
+    if not settings.update_precision.of_increments:
+        return 0
+    return INCREMENTS_KEPT * (kept_at_the_syncer(sizes, settings) - sum(sizes))
+
+
+def increments_at_the_syncer(sizes: list[int], settings: RunSettings) -> int:
+    """Return what increments take at a syncer at most."""
+    if not settings.update_precision.of_increments:
+        return 0
+    return kept_at_the_syncer(sizes, settings) + FRAGMENTS_ADDED * max(sizes)
+
+
+def increments_at_a_learner(sizes: list[int], settings: RunSettings, program: int) -> int:
+    """Return what increments take at a learner at most, given what a codec's program takes."""
+    if not settings.update_precision.of_increments:
+        return 0
+    loaded = 0 if settings.precision.on_host else program
+    return sum(sizes) + FRAGMENTS_ADDED * max(sizes) + loaded

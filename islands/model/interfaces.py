@@ -1,4 +1,4 @@
-"""The interface of the arrays of one learner's model, as a step boundary uses them.
+"""What a run trains, as interfaces: a workload makes trainers, a trainer is a model that steps.
 
 Between two steps, at a *boundary*, snapshots are taken, values adopted and moments reset; nothing
 of it waits for the device:
@@ -15,21 +15,31 @@ fragments: of each, a process gives and is given its *share* alone, the elements
 It waits for no other process to read or fill them. In a process that has all devices, the share is
 the whole value.
 
-All methods are called from one thread. `buffer` and `ready` may be called from another.
+All methods are called from one thread; `buffer`, `loss` and `ready` may be called from another. It
+first calls `setup` (build and compile), then `adopt` with the first published value of each
+fragment, then takes steps: `step` dispatches and returns, `PendingStep.loss` waits.
 
 A `Trainer` is a model that Islands steps itself; that of a loop of the user's own is stepped there.
+`jax_trainer.JaxTrainer` trains a `Task`; `toy.NumpyTrainer` solves a small quadratic without JAX;
+`toy.SleepingTrainer` steps by sleeping.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
+from islands.model.memory import TrainerMemory
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import SnapshotPrecision
+from islands.protocol.settings.run import RunSettings, SnapshotPrecision
+from islands.settings.run_spec import RunPlan
 from islands.settings.wire_limits import STATE_PIECE_BYTES
+from islands.tasks.data.shards import ShardKey
 
 MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
 """Largest size of a piece of moments: a boundary can copy so much without delaying a step."""
@@ -165,3 +175,86 @@ class Model(Protocol):
             InvariantError: number or lengths differ from this trainer's own; nothing was changed.
                 The caller should have compared `moments_schema`.
         """
+
+
+class PendingStep(Protocol):
+    """An inner step that was dispatched and may not have finished."""
+
+    def loss(self) -> float:
+        """Wait until the step is done and return its loss."""
+
+    def ready(self) -> bool:
+        """Whether `loss` would return at once."""
+
+
+class Trainer(Model, Protocol):
+    """One learner's model copy, inner optimizer and data."""
+
+    @property
+    def shards(self) -> int:
+        """Number of virtual shards in one pass over the data."""
+
+    def setup(self) -> None:
+        """Initialise the model and compile all functions that steps and boundaries need."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Yield the batches of a shard from a position on, each with the position after it."""
+
+    def tokens(self, batch: object) -> int:
+        """Return how many tokens a step on this batch counts as processed."""
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Dispatch one inner step."""
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Return figures of merit of a whole model given as one flat value per fragment."""
+
+
+def first_pass(trainer: Trainer) -> Iterator[object]:
+    """Yield the batches of the first pass, shard by shard, such as for compiling."""
+    for shard in range(trainer.shards):
+        for batch, _ in trainer.batches(ShardKey(0, shard), 0):
+            if batch is None:  # nothing has arrived there yet
+                break
+            yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which learner computes, and on which of the host's devices.
+
+    Args:
+        name: name of the learner, from which its random seed is derived.
+        devices: which of the host's devices it uses: `all`, or numbers such as `0,1` or `0-3`.
+        model_parallel: number of devices over which parameters are sharded; groups of that size
+            share the data.
+    """
+
+    name: str
+    devices: str = "all"
+    model_parallel: int = 1
+
+
+class Workload(ABC):
+    """A model with its data, as the processes of a run use it."""
+
+    def keep_compiled(self, folder: Path) -> None:  # noqa: B027  toys compile nothing
+        """Cache compiled functions in a folder, so that a restart compiles nothing."""
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
+        """Compute from shapes alone what a trainer holds; None if that is not known."""
+        return None
+
+    @abstractmethod
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """Return the layout and the number of shards, without computing any values."""
+
+    @abstractmethod
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """Make one learner's trainer; called on the thread that owns the device."""
+
+    @abstractmethod
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """Return figures of merit of a whole model, given one flat value per fragment."""
