@@ -102,6 +102,14 @@ class RunStatus:
         return "training" if any(phase in TRAINING for phase in phases) else "starting"
 
     @property
+    def compiling_s(self) -> float | None:
+        """Seconds for which learners compile while none trains yet; None if that is not so."""
+        compiling = [each for each in self.members.values() if each.phase is Phase.COMPILING]
+        if not compiling or self.phase != "starting":
+            return None
+        return self.now_s - min(member.phase_since_s for member in compiling)
+
+    @property
     def share(self) -> float | None:
         """The share of the budget, of tokens or of time, that is used up; None without a budget."""
         shares = []
@@ -265,7 +273,7 @@ class Screen:
         shown = Group(
             _line_of(_head(status)),
             bar,
-            _line_of(_curves(figures, width - FRAME)),
+            _line_of(_curves(figures, width - FRAME) or _before_a_loss(status)),
             _line_of(_results(status)),
             self._learners(status, wide=width >= WIDE),
             *below,
@@ -333,10 +341,13 @@ def _line(status: RunStatus) -> str:
     done = f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}"
     name, values = metric(figures)
     loss = "" if figures.loss is None else f" loss={figures.loss:.3f}"
+    compiling_s = status.compiling_s
+    compiling = "" if compiling_s is None else f" compiling for {duration(compiling_s)}"
     value = f" {name}={values[-1]:.3f}" if values else ""
     return (
         f"{status.elapsed_s:6.1f} s {done} {status.tokens_per_s:.0f} tokens/s "
-        f"merges={figures.merges} yield={status.yield_so_far:.2f}{loss}{value} {learners}"
+        f"merges={figures.merges} yield={status.yield_so_far:.2f}{loss}{value}{compiling} "
+        f"{learners}"
     )
 
 
@@ -362,7 +373,14 @@ def _curves(figures: RunFigures, width: int) -> str:
     ]
     room = width - sum(len(text) + FRAME for text, _ in curves)
     each = max(0, min(CURVE, room // max(1, len(curves))))
-    return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in curves) or "no loss yet"
+    return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in curves)
+
+
+def _before_a_loss(status: RunStatus) -> str:
+    compiling_s = status.compiling_s
+    if compiling_s is None:
+        return "no loss yet"
+    return f"learners compile, for {duration(compiling_s)} so far; then they train"
 
 
 def _results(status: RunStatus) -> str:

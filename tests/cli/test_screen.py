@@ -98,6 +98,22 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
         assert told in text
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_screen_says_for_how_long_learners_compile(columns: int) -> None:
+    """From the first that began on; not once somebody trains, when others may compile still."""
+    figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
+    compiling = replace(member(Phase.COMPILING), phase_since_s=3.0)
+    status = replace(run_status(figures), members={"a": compiling, "b": member(Phase.JOINING)})
+    told = "learners compile, for 7.0 s so far; then they train"
+    assert any(told in line for line in picture(status, columns))
+    pipe = screen_of(columns)
+    pipe.show(status)
+    assert "compiling for 7.0 s" in shown(pipe)
+    training = replace(status, members={"a": compiling, "b": member(Phase.STEPPING)})
+    assert any("no loss yet" in line for line in picture(training, columns))
+    assert len(picture(status, columns)) == len(picture(training, columns))
+
+
 def test_a_wide_terminal_shows_more() -> None:
     """What came and went over the network, and longer curves."""
     narrow, wide = ("\n".join(picture(run_status(busy()), columns)) for columns in (80, 160))
