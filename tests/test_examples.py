@@ -19,13 +19,8 @@ from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import write_model
-from islands.settings.host import (
-    LearnerOptions,
-    RunFile,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
+from islands.settings.groups import RunFile
+from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.factory import make
 from islands.tasks.task import Sampler, Task

@@ -16,7 +16,7 @@ from islands.protocol.messages.control import Command, CommandAnswer, MemberFigu
 from islands.run.hosting.hub_address import read_hub_address
 from islands.run.records.figures import in_order
 from islands.settings.commands import ControlOptions
-from islands.settings.host import ConnectOptions
+from islands.settings.groups import ConnectOptions
 
 if TYPE_CHECKING:
     from messaging.websocket.network import WebsocketNetwork

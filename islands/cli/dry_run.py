@@ -26,15 +26,8 @@ from islands.protocol.settings.quantities import rate, size
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import spec_in
-from islands.settings.host import (
-    ConnectOptions,
-    LearnerOptions,
-    ListenOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-    default_name,
-)
+from islands.settings.groups import ConnectOptions, ListenOptions, default_name
+from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from messaging.errors import LinkLost, LocalFault

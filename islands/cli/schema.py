@@ -18,8 +18,7 @@ from msgspec import convert
 from islands.cli.yaml_file import scalar, texts
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.setting import facts_of
-from islands.settings.groups import POSITIONAL
-from islands.settings.host import FLAT
+from islands.settings.groups import FLAT, POSITIONAL
 
 Options = TypeVar("Options")
 

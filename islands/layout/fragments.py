@@ -26,32 +26,10 @@ from islands.layout.leaves import (
     Layout,
     Leaf,
     Piece,
-    Role,
-    Unit,
-    default_role,
-    first_difference,
     layout_of,
-    read,
-    write,
 )
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.choices import Pattern
-
-__all__ = [
-    "MIN_PIECE_BYTES",
-    "Fragment",
-    "Layout",
-    "Leaf",
-    "Pattern",
-    "Piece",
-    "Role",
-    "Unit",
-    "default_role",
-    "first_difference",
-    "plan",
-    "read",
-    "write",
-]
 
 MIN_PIECE_BYTES = 64 * 1024
 _Placed = tuple[int, Leaf]  # its index among all leaves

@@ -29,23 +29,16 @@ from islands.settings.groups import (
     ListenOptions,
     RunFile,
     check_name,
-    default_name,
     device_indices,
 )
 
 __all__ = [
     "FLAT",
-    "ConnectOptions",
-    "KeepOptions",
     "LearnerOptions",
-    "ListenOptions",
     "ObserverOptions",
-    "RunFile",
     "RunOptions",
     "SupervisorOptions",
     "SyncerOptions",
-    "default_name",
-    "device_indices",
 ]
 
 SEVERAL = Setting(least=1, advanced=True)

@@ -17,7 +17,7 @@ from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.settings.commands import ControlOptions
-from islands.settings.host import ConnectOptions
+from islands.settings.groups import ConnectOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Listener

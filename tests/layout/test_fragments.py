@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.layout.fragments import (
-    Fragment,
-    Layout,
-    Leaf,
-    Role,
-    default_role,
-    first_difference,
-    plan,
-)
+from islands.layout.fragments import plan
+from islands.layout.leaves import Fragment, Layout, Leaf, Role, default_role, first_difference
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.choices import Pattern
 

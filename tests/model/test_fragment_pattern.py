@@ -16,7 +16,8 @@ from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.run import Pattern, RunSettings
-from islands.settings.host import ListenOptions, RunFile, RunOptions
+from islands.settings.groups import ListenOptions, RunFile
+from islands.settings.host import RunOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tasks.task import TaskState
 from tests.broken_tasks import Sound

@@ -20,7 +20,8 @@ from islands.cli.parsing import Common
 from islands.model.jax_settings import cpu_environment
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.settings.run import RunSettings
-from islands.settings.host import ListenOptions, RunFile, RunOptions
+from islands.settings.groups import ListenOptions, RunFile
+from islands.settings.host import RunOptions
 from islands.tasks.data.shards import ShardKey
 from tests import broken_tasks
 

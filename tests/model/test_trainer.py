@@ -14,7 +14,7 @@ import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.layout.fragments import Layout
+from islands.layout.leaves import Layout
 from islands.model.compiled_steps import compiled_steps_for
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import InvariantError, TaskError

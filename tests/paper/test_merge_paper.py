@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.layout.fragments import Leaf, Role, Unit, plan
+from islands.layout.fragments import plan
+from islands.layout.leaves import Leaf, Role, Unit
 from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.outer import Sgd, merge_with

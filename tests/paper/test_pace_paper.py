@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.layout.fragments import Leaf, plan
+from islands.layout.fragments import plan
+from islands.layout.leaves import Leaf
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.settings.run import Adoption, PaceBy, RunSettings

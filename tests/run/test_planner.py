@@ -30,11 +30,10 @@ from islands.protocol.settings.run import (
     UpdatePrecision,
 )
 from islands.run.planner import Estimate, estimate
+from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import (
     LearnerOptions,
-    ListenOptions,
     ObserverOptions,
-    RunFile,
     RunOptions,
     SupervisorOptions,
     SyncerOptions,

@@ -10,17 +10,19 @@ from islands.protocol.identities import NAME
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls, split_address
 from islands.settings.commands import ControlOptions, DemoOptions
-from islands.settings.host import (
+from islands.settings.groups import (
     ConnectOptions,
-    LearnerOptions,
     ListenOptions,
-    ObserverOptions,
     RunFile,
+    default_name,
+    device_indices,
+)
+from islands.settings.host import (
+    LearnerOptions,
+    ObserverOptions,
     RunOptions,
     SupervisorOptions,
     SyncerOptions,
-    default_name,
-    device_indices,
 )
 
 WRONG = [

@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.layout.fragments import Layout, Leaf, Role, default_role, plan
-from islands.layout.leaves import MOMENTS_PREFIX
+from islands.layout.fragments import plan
+from islands.layout.leaves import MOMENTS_PREFIX, Layout, Leaf, Role, default_role
 from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot, Trainer
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient

@@ -7,7 +7,7 @@ LEARNER_MOMENTS = "tests/learner/test_moments.py"
 LEARNER_NEWCOMERS = "tests/learner/test_newcomers.py"
 LEARNER_NORMS = "tests/learner/test_norm_gate.py"
 ACTORS_ACCEPTOR = "tests/actors/test_acceptor.py"
-SETTINGS_PEER_HOST = "tests/settings/test_peer_host.py"
+SETTINGS_ADDRESSES = "tests/settings/test_addresses.py"
 SUPERVISOR_COMMANDS = "tests/supervisor/test_commands.py"
 SUPERVISOR_NAMES = "tests/supervisor/test_names.py"
 SYNCER_DONORS = "tests/syncer/test_state_donors.py"
@@ -169,7 +169,7 @@ MEMBERS = (
         "islands/protocol/settings/addresses.py",
         "    if seen is None:\n        return None\n",
         "    if seen is None or not _loopback(address):\n        return None\n",
-        (SETTINGS_PEER_HOST,),
+        (SETTINGS_ADDRESSES,),
     ),
     Mutation(
         "a learner is dialled without TLS",
