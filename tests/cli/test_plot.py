@@ -10,7 +10,7 @@ from islands.protocol.errors import UserError
 from islands.run.records.charts import COLOURS
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_pictures import plot
-from tests.run.test_picture import drawn, pixels_of
+from tests.run.test_run_pictures import drawn, pixels_of
 
 
 def step(at_s: float, learner: str, tokens: int, loss: float | None) -> dict[str, object]:
