@@ -132,29 +132,23 @@ class Findings:
 
 def examine(options: object, common: Common) -> Findings:
     """Find out what a start with these options would need and refuse."""
+    if not isinstance(options, RunOptions | SyncerOptions | SupervisorOptions | LearnerOptions):
+        raise UserError("there is no dry run of this command")
     elsewhere = accelerated(os.environ)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
-    match options:
-        case RunOptions():
-            folder = options.folder or Path("runs") / options.file.run.run
-            findings = Findings(options.learners, common.step_time_s, folder, accelerated=elsewhere)
-            _examine_hub(findings, options, common)
-        case SyncerOptions() if not options.supervisor:
-            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(findings, options, common)
-        case SupervisorOptions():
-            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            _examine_hub(findings, options, common)
-        case SyncerOptions():
-            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            findings.check(lambda: _try_address(findings, options.listening, options.connecting))
-            findings.check(lambda: _ask(findings, options, Role.SYNCER, options.name))
-        case LearnerOptions():
-            findings = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
-            name = options.name or default_name()
-            findings.check(lambda: _ask(findings, options, Role.LEARNER, name))
-        case _:
-            raise UserError("there is no dry run of this command")
+    learners, folder = 1, options.folder
+    if isinstance(options, RunOptions):
+        learners, folder = options.learners, folder or Path("runs") / options.file.run.run
+    assert folder is not None, "every other process has one"
+    findings = Findings(learners, common.step_time_s, folder, accelerated=elsewhere)
+    if isinstance(options, LearnerOptions):
+        name = options.name or default_name()
+        findings.check(lambda: _ask(findings, options, Role.LEARNER, name))
+    elif isinstance(options, SyncerOptions) and options.supervisor:
+        findings.check(lambda: _try_address(findings, options.listening, options.connecting))
+        findings.check(lambda: _ask(findings, options, Role.SYNCER, options.name))
+    else:
+        _examine_hub(findings, options, common)
     findings.check(lambda: _try_folder(findings.folder))
     return findings
 
