@@ -4,7 +4,7 @@
 - `boundary.py`: A boundary between two steps
 - `commands.py`: The commands that wait for a boundary, and how the thread that steps waits for them
 - `compute.py`: What drives the engine: the interface, its events, and the thread that owns a device
-- `copying.py`: Threads that wait for what a device has begun, off the path of a step
+- `copying.py`: copies from a device to its host, and how many may be in transit
 - `engine.py`: The steps of a trainer, whether a device's thread or the virtual clock drives them
 - `gossip_port.py`: The effects of gossip: arithmetic off the loop, and messages to neighbours
 - `gossip_values.py`: A learner's slow values and momenta on the host

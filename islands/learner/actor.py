@@ -27,7 +27,8 @@ from islands.learner.sharing import Sharing
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.numerics.quantize import largest_bytes
 from islands.protocol.errors import RefusedError
-from islands.protocol.gossip.gossip_actions import GossipAction
+from islands.protocol.gossip.actions import GossipAction
+from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.learner.actions import (
     Action,
@@ -54,7 +55,7 @@ from islands.protocol.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.protocol.learner.adapting import adaptation_of
+from islands.protocol.learner.adaptation import precision_of
 from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
@@ -74,8 +75,7 @@ from islands.protocol.learner.events import (
     UpdateArrived,
     ValueAdopted,
 )
-from islands.protocol.learner.figures import Figures, reported
-from islands.protocol.learner.narration import Narrator, seen_of
+from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
@@ -126,13 +126,14 @@ class LearnerActor(RoleActor[Item]):
     ) -> None:
         """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
-        layout = context.layout
-        facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
+        layout, fragments = context.layout, len(context.layout.fragments)
         self.state = LearnerState(
             context.settings,
-            *facts,
+            LearnerName(name),
+            layout.fingerprint,
+            fragments,
             None if kept is None else kept.find(),
-            adaptation_of(context.settings, len(layout.fragments), partial(largest_bytes, layout)),
+            precision_of(context.settings, fragments, partial(largest_bytes, layout)),
         )
         self.exit: Exit | None = None
         self._compute = compute
@@ -156,7 +157,7 @@ class LearnerActor(RoleActor[Item]):
             read_kept=(lambda: None) if kept is None else kept.read,
         )
         settings = context.settings
-        self._gossip = self._make_gossip() if settings.gossip.on else None
+        self._gossip = self._make_gossip()
         self._feedback = ErrorFeedback(
             settings.precision,
             keeps=settings.keeps_residuals,
@@ -183,15 +184,16 @@ class LearnerActor(RoleActor[Item]):
         others += 0 if self._sharing is None else self._sharing.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
 
-    def _make_gossip(self) -> GossipPort:
-        gossip = self.state.core.gossip
-        assert gossip is not None, "settings say that learners gossip"
+    def _make_gossip(self) -> GossipPort | None:
+        schedule = self.state.core.schedule
+        if not isinstance(schedule, Gossip):
+            return None
         return GossipPort(
             self,
             command=self._compute.command,
             worker=self._worker,
             rng=self._rng,
-            roster=gossip,
+            roster=schedule,
         )
 
     async def on_start(self) -> None:
@@ -200,7 +202,7 @@ class LearnerActor(RoleActor[Item]):
             self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
         )
         if self._gossip is not None:
-            self.state.listens(self._gossip.links.listen())
+            self._gossip.listen()
         self._compute.start(self.post)
         self._tick_later()
 
@@ -217,7 +219,7 @@ class LearnerActor(RoleActor[Item]):
             case CheckpointWritten():
                 self.record(learner_entries.MomentsKept(message.error))
             case ValueAdopted():
-                self._take_adoption(message)
+                self._on_adopted(message)
             case SnapshotTaken(round=int(round_)) if self._gossip is not None:
                 self._gossip.take_snapshot(message, round_)
             case Ticked():
@@ -264,7 +266,7 @@ class LearnerActor(RoleActor[Item]):
         """Send the step figures for the run's folder on the hub; returns whether they were sent."""
         if not self.context.reports or not self._figures.steps:
             return False
-        told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
+        told = self._figures.message(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
         return self.send(self._link(self._supervisor), told)
 
     def _tell_last_figures(self) -> None:
@@ -273,7 +275,7 @@ class LearnerActor(RoleActor[Item]):
         if self.state.phase is Phase.FINISHED and done != self._told and self._tell_figures():
             self._told = done
 
-    def _take_adoption(self, event: ValueAdopted) -> None:
+    def _on_adopted(self, event: ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version
         self._handle(event)
         account = self.state.accounts[event.fragment]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from islands.model.interfaces import Model, Snapshot
 from islands.numerics.quantize import decode
 from islands.protocol.errors import InvariantError
-from islands.protocol.gossip.gossip_actions import (
+from islands.protocol.gossip.actions import (
     AdoptMixed,
     GossipEngineAction,
     HoldValue,
@@ -29,8 +29,7 @@ from islands.protocol.gossip.gossip_actions import (
     TakeOver,
     TakeShare,
 )
-from islands.protocol.gossip.gossip_clock import GossipClock
-from islands.protocol.gossip.gossip_events import WorkGathered
+from islands.protocol.gossip.events import WorkGathered
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import (
     AdoptValue,
@@ -44,7 +43,7 @@ from islands.protocol.learner.actions import (
     TellPosition,
 )
 from islands.protocol.learner.events import MomentsLoaded, ValueAdopted, ValueRead
-from islands.protocol.learner.fleet_clock import FleetClock
+from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import RunSettings
@@ -138,7 +137,7 @@ class Boundary:
         self._follow = follow
         self._cursor = cursor
         self.position = b""
-        self._clock = GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)
+        self._clock = clock_of(settings)
         self._until_tokens = 0
         self._until_steps: int | None = None
         self._plan = PlanSnapshots(())

@@ -9,8 +9,7 @@ from islands.actors.ports import Worker
 from islands.actors.role_actor import RoleActor
 from islands.learner.gossip_values import Floats, GossipValues, digest_of
 from islands.learner.peer_links import PeerLinks
-from islands.protocol.gossip.gossip import Gossip
-from islands.protocol.gossip.gossip_actions import (
+from islands.protocol.gossip.actions import (
     AdoptMixed,
     FollowNeighbours,
     Gather,
@@ -25,7 +24,7 @@ from islands.protocol.gossip.gossip_actions import (
     TakeShare,
     ToNeighbour,
 )
-from islands.protocol.gossip.gossip_events import (
+from islands.protocol.gossip.events import (
     GossipEvent,
     Mixed,
     NeighbourSaid,
@@ -33,6 +32,7 @@ from islands.protocol.gossip.gossip_events import (
     ShareTaken,
     ValueArrived,
 )
+from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import AdoptValue
 from islands.protocol.learner.events import SnapshotTaken
@@ -64,12 +64,17 @@ class GossipPort:
         """Keep the ports; `listen` begins."""
         context = actor.context
         self._values = GossipValues(context.settings.gossip, context.layout, actor.name)
+        self._roster = roster
         self._command = command
         self._worker = worker
         self._post: Callable[[GossipEvent], object] = actor.post
         self.links = PeerLinks(
             actor, rng, known=roster.neighbour, listed=roster.listed, receive=self._receive
         )
+
+    def listen(self) -> None:
+        """Let others dial this learner, and have the supervisor hear where."""
+        self._roster.listens(self.links.listen())
 
     def adopts(self, action: AdoptValue) -> None:
         """Begin with a published value that compute is about to adopt."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Layout
 from islands.numerics.gossip import Share as Values
 from islands.numerics.gossip import average_step, noloco_step
-from islands.protocol.gossip.gossip_events import Checked
+from islands.protocol.gossip.events import Checked
 from islands.protocol.messages.gossip import Share
 from islands.protocol.settings.choices import GossipRule
 from islands.protocol.settings.gossip import GossipSettings

@@ -11,11 +11,11 @@ from math import isfinite
 from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot
 from islands.learner.commands import enqueue
 from islands.learner.compute import Post, StepReport, idled, made, nobody
+from islands.learner.copying import SnapshotCopies
 from islands.learner.engine import Engine, Running
 from islands.model.interfaces import Trainer
 from islands.protocol.learner.actions import EngineAction
 from islands.protocol.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
-from islands.protocol.learner.snapshot_copies import SnapshotCopies
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import ASKED_AGAIN_S
 

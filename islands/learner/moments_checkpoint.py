@@ -20,7 +20,7 @@ import msgspec
 from islands.files.atomic_write import atomic_write
 from islands.model.interfaces import MomentsCopy, Trainer
 from islands.protocol.identities import Version
-from islands.protocol.learner.moments import CheckpointedMoments
+from islands.protocol.learner.core import CheckpointedMoments
 from messaging.clock import Clock
 from messaging.codec.tensors import digest
 

@@ -3,10 +3,10 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.protocol.gossip.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
-from islands.protocol.gossip.gossip_events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation
-from islands.protocol.learner.exchanges import Exchanges
 from islands.protocol.messages.gossip import Share, ShareDeclined
 from islands.protocol.settings.choices import Neighbours
 from islands.protocol.settings.gossip import GossipSettings
@@ -57,12 +57,12 @@ class Bench:
         self.of = {name: Exchanges(self.settings, name, fragments) for name in self.names}
         for name in self.names:
             self.steps[name] = 0
-            self.of[name].take_roster(self.roster, 0.0)
+            self.of[name].on_roster(self.roster, 0.0)
             self.of[name].begin(self.roster[name], 0)
 
     def collect(self, name: str) -> None:
         """Take what a learner decided."""
-        for action in self.of[name].taken():
+        for action in self.of[name].drain():
             match action:
                 case TakeShare():
                     self.takes.append((name, action))
@@ -93,7 +93,7 @@ class Bench:
             taken = ShareTaken(
                 take.fragment, take.round, self.steps[name], f"{name}{take.round}", NO_BYTES
             )
-            self.of[name].take_own(taken, self.now_s)
+            self.of[name].on_own_share(taken, self.now_s)
             self.collect(name)
 
     def deliver(self, checked: Checked | None = None) -> int:
@@ -115,16 +115,16 @@ class Bench:
         """Deliver one message."""
         if isinstance(message, Share):
             event = ShareArrived(sender, message, checked or Checked(None, 1.0), NO_BYTES)
-            self.of[receiver].take_share(event, self.now_s)
+            self.of[receiver].on_share(event, self.now_s)
         else:
-            self.of[receiver].take_decline(sender, message, self.now_s)
+            self.of[receiver].on_decline(sender, message, self.now_s)
         self.collect(receiver)
 
     def mix(self) -> list[tuple[str, tuple[str, ...]]]:
         """Complete all gossip steps; returns who mixed with whom."""
         done = [(name, tuple(mix.shares)) for name, mix in self.mixes]
         for name, mix in self.mixes:
-            self.of[name].mixed(mix.fragment, mix.steps_total)
+            self.of[name].on_mixed(mix.fragment, mix.steps_total)
         self.mixes.clear()
         return done
 

@@ -23,5 +23,5 @@ def stepping(settings: RunSettings) -> states.Bench:
 
 def stand_still(bench: states.Bench) -> None:
     """Compute has reached its limit of steps."""
-    tokens, order = bench.steps * states.BATCH, bench.state.core.order
+    tokens, order = bench.steps * states.BATCH, bench.state.core.compute.order
     bench.do(Idled(bench.steps, tokens, states.LEASES, order, waiting=True))

@@ -15,12 +15,12 @@ from islands.protocol.learner.adaptation import (
     CONFIRMED,
     EVERY_MOST,
     Adaptation,
-    Adapted,
     Choice,
     Level,
+    LinkEstimate,
 )
-from islands.protocol.learner.link_estimate import LinkEstimate
 from islands.protocol.settings.run import Precision
+from islands.protocol.tape.learner_entries import Adapted
 
 GBIT, MBIT = 1e9 / 8, 1e6 / 8
 FINEST, COARSEST = 0, 4
@@ -96,7 +96,7 @@ class Run:
             arrived_s, round_ = self.coming.popleft()
             self._note(self.learner.received(ticket(round_), arrived_s))
         asked, fragment = ticket(self.round), self.round % self.fragments
-        self._note(self.learner.look(asked, self.now_s))
+        self._note(self.learner.pulled(asked, self.now_s))
         if self.learner.why_declined(fragment, asked, self.now_s) is None:
             self._offer(asked)
         self.round += 1
@@ -212,7 +212,7 @@ def test_nothing_is_decided_before_anything_is_known() -> None:
     assert (learner.choice, learner.budget_s) == (Choice(COARSEST), None)
     learner.stepped(0.0)
     for round_ in range(5):
-        assert learner.look(ticket(round_), 100.0 * round_) is None
+        assert learner.pulled(ticket(round_), 100.0 * round_) is None
         assert learner.why_declined(0, ticket(round_), 100.0 * round_) is None
         learner.link.offered(ticket(round_), 256, 100.0 * round_)
         assert learner.received(ticket(round_), 100.0 * round_ + 99) is None
@@ -238,7 +238,7 @@ def test_a_slow_learner_takes_the_step_time_of_the_fleet() -> None:
     learner = Adaptation(levels(4096), overlap_steps=3, round_interval_steps=2.0, fragments=4)
     learner.stepped(20.0)
     for round_ in range(9):
-        learner.look(ticket(round_), 2.0 * round_)
+        learner.pulled(ticket(round_), 2.0 * round_)
     assert learner.budget_s == pytest.approx(min(3 * 1.0, 2.0))
 
 

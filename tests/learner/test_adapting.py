@@ -10,8 +10,7 @@ from islands.layout.leaves import Leaf, Role
 from islands.numerics.quantize import largest_bytes
 from islands.protocol.identities import FragmentIndex, Ticket, Version
 from islands.protocol.learner.actions import AdoptValue, Contribute
-from islands.protocol.learner.adaptation import Choice
-from islands.protocol.learner.adapting import adaptation_of
+from islands.protocol.learner.adaptation import Adaptation, Choice, GivenPrecision, precision_of
 from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
@@ -74,8 +73,8 @@ def received(bench: Bench, ticket: Ticket, *, after_s: float) -> list[Adapted]:
 
 def choice(bench: Bench) -> Choice:
     """What the learner has chosen."""
-    adaptation = bench.state.core.adaptation
-    assert adaptation is not None
+    adaptation = bench.state.core.precision
+    assert isinstance(adaptation, Adaptation)
     return adaptation.choice
 
 
@@ -196,8 +195,9 @@ def test_the_precisions_that_may_be_chosen(
         leaves[1:] = [replace(leaf, role=Role.STATE) for leaf in leaves[1:]]
     settings = RunSettings(precision=Precision.ADAPTIVE, **changes)  # type: ignore[arg-type]
     layout = plan(leaves, count=1)
-    adaptation = adaptation_of(settings, 1, partial(largest_bytes, layout))
-    assert adaptation is not None
+    adaptation = precision_of(settings, 1, partial(largest_bytes, layout))
+    assert isinstance(adaptation, Adaptation)
     offered = [level.precision for level in adaptation.levels]
     assert (offered[0], offered[-1], len(offered)) == (finest, coarsest, count)
-    assert adaptation_of(RunSettings(), 1, partial(largest_bytes, layout)) is None
+    given = precision_of(RunSettings(), 1, partial(largest_bytes, layout))
+    assert type(given) is GivenPrecision

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.protocol.gossip.gossip_events import Checked
+from islands.protocol.gossip.events import Checked
+from islands.protocol.gossip.exchanges import JUMP_MAX, STRIKES_MAX
 from islands.protocol.identities import FragmentIndex, Incarnation
-from islands.protocol.learner.exchanges import JUMP_MAX, STRIKES_MAX
 from islands.protocol.messages.gossip import Share
 from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowed
 from tests.learner.exchange_bench import PAIRS, RING, Bench, settings_of
@@ -142,7 +142,7 @@ def test_a_partner_that_goes_widows_at_once() -> None:
     for after in ({}, {"b": Incarnation(1, 9)}):
         bench = Bench(PAIR)
         bench.step("a", 10)
-        bench.of["a"].take_roster(after, 0.5)
+        bench.of["a"].on_roster(after, 0.5)
         bench.collect("a")
         assert widowed(bench) == [("a", {"b": "gone"})]
 
@@ -155,7 +155,7 @@ def test_a_ring_goes_on_with_the_neighbour_that_is_left() -> None:
     bench.step("b", 1)
     bench.deliver()
     for name in "ab":
-        bench.of[name].take_roster({n: i for n, i in bench.roster.items() if n != "c"}, 1.0)
+        bench.of[name].on_roster({n: i for n, i in bench.roster.items() if n != "c"}, 1.0)
         bench.collect(name)
     assert sorted(bench.mix()) == [("a", ("b",)), ("b", ("a",))]
 
@@ -214,7 +214,7 @@ def test_the_third_strike_ends_all_meetings() -> None:
     assert [mail[2].reason for mail in bench.mails if not isinstance(mail[2], Share)] == [
         "too many strikes"
     ]
-    bench.of["a"].take_roster({"b": Incarnation(1, 7)}, 0.0)
+    bench.of["a"].on_roster({"b": Incarnation(1, 7)}, 0.0)
     bench.step("a", 10)
     assert [mail[1] for mail in bench.mails if isinstance(mail[2], Share)] == ["b"]
 

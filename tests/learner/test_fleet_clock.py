@@ -13,7 +13,7 @@ from islands.learner.engine import Engine
 from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
-from islands.protocol.learner.fleet_clock import FleetClock
+from islands.protocol.learner.learning_rate_clock import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual

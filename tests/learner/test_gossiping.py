@@ -7,8 +7,7 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.gossip_values import GossipValues
-from islands.protocol.gossip.gossip import Gossip
-from islands.protocol.gossip.gossip_actions import (
+from islands.protocol.gossip.actions import (
     AdoptMixed,
     Gather,
     GiveValue,
@@ -18,7 +17,7 @@ from islands.protocol.gossip.gossip_actions import (
     TakeShare,
     ToNeighbour,
 )
-from islands.protocol.gossip.gossip_events import (
+from islands.protocol.gossip.events import (
     Checked,
     Mixed,
     NeighbourSaid,
@@ -27,6 +26,7 @@ from islands.protocol.gossip.gossip_events import (
     ValueArrived,
     WorkGathered,
 )
+from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -71,8 +71,8 @@ def tell_roster(bench: Bench, *, ben: bool, number: int = 1) -> None:
 
 def gossip_of(bench: Bench) -> Gossip:
     """What the learner knows of gossip."""
-    gossip = bench.state.core.gossip
-    assert gossip is not None
+    gossip = bench.state.core.schedule
+    assert isinstance(gossip, Gossip)
     return gossip
 
 

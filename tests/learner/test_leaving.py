@@ -200,7 +200,7 @@ def test_a_short_pause_never_looks_like_a_shortage() -> None:
     """Resumed before its step is over, it goes on even if it stops first; never starved."""
     bench = stepping()
     pause(bench)
-    paused_order = bench.state.core.order
+    paused_order = bench.state.core.compute.order
     pause(bench, paused=False)
     assert len(bench.of(AllowSteps)) == 1
     phases = [bench.state.phase]

@@ -13,7 +13,7 @@ from islands.protocol.learner.actions import (
     SetTimer,
     ToPeer,
 )
-from islands.protocol.learner.donating import COPIES_MAX, GIVING_MAX
+from islands.protocol.learner.core import CheckpointedMoments
 from islands.protocol.learner.events import (
     FromSyncer,
     MomentsLoaded,
@@ -28,7 +28,7 @@ from islands.protocol.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
-from islands.protocol.learner.moments import CheckpointedMoments
+from islands.protocol.learner.moments_recovery import COPIES_MAX, GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FinalRound, Welcome

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
-from islands.protocol.learner.narration import PROGRESS_S, LearnerView, Narrator
+from islands.protocol.learner.reports import PROGRESS_S, LearnerView, Narrator
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import Quarantined
 from islands.protocol.settings.run import Timing

@@ -2,10 +2,9 @@
 
 import pytest
 
-from islands.protocol.gossip import gossiping
-from islands.protocol.gossip.gossip import Stage
-from islands.protocol.gossip.gossip_actions import TakeOver
-from islands.protocol.gossip.gossip_events import Checked, ValueArrived
+from islands.protocol.gossip.actions import TakeOver
+from islands.protocol.gossip.events import Checked, ValueArrived
+from islands.protocol.gossip.gossip import Gossip, Stage
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.gossip import ValueGiven
@@ -23,8 +22,8 @@ class Newcomer:
     def __init__(self, *donors: str) -> None:
         state = LearnerState(settings_of(PAIRS), LearnerName("ana"), "bench", 1)
         self.core, self.asked = state.core, list(donors)
-        assert self.core.gossip is not None
-        self.gossip = self.core.gossip
+        assert isinstance(self.core.schedule, Gossip)
+        self.gossip = self.core.schedule
         self.gossip.stage = Stage.ASKING
         for index, name in enumerate(donors):
             member = Member(
@@ -37,7 +36,7 @@ class Newcomer:
         self.gossip.donor, self.core.actions = donor, []
         incarnation = self.gossip.view.listed[LearnerName(donor)].incarnation
         message = ValueGiven(FragmentIndex(0), incarnation, 3, "digest")
-        gossiping.take_gossip(self.core, ValueArrived(donor, message, checked, memoryview(b"")))
+        self.gossip.on_gossip(self.core, ValueArrived(donor, message, checked, memoryview(b"")))
         return any(isinstance(action, TakeOver) for action in self.core.actions)
 
     def refusals(self) -> list[str]:

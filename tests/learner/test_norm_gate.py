@@ -2,21 +2,21 @@
 
 import pytest
 
-from islands.protocol.learner.norm_gate import KEPT, LEAST_SAMPLES, NormGate
+from islands.protocol.gossip.exchanges import DISTANCES_KEPT, DISTANCES_LEAST, NormGate
 
 
 def test_a_refused_distance_moves_no_limit() -> None:
     """However often it is tried, the same distance is refused, and what is usual stays so."""
     gate = NormGate(10.0)
-    for _ in range(LEAST_SAMPLES):
+    for _ in range(DISTANCES_LEAST):
         assert gate.judge(1.0) is None
-    for _ in range(3 * KEPT):
+    for _ in range(3 * DISTANCES_KEPT):
         assert gate.judge(11.0) is not None
     assert gate.judge(11.0) is not None
     assert gate.judge(1.0) is None
 
 
-@pytest.mark.parametrize("known", range(LEAST_SAMPLES))
+@pytest.mark.parametrize("known", range(DISTANCES_LEAST))
 def test_before_enough_was_seen_the_own_norm_is_the_reference(known: int) -> None:
     """The very first values may not be a million times as far as the own ones are long."""
     gate = NormGate(10.0)

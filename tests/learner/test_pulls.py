@@ -99,7 +99,7 @@ def test_never_more_than_all_fragments() -> None:
 def test_a_snapshot_answers_whatever_its_age() -> None:
     """It holds exactly the steps up to its boundary, however long its copy to the host took."""
     pulls = Pulls(fragments=2, lookahead=1)
-    pulls.taken(snapshot(0, steps=8))
+    pulls.keep(snapshot(0, steps=8))
     for least_steps, usable in ((4, True), (8, True), (9, False)):
         found = pulls.answerable(0, base=BASE, least_steps=least_steps)
         assert (found is not None) is usable
@@ -108,7 +108,7 @@ def test_a_snapshot_answers_whatever_its_age() -> None:
 def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
     """An adoption makes it so; and a contribution has at least one step."""
     pulls = Pulls(fragments=2, lookahead=1)
-    pulls.taken(snapshot(0, steps=8))
+    pulls.keep(snapshot(0, steps=8))
     assert pulls.answerable(0, base=Version(1, 1), least_steps=4) is None
     assert pulls.answerable(0, base=BASE, least_steps=9) is None
     assert pulls.answerable(1, base=BASE, least_steps=4) is None
@@ -176,6 +176,6 @@ def test_only_the_answer_that_counts_can_be_missing() -> None:
 def test_what_is_asked_for_comes_before_what_is_due_whatever_is_held() -> None:
     """It is open although there is a snapshot: that one is not new enough to answer it."""
     pulls = Pulls(fragments=4, lookahead=3)
-    pulls.taken(snapshot(1, 3))
+    pulls.keep(snapshot(1, 3))
     pulls.asked(pull(1))
     assert pulls.plan()[0] == 1

@@ -28,8 +28,7 @@ from islands.protocol.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.protocol.learner.adaptation import Adaptation, Level
-from islands.protocol.learner.adapting import FINEST_FIRST
+from islands.protocol.learner.adaptation import FINEST_FIRST, Adaptation, Level
 from islands.protocol.learner.events import (
     ContributionSkipped,
     Event,
@@ -96,7 +95,7 @@ class Bench:
         levels = [Level(each, 4096 // 2**index) for index, each in enumerate(FINEST_FIRST)]
         chooses = Adaptation(levels, overlap_steps=2, round_interval_steps=1.0, fragments=P)
         adaptation = chooses if precision is Precision.ADAPTIVE else None
-        self.state = LearnerState(settings, ANA, "bench", P, adaptation=adaptation)
+        self.state = LearnerState(settings, ANA, "bench", P, precision=adaptation)
         self.actions: list[Action] = []
         self.now_s = 0.0
         self.steps = 0
@@ -109,7 +108,7 @@ class Bench:
 
     def stop(self) -> list[Action]:
         """Compute has come to its stop, and knows all that it was told."""
-        tokens, order = self.steps * BATCH, self.state.core.order
+        tokens, order = self.steps * BATCH, self.state.core.compute.order
         return self.do(Idled(self.steps, tokens, LEASES, order))
 
     def of(self, kind: type[A]) -> list[A]:
@@ -368,7 +367,7 @@ def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
 def test_the_fragments_next_due_are_planned() -> None:
     """After a pull of the last fragment, the first one is due again."""
     bench = stepping()
-    assert bench.state.settings.open_rounds_max(P) == P
+    assert bench.state.core.settings.open_rounds_max(P) == P
     bench = Bench()
     bench.do(Ticked())
     assert bench.of(PlanSnapshots) == [PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))]
@@ -581,7 +580,7 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
     bench.grant(99_999, counter=2)
     assert bench.of(AllowSteps) == []
     bench.grant(10)
-    assert (bench.of(AllowSteps), bench.state.core.quota_tokens) == ([], 10_000)
+    assert (bench.of(AllowSteps), bench.state.core.compute.quota_tokens) == ([], 10_000)
 
 
 def test_without_quota_it_is_starved() -> None:
@@ -596,7 +595,7 @@ def test_without_quota_it_is_starved() -> None:
 def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
     """Said again by one that had unused quota, it ended runs whose budget was not used up."""
     bench = stepping()
-    order = bench.state.core.order
+    order = bench.state.core.compute.order
     bench.grant(20_000)
     bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES, order))
     assert bench.state.phase is Phase.STEPPING

@@ -17,7 +17,7 @@ from islands.protocol.identities import (
 )
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer, UpdateArrived
-from islands.protocol.learner.synchrony import Synchrony
+from islands.protocol.learner.synchronous import Synchronous, Synchrony
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.protocol.settings.run import Automatic, LearnerWaits, RunSettings
 from tests.learner import test_state as states
@@ -233,8 +233,9 @@ def test_a_new_incarnation_counts_anew() -> None:
     bench.step()
     bench.step(finite=False)
     assert bench.of(AllowSteps)[-1].until_steps is None
-    assert bench.state.core.synchrony is not None
-    assert bench.state.core.synchrony.anchor is None
+    schedule = bench.state.core.schedule
+    assert isinstance(schedule, Synchronous)
+    assert schedule.rounds.anchor is None
 
 
 @pytest.mark.parametrize("overlap_steps", [Automatic.AUTO, 24, 100])

@@ -6,7 +6,7 @@ from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase,
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer, SyncerLinkChanged
-from islands.protocol.learner.turns import Turns
+from islands.protocol.learner.own_turns import Turns
 from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,

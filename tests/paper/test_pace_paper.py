@@ -103,7 +103,7 @@ def test_deviation_only_the_fragments_next_due_are_copied() -> None:
     One that has just been sent is not copied again before the next value of it is adopted.
     """
     bench = stepping()
-    assert bench.state.core.planned == PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))
+    assert bench.state.core.pulls.planned == PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))
     bench.snapshot(0)
     bench.pull(0, 0)
     planned = bench.of(PlanSnapshots)

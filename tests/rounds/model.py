@@ -16,6 +16,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
+from islands.learner.copying import SnapshotCopies
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -28,7 +29,6 @@ from islands.protocol.identities import (
 )
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
-from islands.protocol.learner.snapshot_copies import SnapshotCopies
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import (
     Join,

@@ -17,7 +17,7 @@ Reference: the carrying rule is protocol §14, delay-corrected adoption (LOSCAR,
 from dataclasses import dataclass, field, replace
 
 from islands.protocol.identities import Version
-from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Merged
+from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Kept, Merged
 from islands.protocol.settings.run import Precision
 
 SENT_MAX = 16
@@ -47,11 +47,20 @@ class Sent:
         return self.epoch < update.epoch or self.round <= update.round
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An update that waits for a boundary, with the total of steps that compute was told for it."""
+
+    update: FragmentUpdate
+    at_steps: int
+
+
 @dataclass(slots=True)
 class Account:
     """The account of one fragment in one incarnation.
 
-    `base_steps` and `base_tokens` are the incarnation's totals when the base was adopted.
+    `base_steps` and `base_tokens` are the incarnation's totals when the base was adopted. `queue`
+    holds the updates that wait for a boundary, `kept` the value that an ended incarnation adopted.
     """
 
     version: Version | None = None
@@ -62,6 +71,13 @@ class Account:
     sent: list[Sent] = field(default_factory=list)
     doubtful: list[list[Sent]] = field(default_factory=list)
     merged_newest: tuple[int, int] = (-1, -1)
+    queue: list[Queued] = field(default_factory=list)
+    kept: Kept | None = None
+
+    def next_incarnation(self) -> "Account":
+        """Return the account with which the next incarnation begins."""
+        kept = self.kept if self.version is None else Kept(self.version, self.digest)
+        return Account(kept=kept)
 
     def answered(
         self, epoch: int, round_: int, tokens: int, payload: memoryview | None = None

@@ -5,7 +5,7 @@ The engine itself carries out those in `EngineAction`, at a step boundary.
 
 from dataclasses import dataclass, field
 
-from islands.protocol.gossip.gossip_actions import GossipAction, GossipEngineAction
+from islands.protocol.gossip.actions import GossipAction, GossipEngineAction
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.messages.membership import Heartbeat, Join, Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest

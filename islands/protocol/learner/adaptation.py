@@ -1,4 +1,4 @@
-"""`precision: adaptive`: in which precision a learner answers, and every how many pulls.
+"""`precision: adaptive`: a learner chooses the precision of its answers by its measured link.
 
 An exchange is to end within the **window** of τ·ξ_step seconds, behind which it is hidden, and
 before the next contribution leaves, H/P·ξ_step later. So the bytes of the largest fragment may take
@@ -22,18 +22,35 @@ as nothing was measured.
 ξ_step is the learner's own step time, or that of the fleet by the rounds it hears of, if that is
 shorter. With `overlap_steps: auto` τ is its upper limit.
 
+**What is measured.** That a link took a contribution says nothing of its arrival, for sockets and
+routers hold much. So the syncer acknowledges each contribution of a learner that measures, as soon
+as its last byte has arrived (`ContributionReceived`). With every contribution an empty message goes
+there and back (`LinkProbe`) on the lane that never waits for bulk. With offers at aᵢ,
+acknowledgements at tᵢ, and latency L (there and back, of the newest probes on average), the bytes
+of exchange i took
+
+    transferᵢ = tᵢ − max(aᵢ + L, tᵢ₋₁)
+
+since contributions leave one after another: what was still in line is not counted as its own time.
+All times are of the learner's own clock.
+
+While the run closes, or compute stands still, every pull is answered: no later one would bring what
+was left out.
+
 Reference: a codec for each learner by its measured link, arXiv 2601.02360.
 Deviation (ours): the order of choices, the hysteresis, and answering every n-th pull.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import ceil, inf
 
 from islands.protocol.identities import Ticket
-from islands.protocol.learner.link_estimate import LinkEstimate, MeasuredExchange
 from islands.protocol.moving_average import MovingAverage
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.run import Precision, RunSettings
+from islands.protocol.tape.learner_entries import Adapted
+
+FINEST_FIRST = tuple(precision for precision in Precision if precision.adaptive_level)
 
 CONFIRMED = 3
 """Exchanges with room to spare, in a row, before a finer choice; at first, and at most:"""
@@ -50,6 +67,85 @@ FINER_AT_ONCE = 4
 
 EVERY_MOST = 1024
 """Largest n."""
+
+TRANSFER_LEAST_S = 1e-6
+"""Shortest time that a transfer may have taken: a latency that varies may exceed an exchange."""
+
+PROBES_KEPT = 16
+"""Probes that are waited for; the answers to older ones are ignored."""
+
+
+class GivenPrecision:
+    """The precision that the settings give; nothing is measured, and every pull is answered.
+
+    Args:
+        precision: that of every contribution.
+
+    Attributes:
+        acknowledges: whether the syncer is to acknowledge contributions.
+    """
+
+    acknowledges = False
+
+    def __init__(self, precision: Precision) -> None:
+        """Keep the precision."""
+        self.precision = precision
+
+    def stepped(self, step_s: float) -> None:
+        """Note the time of a step; 0 if it is not known."""
+
+    def link_changed(self) -> None:
+        """Forget what was under way over a link that is gone."""
+
+    def offered(self, ticket: Ticket, size_bytes: int, now_s: float) -> int | None:
+        """Note that the link took a contribution; returns the number of the probe to send."""
+        return None
+
+    def skipped(self, ticket: Ticket) -> None:
+        """Forget a contribution that the link did not take."""
+
+    def probed(self, number: int, now_s: float) -> None:
+        """Note a probe that came back."""
+
+    def received(self, ticket: Ticket, now_s: float) -> Adapted | None:
+        """Note that a contribution has arrived; returns the change that follows from it."""
+        return None
+
+    def pulled(self, ticket: Ticket, now_s: float) -> Adapted | None:
+        """Note that a pull has come; returns the change if an exchange is under way too long."""
+        return None
+
+    def why_declined(self, fragment: int, ticket: Ticket, now_s: float) -> str | None:
+        """Return why to decline a pull, to spare the link; None if it is to be answered."""
+        return None
+
+
+def precision_of(
+    settings: RunSettings, fragments: int, largest_bytes: Callable[[Precision], int]
+) -> GivenPrecision:
+    """Return the precision that a learner begins with.
+
+    A precision is left out that has no fewer bytes than a finer one, as where `merge_moments` has
+    most values sent exactly.
+
+    Args:
+        settings: settings of the run.
+        fragments: number of fragments.
+        largest_bytes: returns the bytes of the longest contribution in a precision.
+    """
+    if settings.precision is not Precision.ADAPTIVE:
+        return GivenPrecision(settings.precision)
+    levels: list[Level] = []
+    for precision in FINEST_FIRST[: FINEST_FIRST.index(settings.precision_coarsest) + 1]:
+        largest = largest_bytes(precision)
+        if not levels or largest < levels[-1].size_bytes:
+            levels.append(Level(precision, largest))
+    return Adaptation(
+        levels,
+        overlap_steps=settings.overlap_steps_max,
+        round_interval_steps=settings.round_interval_steps(fragments),
+        fragments=fragments,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +165,101 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapted:
-    """A choice that was changed, with the exchange that was the reason, and what it was held to."""
+class MeasuredExchange:
+    """One contribution on its way: all seconds until its arrival was known, and those of its bytes.
 
-    precision: Precision
-    every: int
-    reason: str
-    exchange: MeasuredExchange
-    latency_s: float | None
-    budget_s: float
+    Where it has not arrived yet, `under_way`, both are what has passed so far.
+    """
+
+    size_bytes: int
+    seconds: float
+    transfer_s: float
+    under_way: bool = False
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The bandwidth that it had; while it is under way, the most that it may have had."""
+        return self.size_bytes / self.transfer_s
 
 
-class Adaptation:
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    size_bytes: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class LinkEstimate:
+    """The exchanges under way over the link that is open, and its latency.
+
+    `latency` is None until a probe came back; `received_s` is when the newest acknowledgement came.
+    `open` is in the order of offering.
+    """
+
+    latency: MovingAverage = field(default_factory=MovingAverage)
+    received_s: float = float("-inf")
+    open: dict[Ticket, _Offered] = field(default_factory=dict)
+    probes: dict[int, float] = field(default_factory=dict)
+    probed: int = 0
+
+    def probe(self, now_s: float) -> int:
+        """Note that a probe is sent, and return its number."""
+        self.probed += 1
+        self.probes[self.probed] = now_s
+        if len(self.probes) > PROBES_KEPT:
+            del self.probes[min(self.probes)]
+        return self.probed
+
+    def answered(self, number: int, now_s: float) -> None:
+        """Measure the latency by a probe that came back."""
+        sent_s = self.probes.pop(number, None)
+        if sent_s is not None:
+            self.latency.add(max(0.0, now_s - sent_s))
+
+    def offered(self, ticket: Ticket, size_bytes: int, now_s: float) -> None:
+        """Note that the link took a contribution."""
+        self.open[ticket] = _Offered(size_bytes, now_s)
+
+    def skipped(self, ticket: Ticket) -> None:
+        """Forget a contribution that the link did not take."""
+        self.open.pop(ticket, None)
+
+    def received(self, ticket: Ticket, now_s: float) -> MeasuredExchange | None:
+        """Measure an exchange that has ended; None if that contribution is not awaited.
+
+        Those offered before it will not arrive any more: while they waited, newer ones of the same
+        fragments replaced them.
+        """
+        if ticket not in self.open:
+            return None
+        while (first := next(iter(self.open))) != ticket:
+            del self.open[first]
+        offered = self.open.pop(ticket)
+        measured = self._measured(offered, now_s)
+        self.received_s = now_s
+        return measured
+
+    def under_way(self, now_s: float) -> MeasuredExchange | None:
+        """Return the oldest exchange that has not ended; None if none is under way."""
+        if not self.open:
+            return None
+        return self._measured(next(iter(self.open.values())), now_s, under_way=True)
+
+    def _measured(
+        self, offered: _Offered, now_s: float, *, under_way: bool = False
+    ) -> MeasuredExchange:
+        begun_s = max(offered.at_s + (self.latency.value or 0.0), self.received_s)
+        transfer_s = max(now_s - begun_s, TRANSFER_LEAST_S)
+        return MeasuredExchange(offered.size_bytes, now_s - offered.at_s, transfer_s, under_way)
+
+    def link_changed(self) -> None:
+        """Forget what was under way over a link that is gone; the latency stays as a guess."""
+        self.open.clear()
+        self.probes.clear()
+        self.received_s = float("-inf")
+
+
+class Adaptation(GivenPrecision):
     """The choice of one learner, from what it measures.
 
     Args:
@@ -99,6 +278,7 @@ class Adaptation:
         fragments: int,
     ) -> None:
         """Begin with the coarsest precision, and answer every pull."""
+        super().__init__(levels[-1].precision)
         self.link = LinkEstimate()
         self.choice = Choice(len(levels) - 1)
         self.levels = tuple(levels)
@@ -116,11 +296,6 @@ class Adaptation:
         self._declined: dict[int, Ticket] = {}
 
     @property
-    def precision(self) -> Precision:
-        """The precision of the next contribution."""
-        return self.levels[self.choice.level].precision
-
-    @property
     def budget_s(self) -> float | None:
         """Seconds that the bytes of one contribution may take; None while steps are not known."""
         step_s = self._step_s.value
@@ -132,15 +307,30 @@ class Adaptation:
         window_s = self._overlap_steps * round_s / self._round_interval_steps
         return min(max(window_s - (self.link.latency.value or 0.0), window_s / 2), round_s)
 
+    acknowledges = True
+
     def stepped(self, step_s: float) -> None:
-        """Take in the time of a step; 0 if it is not known."""
+        """Average the time of steps."""
         if step_s > 0:
             self._step_s.add(step_s)
 
     # --- exchanges ----------------------------------------------------------------------------
 
+    def offered(self, ticket: Ticket, size_bytes: int, now_s: float) -> int | None:
+        """Measure a contribution from now on, and the link's latency beside it."""
+        self.link.offered(ticket, size_bytes, now_s)
+        return self.link.probe(now_s)
+
+    def skipped(self, ticket: Ticket) -> None:
+        """Measure it no more."""
+        self.link.skipped(ticket)
+
+    def probed(self, number: int, now_s: float) -> None:
+        """Measure the latency."""
+        self.link.answered(number, now_s)
+
     def received(self, ticket: Ticket, now_s: float) -> Adapted | None:
-        """Take in that a contribution has arrived; returns the change that follows from it."""
+        """Change the choice if the exchange did not fit, or several had room to spare."""
         exchange = self.link.received(ticket, now_s)
         budget_s = self.budget_s
         if exchange is None or not budget_s:
@@ -202,15 +392,23 @@ class Adaptation:
     ) -> Adapted:
         if choice.every != self.choice.every:
             self._answers = [0] * len(self._answers)
-        self.choice = choice
+        self.choice, self.precision = choice, self.levels[choice.level].precision
         self._roomy, self._slowest = 0, inf
-        latency_s = self.link.latency.value
-        return Adapted(self.precision, choice.every, reason, exchange, latency_s, budget_s)
+        return Adapted(
+            precision=self.precision,
+            every=choice.every,
+            reason=reason,
+            bytes=exchange.size_bytes,
+            seconds=exchange.seconds,
+            bytes_per_s=exchange.bytes_per_s,
+            latency_s=self.link.latency.value or 0.0,
+            budget_s=budget_s,
+        )
 
     # --- pulls --------------------------------------------------------------------------------
 
-    def look(self, ticket: Ticket, now_s: float) -> Adapted | None:
-        """Take in that a pull has come; returns the change if an exchange is under way too long."""
+    def pulled(self, ticket: Ticket, now_s: float) -> Adapted | None:
+        """Measure rounds; change the choice if an exchange is under way for too long."""
         self._measure_rounds(ticket, now_s)
         exchange, budget_s = self.link.under_way(now_s), self.budget_s
         if exchange is None or not budget_s or not self._too_long(exchange, budget_s):
@@ -230,7 +428,7 @@ class Adaptation:
             self._measured_from = ticket.epoch, ticket.round, now_s
 
     def why_declined(self, fragment: int, ticket: Ticket, now_s: float) -> str | None:
-        """Return why to decline a pull, to spare the link; None if it is to be answered.
+        """Decline while an exchange is under way for too long, and all but every n-th pull.
 
         A pull that comes again after it was declined is answered: its round lacks a quorum.
         """

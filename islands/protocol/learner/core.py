@@ -1,33 +1,105 @@
-"""The learner's memory, and the few operations on it that several rules share.
+"""The learner's memory, in parts: each is written by the rules named beside it, and by no others.
 
-`Core` is plain data plus the list of actions being collected while one event is handled. The rules
-are functions over it: `membership.py` (admission, and which syncer to follow), `training.py` (steps
-and adoptions), `answering.py` (pulls).
+| part | what it is of | written by |
+|---|---|---|
+| `membership` | incarnation, links, syncer followed | `membership.py` |
+| `compute` | what compute has done, and may do | `steps.py` |
+| `run` | closing, paused, quarantined | `steps.py` |
+| `accounts` | values held, tokens, by fragment | `steps.py` |
+| `pulls` | open pulls, snapshots, seeds | `answering.py` |
+| `moments` | moments of the inner optimizer | `moments_recovery.py` |
+| `reporting` | progress reports | `state.py`, by `due` of all |
+| `leaving` | a graceful shutdown | `leaving.py` |
+| `schedule` | when to step, snapshot and adopt | itself |
+| `precision` | precision of contributions | itself |
 
-Totals of compute run over the life of the process; those of an incarnation are relative to its
-`origin`. A new incarnation never reports what an ended one did: its origin keeps moving up to the
-current totals until its first step is allowed, past a step that was still running when the old
-incarnation ended.
+The rules are functions over `Core`, which collects the actions while one event is handled.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
 
-from islands.protocol.gossip.gossip import Gossip, Stage
-from islands.protocol.identities import WHOLE, FragmentIndex, Incarnation, Lease, Phase
+from islands.protocol.identities import (
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Version,
+)
 from islands.protocol.learner.account import Account
-from islands.protocol.learner.actions import Action, AllowSteps, PlanSnapshots
-from islands.protocol.learner.adaptation import Adaptation
-from islands.protocol.learner.moments import Moments
+from islands.protocol.learner.actions import Action, AllowSteps
+from islands.protocol.learner.adaptation import GivenPrecision
 from islands.protocol.learner.pulls import Pulls
-from islands.protocol.learner.synchrony import Synchrony
-from islands.protocol.learner.turns import Turns
+from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import MembershipState
-from islands.protocol.messages.training import FragmentUpdate, Kept, Progress
+from islands.protocol.messages.training import Progress
 from islands.protocol.settings.run import RunSettings
 
-DECIDED_KEPT = 32
-"""How many answers that were not applied are remembered; a departure need not wait for these."""
+
+@dataclass(slots=True)
+class ComputeView:
+    """What compute has done, as of the last boundary that it reported, and what it may do.
+
+    Totals run over the life of the process; those of an incarnation are relative to its `origin`. A
+    new incarnation never reports what an ended one did: its origin keeps moving up to the current
+    totals until its first step is `allowed`, past a step that was still running when the old
+    incarnation ended.
+
+    `ready` says that compute has compiled, `idle` that it stands still, `waiting` that it does so
+    only until a merge, `late` only until its next batch is read. `order` numbers the `AllowSteps`.
+    `positioned` says that this process was told where its loop reads again.
+    """
+
+    ready: bool = False
+    idle: bool = True
+    waiting: bool = False
+    late: bool = False
+    waiting_since_s: float = 0.0
+    steps: int = 0
+    tokens: int = 0
+    origin_steps: int = 0
+    origin_tokens: int = 0
+    batch_tokens: int = 0
+    step_time_s: float = 0.0
+    allowed: bool = False
+    quota_tokens: int = 0
+    leases: tuple[Lease, ...] = ()
+    order: int = 0
+    positioned: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stands still, and not only until a merge."""
+        return self.idle and not self.waiting
+
+    @property
+    def own_steps(self) -> int:
+        """Steps of this incarnation."""
+        return self.steps - self.origin_steps
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of this incarnation."""
+        return self.tokens - self.origin_tokens
+
+
+@dataclass(slots=True)
+class RunOrders:
+    """Why this learner may not step: the run ends, is paused, or applies nothing of it any more."""
+
+    closing: bool = False
+    paused: bool = False
+    quarantined: bool = False
+
+
+@dataclass(slots=True)
+class Reporting:
+    """The progress reports to the syncer: the last one, and whether one is due."""
+
+    due: bool = False
+    steps: int = 0
+    at_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -44,71 +116,85 @@ class Leaving:
     left: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """An update that waits for a boundary, with the total of steps that compute was told for it."""
+class MomentsStage(StrEnum):
+    """How far the recovery of moments has got (`moments_recovery.py`)."""
 
-    update: FragmentUpdate
-    at_steps: int
+    OPEN = "open"
+    ASKING = "asking"
+    KEPT = "kept"
+    LOADING = "loading"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedMoments:
+    """Moments that an earlier process of this name left on its host's disk.
+
+    `versions` are those of the fragments that it held when it wrote them.
+    """
+
+    schema: str
+    pieces: int
+    versions: tuple[Version, ...]
+
+
+@dataclass(slots=True)
+class Moments:
+    """The moments of one process.
+
+    `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked`
+    counts the requests for each piece in flight, `arrived` holds the received pieces until all are
+    there, and `loaded_bytes` is their total size. `kept` is a checkpoint on disk, not tried yet.
+    `given` counts how often each piece was given to those who asked last, `giving` the pieces that
+    peers wait for at present.
+    """
+
+    stage: MomentsStage = MomentsStage.OPEN
+    donor: LearnerName | None = None
+    kept: CheckpointedMoments | None = None
+    schema: str | None = None
+    pieces: int = 0
+    asked: dict[int, int] = field(default_factory=dict)
+    arrived: dict[int, memoryview] = field(default_factory=dict)
+    loaded_bytes: int = 0
+    began_s: float = 0.0
+    ready_s: float | None = None
+    heard_s: float = 0.0
+    reminder_s: float | None = None
+    given: dict[tuple[str, Incarnation], dict[int, int]] = field(default_factory=dict)
+    giving: int = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the first step has to wait for the moments."""
+        return self.stage in (MomentsStage.ASKING, MomentsStage.LOADING)
+
+    def deadline_s(self, limit_s: float) -> float:
+        """The time at which the first step waits no longer; infinite until compute is ready."""
+        return inf if self.ready_s is None else max(self.began_s, self.ready_s) + limit_s
+
+    def waited_s(self, now_s: float) -> float:
+        """Seconds for which the moments alone may have delayed this process's first step."""
+        if self.ready_s is None:
+            return 0.0
+        return now_s - max(self.began_s, self.ready_s)
 
 
 @dataclass(slots=True)
 class Core:
-    """All that a learner knows.
-
-    `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
-    holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
-    compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
-    `closing` that the run ends, `paused` that an operator paused it, and `quarantined` that the
-    syncer applies nothing of this incarnation. `waiting` says that
-    compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
-    is None if learners wait for no round of the fleet, `turns` if they open none of their own,
-    `adaptation` if the precision is given, and `gossip` if a syncer merges. `order` numbers the
-    `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
-    `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
-    request. `kept` are the values that ended incarnations adopted, by fragment. `now_s` is the time
-    of the event being handled; `giving` counts the pieces of moments that peers wait for.
-    `positioned` says that this process was told where its loop reads again.
-    """
+    """All that a learner knows; `now_s` is the time of the event that is handled."""
 
     settings: RunSettings
     membership: MembershipState
     accounts: list[Account]
     pulls: Pulls
-    order: int = 0
-    closing: bool = False
-    paused: bool = False
-    quarantined: bool = False
-    leaving: Leaving | None = None
-    decided: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=DECIDED_KEPT))
-    ready: bool = False
-    idle: bool = True
-    waiting: bool = False
-    late: bool = False
-    waiting_since_s: float = 0.0
-    allowed: bool = False
-    steps: int = 0
-    tokens: int = 0
-    origin_steps: int = 0
-    origin_tokens: int = 0
-    batch_tokens: int = 0
-    step_time_s: float = 0.0
-    quota_tokens: int = 0
-    leases: tuple[Lease, ...] = ()
-    adopting: dict[int, list[Queued]] = field(default_factory=dict)
-    planned: PlanSnapshots = field(default_factory=lambda: PlanSnapshots(()))
-    reported_steps: int = 0
-    reported_s: float = 0.0
-    offered: dict[int, tuple[int, int]] = field(default_factory=dict)
-    kept: list[Kept | None] = field(default_factory=list)
-    report_due: bool = False
+    schedule: Schedule
+    precision: GivenPrecision
     moments: Moments = field(default_factory=Moments)
-    synchrony: Synchrony | None = None
-    gossip: Gossip | None = None
-    adaptation: Adaptation | None = None
-    turns: Turns | None = None
-    giving: int = 0
-    positioned: bool = False
+    compute: ComputeView = field(default_factory=ComputeView)
+    run: RunOrders = field(default_factory=RunOrders)
+    reporting: Reporting = field(default_factory=Reporting)
+    leaving: Leaving | None = None
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
 
@@ -130,56 +216,36 @@ class Core:
     @property
     def phase(self) -> Phase:
         """What this learner is doing."""
+        compute = self.compute
         if self.incarnation is None:
             return Phase.JOINING
-        if not self.ready:
+        if not compute.ready:
             return Phase.COMPILING
         if self.healing or any(account.version is None for account in self.accounts):
             return Phase.HEALING
-        if not self.idle:
+        if not compute.idle:
             return Phase.STEPPING
-        if self.closing or self.leaving is not None:
+        if self.ending:
             return Phase.FINISHED
-        if self.paused:
+        if self.run.paused:
             return Phase.PAUSED
-        return Phase.WAITING if self.waiting or self.late else Phase.STARVED
+        return Phase.WAITING if compute.waiting or compute.late else Phase.STARVED
 
     @property
     def healing(self) -> bool:
-        """Whether the first step waits for a peer's moments or, in gossip, for its values."""
-        new = self.gossip is not None and self.gossip.stage is not Stage.SETTLED
-        return self.moments.waiting or new
+        """Whether the first step waits for a peer's moments, or for what the schedule needs."""
+        return self.moments.waiting or not self.schedule.whole()
+
+    @property
+    def ending(self) -> bool:
+        """Whether no step follows, as the run closes or this learner leaves."""
+        return self.run.closing or self.leaving is not None
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""
-        self.order += 1
-        self.actions.append(AllowSteps(until_tokens, leases, self.order, self.until_steps))
-
-    @property
-    def until_steps(self) -> int | None:
-        """The total of steps at which compute is to wait for a merge; None if it never waits.
-
-        To contribute, a learner needs a step since it adopted its base; and where the value that it
-        waits for is here, it may step on to where that is to be adopted.
-        """
-        synchrony = self.synchrony
-        if self.turns is not None:
-            return self.turns.until_steps(self.turns.due_all(self.accounts, self.origin_steps))
-        if synchrony is None or synchrony.until_steps is None:
-            return None
-        oldest = synchrony.settled + 1
-        fragment = oldest % self.fragments
-        here = [one for one in self.adopting.get(fragment, []) if one.update.round == oldest]
-        queued = [one.at_steps for one in here]
-        return max(synchrony.until_steps, self.first_contribution(fragment), *queued)
-
-    @property
-    def asking(self) -> tuple[FragmentIndex, ...]:
-        """The fragments for which this learner asks for a round, as its turn is due."""
-        if self.turns is None or self.phase not in WHOLE:
-            return ()
-        due = self.turns.due_all(self.accounts, self.origin_steps)
-        return self.turns.asking(due, self.steps)
+        self.compute.order += 1
+        until_steps = self.schedule.until_steps(self)
+        self.actions.append(AllowSteps(until_tokens, leases, self.compute.order, until_steps))
 
     def under_way(self) -> set[int]:
         """Return the rounds of this syncer that were contributed to and have no fate yet."""
@@ -188,22 +254,21 @@ class Core:
 
     def first_contribution(self, fragment: int) -> int:
         """Return the least total of steps with which the learner has something to contribute."""
-        return self.origin_steps + self.accounts[fragment].base_steps + 1
+        return self.compute.origin_steps + self.accounts[fragment].base_steps + 1
 
     def progress(self, incarnation: Incarnation) -> Progress:
-        """The progress report of this incarnation, as of the last boundary."""
-        steps = self.steps - self.origin_steps
-        tokens = self.tokens - self.origin_tokens
+        """Return the progress report of this incarnation, as of the last boundary."""
+        compute = self.compute
         return Progress(
             name=self.membership.name,
             incarnation=incarnation,
             phase=self.phase,
-            steps=steps,
-            tokens=tokens,
-            step_time_s=self.step_time_s,
-            batch_tokens=self.batch_tokens if self.ready else 0,
-            quota_tokens=self.quota_tokens,
+            steps=compute.own_steps,
+            tokens=compute.own_tokens,
+            step_time_s=compute.step_time_s,
+            batch_tokens=compute.batch_tokens if compute.ready else 0,
+            quota_tokens=compute.quota_tokens,
             fragments=tuple(account.progress for account in self.accounts),
-            leases=self.leases,
-            due=self.asking,
+            leases=compute.leases,
+            due=self.schedule.asking(self),
         )

@@ -6,7 +6,7 @@ an action, or drops it, and never looks inside. Equality of events ignores paylo
 
 from dataclasses import dataclass, field
 
-from islands.protocol.gossip.gossip_events import GossipEvent
+from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
 from islands.protocol.messages.control import Drain
 from islands.protocol.messages.membership import (
@@ -259,28 +259,32 @@ class LeaveRequested:
     reason: str
 
 
+ComputeReport = (
+    TrainerMade
+    | TrainerReady
+    | StepFinished
+    | Idled
+    | SnapshotTaken
+    | ValueRead
+    | ValueAdopted
+    | MomentsRead
+    | MomentsLoaded
+)
+
 Event = (
     SupervisorLinkChanged
     | SyncerLinkChanged
     | FromSupervisor
     | FromSyncer
+    | Ticked
+    | LeaveRequested
     | UpdateArrived
     | ContributionEncoded
     | ContributionSkipped
     | SeedSkipped
     | StateRequested
     | PieceArrived
-    | TrainerMade
-    | TrainerReady
-    | MomentsRead
-    | MomentsLoaded
     | TimerDue
-    | StepFinished
-    | Idled
-    | SnapshotTaken
-    | ValueRead
-    | ValueAdopted
-    | Ticked
-    | LeaveRequested
+    | ComputeReport
     | GossipEvent
 )

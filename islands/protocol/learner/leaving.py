@@ -12,8 +12,6 @@ It returns its leases with the last positions, and the unused quota is granted t
 from islands.protocol.learner.account import Sent
 from islands.protocol.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.protocol.learner.core import Core, Leaving
-from islands.protocol.learner.training import allow
-from islands.protocol.messages.training import ContributionFate
 
 
 def begin_leaving(core: Core, reason: str) -> None:
@@ -21,20 +19,7 @@ def begin_leaving(core: Core, reason: str) -> None:
     if core.leaving is None:
         patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
         core.leaving = Leaving(reason, core.now_s + patience_s, core.now_s + 2 * patience_s)
-        core.allow_steps(0, core.leases)
-
-
-def take_fate(core: Core, message: ContributionFate) -> None:
-    """Note a contribution that was not applied; its tokens' fate comes with the next update."""
-    core.decided.append((message.ticket.epoch, message.ticket.round))
-    core.pulls.decided(message.fragment)
-    if core.synchrony is not None:
-        core.synchrony.settle(message.ticket.round, core.steps, core.under_way())
-        allow(core)
-    sent = {one.ticket for one in core.accounts[message.fragment].sent}
-    if core.turns is not None and (message.ticket.epoch, message.ticket.round) in sent:
-        core.turns.refused(message.fragment, core.steps)
-        allow(core)
+        core.allow_steps(0, core.compute.leases)
 
 
 def go_on_leaving(core: Core) -> None:
@@ -44,7 +29,7 @@ def go_on_leaving(core: Core) -> None:
         return
     cut_off = core.incarnation is None or not core.membership.syncer_up
     decided = not core.pulls.wanted and not _undecided(core)
-    done = core.idle and (decided or core.now_s >= leaving.deadline_s)
+    done = core.compute.idle and (decided or core.now_s >= leaving.deadline_s)
     if cut_off or done or core.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(core, leaving.reason)
@@ -55,7 +40,7 @@ def _undecided(core: Core) -> bool:
     """Whether a contribution that was sent may still be merged."""
 
     def open_(group: list[Sent]) -> bool:
-        return any(sent.ticket not in core.decided for sent in group)
+        return any(sent.ticket not in core.pulls.rejected for sent in group)
 
     return any(open_(a.sent) or any(map(open_, a.doubtful)) for a in core.accounts)
 
@@ -73,7 +58,7 @@ def say_goodbye(core: Core, reason: str, *, diverged: bool = False) -> None:
 
 
 def end_with_run(core: Core, reason: str) -> None:
-    """Exit since the syncer says that the run is over, and tell the supervisor, if reachable."""
+    """Exit since the syncer says that the run is over, and notify the supervisor, if reachable."""
     farewell = core.membership.farewell(f"the run is over: {reason}")
     if farewell is not None and core.membership.supervisor_up:
         core.actions.append(ToSupervisor(farewell))

@@ -14,20 +14,30 @@ Where no peer gives any, the process tries the checkpoint that an earlier proces
 on this host's disk, for instance after a stop of the whole run. It is loaded once every fragment
 is adopted, and only if the adopted versions are no older than those that the moments belong to.
 
-Once settled, a process keeps its moments across incarnations.
+Once settled, a process keeps its moments across incarnations, and gives them to peers, a piece at a
+time. Only a learner that has stepped in its present incarnation, and could contribute, has moments
+worth giving. Pieces are read at step boundaries, a few at each, so that a large state delays many
+boundaries a little. The pieces are therefore of different steps, which does moments no harm.
 """
 
-from islands.protocol.identities import LearnerName, Version
+from islands.protocol.identities import WHOLE, LearnerName, Version
 from islands.protocol.learner.actions import (
     LoadCheckpoint,
     LoadMoments,
+    OfferMoments,
+    ReadMoments,
     SetTimer,
     ToPeer,
 )
-from islands.protocol.learner.core import Core
-from islands.protocol.learner.events import MomentsLoaded, PieceArrived, TrainerMade
-from islands.protocol.learner.moments import Stage
-from islands.protocol.messages.peers import StateRequest
+from islands.protocol.learner.core import Core, MomentsStage
+from islands.protocol.learner.events import (
+    MomentsLoaded,
+    MomentsRead,
+    PieceArrived,
+    StateRequested,
+    TrainerMade,
+)
+from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import (
     DISK,
@@ -43,19 +53,28 @@ WINDOW = 2
 ASKED_MAX = 2
 """Requests for one piece at most: the first, and one retry if it was lost or damaged."""
 
+GIVING_MAX = 4
+"""Pieces that may wait for a boundary; further requests are declined."""
 
-def take_made(core: Core, event: TrainerMade) -> None:
+COPIES_MAX = 8
+"""Times that an incarnation is given a piece: whose answers are lost asks again, over each link."""
+
+ASKERS_KEPT = 64
+"""Incarnations of which it is known what they were given."""
+
+
+def on_made(core: Core, event: TrainerMade) -> None:
     """Note the schema and number of pieces to ask for, which the trainer tells."""
     core.moments.schema, core.moments.pieces = event.moments_schema, event.moment_pieces
 
 
-def take_donor(core: Core, donor: LearnerName | None) -> None:
+def on_donor(core: Core, donor: LearnerName | None) -> None:
     """Ask the donor that a Welcome names; requests over an earlier link may be lost."""
     moments = core.moments
-    if moments.stage is Stage.OPEN and donor is not None:
-        moments.stage, moments.donor = Stage.ASKING, donor
+    if moments.stage is MomentsStage.OPEN and donor is not None:
+        moments.stage, moments.donor = MomentsStage.ASKING, donor
         moments.began_s = core.now_s
-    elif moments.stage is not Stage.ASKING:
+    elif moments.stage is not MomentsStage.ASKING:
         return
     elif donor is not None and donor != moments.donor:
         moments.donor = donor
@@ -67,12 +86,12 @@ def take_donor(core: Core, donor: LearnerName | None) -> None:
 def pursue(core: Core) -> None:
     """Request the missing pieces, or give up; called after every event."""
     moments = core.moments
-    if moments.stage is not Stage.ASKING or moments.schema is None:
+    if moments.stage is not MomentsStage.ASKING or moments.schema is None:
         return
     limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
     if moments.pieces == 0:
         go_fresh(core, KEEPS_NONE)
-    elif core.closing or core.leaving is not None:
+    elif core.ending:
         go_fresh(core, STEPS_NO_MORE)
     elif core.now_s >= moments.deadline_s(limit_s):
         missing = moments.pieces - len(moments.arrived)
@@ -122,10 +141,10 @@ def _remind(core: Core, due_s: float) -> None:
         core.actions.append(SetTimer(due_s - core.now_s))
 
 
-def take_piece(core: Core, event: PieceArrived) -> None:
+def on_piece(core: Core, event: PieceArrived) -> None:
     """Handle the donor's answer: a piece, or the word that it gives none."""
     moments, offer = core.moments, event.message
-    if moments.stage is not Stage.ASKING or event.sender != moments.donor:
+    if moments.stage is not MomentsStage.ASKING or event.sender != moments.donor:
         return
     if offer.pieces == 0:
         go_fresh(core, f"{moments.donor} has none to give")
@@ -146,21 +165,26 @@ def _keep(core: Core, piece: int, payload: memoryview) -> None:
     del moments.asked[piece]
     moments.arrived[piece] = payload
     if len(moments.arrived) == moments.pieces:
-        moments.stage = Stage.LOADING
+        moments.stage = MomentsStage.LOADING
         pieces = tuple(moments.arrived[index] for index in range(moments.pieces))
         moments.loaded_bytes = sum(part.nbytes for part in pieces)
         moments.arrived.clear()
         core.actions.append(LoadMoments(pieces))
 
 
-def take_loaded(core: Core, event: MomentsLoaded) -> None:
+def on_timer(core: Core) -> None:
+    """Forget the timer; `pursue` does what is due after every event."""
+    core.moments.reminder_s = None
+
+
+def on_loaded(core: Core, event: MomentsLoaded) -> None:
     """Settle if compute has loaded the moments; otherwise fall back as `go_fresh` does."""
     moments = core.moments
     if not event.taken:
         owner = moments.donor or "this host's disk"
         go_fresh(core, f"those of {owner} are of other sizes, damaged, or not finite")
         return
-    moments.stage = Stage.SETTLED
+    moments.stage = MomentsStage.SETTLED
     taken = MomentsTaken(
         donor=moments.donor or DISK,
         pieces=moments.pieces,
@@ -175,16 +199,16 @@ def go_fresh(core: Core, reason: str) -> None:
     """Settle for the optimizer's initial moments, unless there is a checkpoint on disk to try."""
     moments = core.moments
     if moments.kept is not None:
-        moments.stage = Stage.KEPT
+        moments.stage = MomentsStage.KEPT
         _forget(core)
         return
     waited_s = moments.waited_s(core.now_s) if moments.waiting else 0.0
-    moments.stage = Stage.SETTLED
+    moments.stage = MomentsStage.SETTLED
     _forget(core)
     core.actions.append(Record(MomentsFresh(reason, round(waited_s, 6))))
 
 
-def take_up_kept(core: Core) -> None:
+def load_kept(core: Core) -> None:
     """Load the checkpoint on disk if it belongs to the adopted fragments."""
     moments = core.moments
     kept, moments.kept = moments.kept, None
@@ -194,7 +218,7 @@ def take_up_kept(core: Core) -> None:
     elif not _belongs(core, kept.versions):
         go_fresh(core, "those on disk are of another run, or of versions that it has lost")
     else:
-        moments.stage, moments.donor = Stage.LOADING, None
+        moments.stage, moments.donor = MomentsStage.LOADING, None
         moments.began_s = core.now_s
         core.actions.append(LoadCheckpoint())
 
@@ -207,13 +231,51 @@ def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
     )
 
 
-def start_anew(core: Core) -> None:
+def stop_asking(core: Core) -> None:
     """Stop asking at the end of an incarnation: the next one may be told of another donor."""
-    if core.moments.stage is Stage.ASKING:
-        core.moments.stage = Stage.OPEN
+    if core.moments.stage is MomentsStage.ASKING:
+        core.moments.stage = MomentsStage.OPEN
         _forget(core)
 
 
 def _forget(core: Core) -> None:
     core.moments.asked.clear()
     core.moments.arrived.clear()
+
+
+# --- giving to a peer -----------------------------------------------------------------------------
+
+
+def on_state_request(core: Core, event: StateRequested) -> None:
+    """Have the requested piece read, or decline."""
+    request = event.message
+    given = core.moments.given.setdefault((event.asker, request.incarnation), {})
+    if len(core.moments.given) > ASKERS_KEPT:
+        del core.moments.given[next(iter(core.moments.given))]
+    known = 0 <= request.piece < core.moments.pieces and request.schema == core.moments.schema
+    often = given.get(request.piece, 0) >= COPIES_MAX
+    if _may_give(core) and known and not often and core.moments.giving < GIVING_MAX:
+        given[request.piece] = given.get(request.piece, 0) + 1
+        core.moments.giving += 1
+        core.actions.append(ReadMoments(request.piece, event.asker))
+    else:
+        _give_none(core, event.asker, request.piece)
+
+
+def on_read(core: Core, event: MomentsRead) -> None:
+    """Send a piece that was read, unless this learner may no longer give any."""
+    core.moments.giving -= 1
+    if _may_give(core):
+        offer = StateOffer(event.piece, core.moments.pieces, core.moments.schema or "", "")
+        core.actions.append(OfferMoments(event.asker, offer, event.payload))
+    else:
+        _give_none(core, event.asker, event.piece)
+
+
+def _may_give(core: Core) -> bool:
+    return core.compute.own_steps > 0 and core.phase in WHOLE
+
+
+def _give_none(core: Core, asker: str, piece: int) -> None:
+    offer = StateOffer(piece, 0, core.moments.schema or "", "")
+    core.actions.append(ToPeer(asker, offer))

@@ -20,11 +20,16 @@ Reference: Decoupled DiLoCo copies all parameters to host memory after every ste
 Deviation: only the fragments next due are copied.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import FragmentIndex, Ticket, Version
+from islands.protocol.learner.actions import PlanSnapshots
 from islands.protocol.learner.events import SnapshotTaken
 from islands.protocol.messages.training import PullFragment
+
+REJECTED_KEPT = 32
+"""How many answers that were not applied are remembered; a departure need not wait for these."""
 
 
 @dataclass(slots=True)
@@ -36,7 +41,9 @@ class Pulls:
     link did not take: they are open again from the next boundary on. `undecided` holds fragments
     whose answer is in flight or merged: if it is merged, the next adoption invalidates snapshots
     taken until then, so such a fragment is snapshotted only when it is pulled. `anew` tells that no
-    pull has come over this link.
+    pull has come over this link. `planned` is what compute was told last. `rejected` holds the
+    (epoch, round) of answers that were not applied. `offered` maps each fragment whose seed was
+    sent over this link to epoch and attempt of the request.
     """
 
     fragments: int
@@ -50,6 +57,9 @@ class Pulls:
     skipped: dict[int, PullFragment] = field(default_factory=dict)
     undecided: dict[int, None] = field(default_factory=dict)
     anew: bool = True
+    planned: PlanSnapshots = field(default_factory=lambda: PlanSnapshots(()))
+    rejected: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=REJECTED_KEPT))
+    offered: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def knows(self, pull: PullFragment) -> bool:
         """Whether this pull arrived before, and is open or answered."""
@@ -115,14 +125,15 @@ class Pulls:
         self.undecided.clear()
         self.anew = True
 
-    def taken(self, snapshot: SnapshotTaken) -> None:
+    def keep(self, snapshot: SnapshotTaken) -> None:
         """Keep a snapshot that reached the host; it replaces an older one."""
         self.snapshots[snapshot.fragment] = snapshot
 
     def forget(self) -> None:
-        """Drop all pulls and snapshots, which a new incarnation cannot use."""
+        """Drop all pulls, answers and snapshots, which a new incarnation cannot use."""
         self.link_changed()
         self.snapshots.clear()
+        self.rejected.clear()
 
     def answerable(
         self, fragment: int, *, base: Version | None, least_steps: int

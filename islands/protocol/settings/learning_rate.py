@@ -3,7 +3,7 @@
 The clock counts steps of the fleet, not of one learner: H/P per opened round, which the syncer
 counts and journals. So learners that join late, or step slower or faster, use the same rate as the
 others. Between two values from the syncer, a learner advances the clock by its own steps, scaled to
-the fleet's (`protocol/learner/fleet_clock.py`).
+the fleet's (`protocol/learner/learning_rate_clock.py`).
 """
 
 from math import cos, pi

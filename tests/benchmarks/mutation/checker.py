@@ -267,7 +267,7 @@ RULES = (
     ),
     Mutation(
         "the first ratio of a learner's clock believed",
-        "islands/protocol/learner/fleet_clock.py",
+        "islands/protocol/learner/learning_rate_clock.py",
         "median_low(known if self.sure else [1.0, *known])",
         "median_low(known)",
         ("tests/learner/test_fleet_clock.py",),

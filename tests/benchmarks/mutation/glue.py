@@ -43,8 +43,8 @@ GLUE = (
     ),
     Mutation(
         "an earlier stop counts",
-        "islands/protocol/learner/training.py",
-        "if event.order == core.order:",
+        "islands/protocol/learner/steps.py",
+        "if event.order == compute.order:",
         "if True:",
         (LEARNER_STATE,),
     ),
@@ -121,8 +121,8 @@ GLUE = (
     Mutation(
         "a contribution counts tokens up to now instead of up to its snapshot",
         "islands/protocol/learner/answering.py",
-        "processed = snapshot.tokens - core.origin_tokens",
-        "processed = core.tokens - core.origin_tokens",
+        "processed = snapshot.tokens - compute.origin_tokens",
+        "processed = compute.tokens - compute.origin_tokens",
         (LEARNER_SNAPSHOTS, ORACLE_CONTRIBUTIONS),
     ),
     Mutation(
@@ -134,7 +134,7 @@ GLUE = (
     ),
     Mutation(
         "a grant to an older incarnation taken",
-        "islands/protocol/learner/training.py",
+        "islands/protocol/learner/steps.py",
         "if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:",
         "if grant.epoch < core.epoch_seen:",
         (LEARNER_OLD_NEWS, LEARNER_STATE),
@@ -177,7 +177,7 @@ GLUE = (
     ),
     Mutation(
         "the clock replaced instead of its maximum",
-        "islands/protocol/learner/fleet_clock.py",
+        "islands/protocol/learner/learning_rate_clock.py",
         "(epoch == self.epoch and newest and clock <= newest.clock):",
         "False:",
         (LEARNER_FLEET_CLOCK,),

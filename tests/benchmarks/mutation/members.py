@@ -75,23 +75,23 @@ MEMBERS = (
     ),
     Mutation(
         "a refused distance moves the limit",
-        "islands/protocol/learner/norm_gate.py",
+        "islands/protocol/gossip/exchanges.py",
         "        if usual > 0 and norm > own",
         "        self.norms.append(norm)\n        if usual > 0 and norm > own",
         (LEARNER_NORMS,),
     ),
     Mutation(
         "the first distances may be any",
-        "islands/protocol/learner/norm_gate.py",
+        "islands/protocol/gossip/exchanges.py",
         "usual = max(usual, own)",
         "usual = 0.0",
         (LEARNER_NORMS,),
     ),
     Mutation(
         "a newcomer takes whatever it is given",
-        "islands/protocol/gossip/gossiping.py",
-        "in gossip.taken or _refused(core, gossip, event):",
-        "in gossip.taken:",
+        "islands/protocol/gossip/gossip.py",
+        "in self.taken or self._refuses(core, event):",
+        "in self.taken:",
         (LEARNER_NEWCOMERS,),
     ),
     Mutation(
@@ -110,7 +110,7 @@ MEMBERS = (
     ),
     Mutation(
         "a piece of moments is given again and again",
-        "islands/protocol/learner/donating.py",
+        "islands/protocol/learner/moments_recovery.py",
         "often = given.get(request.piece, 0) >= COPIES_MAX",
         "often = False",
         (LEARNER_MOMENTS,),

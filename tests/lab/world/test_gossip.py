@@ -12,6 +12,7 @@ import pytest
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
+from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.settings.choices import GossipRule, Neighbours
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
@@ -213,7 +214,8 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
 def awaits(world: World, name: str) -> bool:
     """Whether somebody has an exchange under way in which a learner's share has yet to come."""
     states = [learner.state.core for other in NAMES if (learner := world.learner(other))]
-    exchanges = [core.gossip.exchanges for core in states if core.gossip is not None]
+    schedules = [core.schedule for core in states]
+    exchanges = [one.exchanges for one in schedules if isinstance(one, Gossip)]
     return any(name in one.awaited for each in exchanges for one in each.open.values())
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from islands.protocol.gossip.gossip_actions import Payload
+from islands.protocol.gossip.actions import Payload
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
 

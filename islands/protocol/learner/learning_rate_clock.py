@@ -1,4 +1,4 @@
-"""A learner's estimate of the fleet's clock between two updates.
+"""The clock of the learning rate: a learner's estimate of the fleet's clock between two updates.
 
 The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's step count;
 `protocol/settings/learning_rate.py` derives the learning rate from it. Every update carries it. A
@@ -23,6 +23,8 @@ values count from its first one on, even if its journal lags behind the last syn
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median_low
+
+from islands.protocol.settings.run import RunSettings
 
 RATIOS_KEPT = 5
 """Two intervals around one long step are outvoted; a new pace prevails after three intervals."""
@@ -105,3 +107,33 @@ class FleetClock:
 def _ratio(first: Mark, last: Mark) -> float:
     """Fleet steps per own step between two values."""
     return (last.clock - first.clock) / (last.steps - first.steps)
+
+
+@dataclass(slots=True)
+class GossipClock:
+    """Own steps, moved on by every round that others came to first.
+
+    A round says how many steps led to it, so a slow learner, or one that joined late, has the rate
+    of the others. Alone it goes on counting.
+    """
+
+    ahead: float = 0.0
+
+    def carried(self, clock: float, *, epoch: int, steps: int) -> None:
+        """Move on to a clock that another learner had, when this one had done so many steps."""
+        self.ahead = max(self.ahead, clock - steps)
+
+    def begin_anew(self) -> None:
+        """Do nothing: no value of the clock is older than another."""
+
+    def stood_still(self) -> None:
+        """Do nothing: only steps and rounds count."""
+
+    def at(self, steps: int) -> float:
+        """The clock after so many own steps of this process."""
+        return steps + self.ahead
+
+
+def clock_of(settings: RunSettings) -> FleetClock | GossipClock:
+    """Return the clock by which a learner of such a run derives its learning rate."""
+    return GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)

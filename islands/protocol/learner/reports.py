@@ -1,21 +1,96 @@
-"""Progress messages on a learner's own terminal, in sentences, since its hub may be far away.
+"""A learner's reports on its own process: figures for the run's folder, sentences for a terminal.
 
-They report admissions and evictions, links that stay down or come back, the first step, pauses, a
-loss that is not finite, and once a minute the progress. A link that comes back at once is not
-reported.
+The folder may lie on another host, and so may whoever looks at the hub. So the figures of all steps
+go to the hub with heartbeats, and the terminal is told admissions and evictions, links that stay
+down or come back, the first step, pauses, a loss that is not finite, and once a minute the
+progress. A link that comes back at once is not reported.
 """
 
 from dataclasses import dataclass, field
 
+from islands.protocol.histogram import DurationHistogram
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
+from islands.protocol.messages.control import StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
-from islands.protocol.messages.training import Quarantined
+from islands.protocol.messages.training import Progress, Quarantined
 from islands.protocol.settings.run import Timing
+from islands.protocol.tape.learner_entries import Reported
 from messaging.plain_text import plain
 
 PROGRESS_S = 60.0
+
+
+class Figures:
+    """Sums over the steps of one process, and the mean loss since the figures were last sent.
+
+    Args:
+        process: an identifier that distinguishes this process from others of the same name.
+    """
+
+    def __init__(self, process: str) -> None:
+        """Start with no steps."""
+        self.steps = 0
+        self._process = process
+        self._tokens = 0
+        self._stepping_s = 0.0
+        self._waited_s = 0.0
+        self._step_time_s = 0.0
+        self._loss: float | None = None
+        self._loss_sum = 0.0
+        self._losses = 0
+        self._gap_s = 0.0
+        self._data_wait_s = 0.0
+        self._gaps = DurationHistogram()
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss of the steps since the figures were last sent; without any, the last mean.
+
+        It is None if no step told its loss.
+        """
+        return self._loss_sum / self._losses if self._losses else self._loss
+
+    def stepped(
+        self, step: StepFinished, loss: float | None, gap_s: float, data_wait_s: float
+    ) -> None:
+        """Add a completed step, whose totals are over the life of the process."""
+        self.steps, self._tokens = step.steps, step.tokens
+        self._stepping_s += step.step_time_s
+        self._waited_s += data_wait_s
+        self._step_time_s = step.step_time_s
+        if loss is not None:
+            self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
+        self._gap_s, self._data_wait_s = gap_s, data_wait_s
+        self._gaps.add(max(0.0, gap_s))
+
+    def message(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
+        """All figures as a message; without a step since the last one, the loss is repeated."""
+        self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
+        return StepFigures(
+            process=self._process,
+            steps=self.steps,
+            tokens=self._tokens,
+            stepping_s=self._stepping_s,
+            step_time_s=self._step_time_s,
+            loss=self._loss,
+            gap_s=self._gap_s,
+            data_wait_s=self._data_wait_s,
+            gap_bins=self._gaps.bins,
+            gap_largest_s=self._gaps.largest_s,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+            waited_s=self._waited_s,
+        )
+
+
+def reported(report: Progress) -> Reported:
+    """Return the tape entry of a progress report."""
+    leases = [(lease.pass_index, lease.shard, lease.position) for lease in report.leases]
+    return Reported(
+        str(report.incarnation), report.phase, report.tokens, report.quota_tokens, leases
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +113,8 @@ def seen_of(core: Core, loss: float | None) -> LearnerView:
         core.phase,
         core.membership.supervisor_up,
         core.membership.syncer_up,
-        core.steps,
-        core.tokens,
+        core.compute.steps,
+        core.compute.tokens,
         loss,
     )
 
@@ -52,18 +127,19 @@ class _Link:
     meanwhile: str
     was_up: bool = False
     down_s: float | None = None
-    told: bool = False
+    reported: bool = False
 
     def follow(self, now_s: float, patience_s: float, *, up: bool) -> str | None:
         self.was_up |= up
         if up:
-            told, since_s, self.told, self.down_s = self.told, self.down_s, False, None
-            return f"{self.what} is back after {now_s - (since_s or now_s):.0f} s" if told else None
+            reported, self.reported = self.reported, False
+            since_s, self.down_s = self.down_s or now_s, None
+            return f"{self.what} is back after {now_s - since_s:.0f} s" if reported else None
         if self.down_s is None:
             self.down_s = now_s
-        if self.told or not self.was_up or now_s - self.down_s < patience_s:
+        if self.reported or not self.was_up or now_s - self.down_s < patience_s:
             return None
-        self.told = True
+        self.reported = True
         return f"{self.what} cannot be reached; {self.meanwhile}"
 
 
@@ -90,16 +166,16 @@ class Narrator:
     def follow(self, event: Event, seen: LearnerView, now_s: float) -> list[str]:
         """The sentences to print after an event that led to this state."""
         before, self.before = self.before, seen
-        told = [*self._ended(event, before, seen), *self._links(seen, now_s)]
+        sentences = [*self._ended(event, before, seen), *self._links(seen, now_s)]
         if seen.incarnation is not None and (
             before is None or before.incarnation != seen.incarnation
         ):
             self.admissions += 1
             again = " again" if self.admissions > 1 else ""
-            told.append(f"admitted{again}, as incarnation {seen.incarnation}")
+            sentences.append(f"admitted{again}, as incarnation {seen.incarnation}")
         if before is not None and before.phase is not seen.phase:
-            told += self._phase(before.phase, seen.phase)
-        return [*told, *self._progress(seen, now_s)]
+            sentences += self._phase(before.phase, seen.phase)
+        return [*sentences, *self._progress(seen, now_s)]
 
     @staticmethod
     def _ended(event: Event, before: LearnerView | None, seen: LearnerView) -> list[str]:
@@ -126,10 +202,9 @@ class Narrator:
     def _links(self, seen: LearnerView, now_s: float) -> list[str]:
         patience_s = self.timing.scaled(self.timing.suspect_s)
         ups = (seen.supervisor_up, seen.syncer_up)
-        found = [
-            link.follow(now_s, patience_s, up=up) for link, up in zip(self.links, ups, strict=True)
-        ]
-        return [told for told in found if told is not None]
+        pairs = zip(self.links, ups, strict=True)
+        sentences = [link.follow(now_s, patience_s, up=up) for link, up in pairs]
+        return [sentence for sentence in sentences if sentence is not None]
 
     def _phase(self, before: Phase, phase: Phase) -> list[str]:
         if phase is Phase.PAUSED:

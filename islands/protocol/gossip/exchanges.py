@@ -20,14 +20,16 @@
    sends is refused, and is a strike; with the third one its incarnation is met no more.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
+from statistics import median
 
-from islands.protocol.gossip.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
-from islands.protocol.gossip.gossip_events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
 from islands.protocol.gossip.pairing import neighbours_of
 from islands.protocol.identities import FragmentIndex, Incarnation
-from islands.protocol.learner.norm_gate import NormGate
 from islands.protocol.messages.gossip import Share, ShareDeclined
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Record
@@ -43,6 +45,9 @@ REPEATS = 4
 INTERVALS = 2
 """An exchange may take so many intervals of a fragment, where that is long."""
 
+DISTANCES_KEPT = 32
+DISTANCES_LEAST = 8
+"""Before so many distances were taken in, the own norm is a reference as well."""
 
 ExchangeAction = TakeShare | SendShare | ToNeighbour | Mix | Record
 
@@ -98,7 +103,7 @@ class Exchanges:
     def _interval_steps(self) -> float:
         return self._settings.round_interval_steps(self._fragments)
 
-    def taken(self) -> list[ExchangeAction]:
+    def drain(self) -> list[ExchangeAction]:
         """Return the actions since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
@@ -124,7 +129,7 @@ class Exchanges:
         """Whether the learner takes part."""
         return self._incarnation is not None
 
-    def take_roster(self, roster: Mapping[str, Incarnation], now_s: float) -> None:
+    def on_roster(self, roster: Mapping[str, Incarnation], now_s: float) -> None:
         """Take the present learners; who has gone, or come back as another, is awaited no more."""
         self._roster = {name: roster[name] for name in sorted(roster) if name != self._name}
         for fragment in sorted(self.open):
@@ -196,7 +201,7 @@ class Exchanges:
 
     # --- shares ---------------------------------------------------------------------------------
 
-    def take_own(self, taken: ShareTaken, now_s: float) -> None:
+    def on_own_share(self, taken: ShareTaken, now_s: float) -> None:
         """Take the own share, and send it to all neighbours."""
         fragment = taken.fragment
         exchange = self.open.get(fragment)
@@ -216,7 +221,7 @@ class Exchanges:
             self._send(fragment, name)
         self._close(fragment, now_s)
 
-    def take_share(self, arrived: ShareArrived, now_s: float) -> None:
+    def on_share(self, arrived: ShareArrived, now_s: float) -> None:
         """Take a neighbour's share, which may be an offer, an answer, a copy, late, or a lie."""
         sender, share = arrived.sender, arrived.message
         if self._roster.get(sender) != share.incarnation or not self.active:
@@ -255,7 +260,7 @@ class Exchanges:
             elif not current:
                 self._decline(sender, share, "that round is over here")
 
-    def take_decline(self, sender: str, declined: ShareDeclined, now_s: float) -> None:
+    def on_decline(self, sender: str, declined: ShareDeclined, now_s: float) -> None:
         """Await a neighbour no more that will send nothing."""
         exchange = self.open.get(declined.fragment)
         if exchange is None or exchange.round != declined.round:
@@ -264,7 +269,7 @@ class Exchanges:
             self._miss(exchange, sender, declined.reason)
             self._close(declined.fragment, now_s)
 
-    def mixed(self, fragment: int, steps_total: int) -> None:
+    def on_mixed(self, fragment: int, steps_total: int) -> None:
         """End an exchange, since its gossip step was computed and is about to be adopted."""
         self.open.pop(fragment, None)
         self._mixed_steps[fragment] = steps_total
@@ -348,3 +353,36 @@ class Exchanges:
         if self._incarnation is not None and share.wanted:
             told = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
             self._actions.append(ToNeighbour(peer, told))
+
+
+@dataclass(slots=True)
+class NormGate:
+    """Judges the distances of one fragment by those that were taken in; a refused one never is.
+
+    So whoever is refused cannot move the limit, which need not follow neighbours that went far:
+    nothing is refused that is no farther than the own values are long.
+    """
+
+    limit: float
+    norms: deque[float] = field(default_factory=lambda: deque(maxlen=DISTANCES_KEPT))
+
+    def judge(self, norm: float, own: float = 0.0) -> str | None:
+        """Return why a distance is refused; None if it is ordinary, and taken in.
+
+        Args:
+            norm: of the difference between a neighbour's values and the own ones.
+            own: norm of the own values. Nothing that is no farther than this is refused: early
+                steps go as far, and so does who comes back to neighbours that have converged.
+                Before there are `DISTANCES_LEAST`, it is what is usual; values that are all 0, and
+                compared for the first time, say nothing of it.
+        """
+        if not isfinite(norm):
+            return "its values are not finite"
+        known = [one for one in self.norms if one > 0]
+        usual = median(known) if known else 0.0
+        if len(known) < DISTANCES_LEAST:
+            usual = max(usual, own)
+        if usual > 0 and norm > own and norm > self.limit * usual:
+            return f"its values are {norm / usual:.1f} times as far as usual"
+        self.norms.append(norm)
+        return None

@@ -1,0 +1,200 @@
+"""The synchronous schedule (`learner_waits: at_tau`): a learner stands still until a merge.
+
+A learner that waits counts its rounds in its own steps. With H, P and τ
+of protocol §1, round r is **due** H/P steps after round r − 1: the contribution holds exactly the
+steps up to there. The value that contains it is adopted exactly τ steps later, and where it has not
+arrived by then, the learner stands still. So all learners stay within τ steps of one another, as in
+DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
+
+A round that was merged without this learner, because it was too slow or joined late, is adopted on
+arrival, and the next round is due H/P steps later. A contribution that was not applied is not
+waited for.
+
+Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.18512), §2.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from islands.protocol.identities import FragmentIndex
+from islands.protocol.learner.actions import PlanSnapshots
+from islands.protocol.learner.schedule import Schedule
+from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
+from islands.protocol.settings.run import RunSettings
+
+if TYPE_CHECKING:  # the memory holds its schedule
+    from islands.protocol.learner.core import Core
+
+RESENDS = 2
+"""After the time of so many retransmissions, what was sent and is not decided counts as lost."""
+
+
+@dataclass(slots=True)
+class Synchrony:
+    """When this learner's rounds are due, in compute's totals of steps.
+
+    Args:
+        interval_steps: H.
+        fragments: P.
+        overlap_steps: τ, below H.
+        settled: the newest round up to which none is waited for any more.
+        beyond: later rounds that are not waited for, whose values overtook those of earlier ones.
+        anchor: a round, and the total at which it was due, from which other rounds are counted;
+            None until the learner may step.
+    """
+
+    interval_steps: int
+    fragments: int
+    overlap_steps: int
+    settled: int = -1
+    beyond: set[int] = field(default_factory=set)
+    anchor: tuple[int, int] | None = None
+
+    def begin(self, steps: int) -> None:
+        """Count from here, where every fragment has been adopted and no step was taken since."""
+        self.anchor = self.settled, steps
+
+    def end(self) -> None:
+        """Forget the anchor, as an incarnation ends; rounds are counted from the next one's."""
+        self.settled, self.anchor = -1, None
+        self.beyond.clear()
+
+    def due(self, round_: int) -> int:
+        """Return the total of steps that the contribution to a round holds: anchor + ⌈n·H/P⌉."""
+        assert self.anchor is not None, "rounds are due once the learner may step"
+        first, steps = self.anchor
+        return steps - (first - round_) * self.interval_steps // self.fragments
+
+    def adopt_at(self, round_: int, *, contributed: bool) -> int:
+        """Return the total at which the value of a round is to be adopted; 0 is on arrival."""
+        if self.anchor is None or not contributed:
+            return 0
+        return self.due(round_) + self.overlap_steps
+
+    def settle(self, round_: int, steps: int, under_way: Collection[int] = ()) -> None:
+        """Wait no more for a round, which was adopted or will not come, nor for most before it.
+
+        Args:
+            round_: number of the round.
+            steps: compute's total. Before the round was due, the next one is counted from here.
+            under_way: rounds that the learner contributed to and whose fate is not known, which it
+                goes on waiting for.
+        """
+        if round_ <= self.settled or round_ in self.beyond:
+            return
+        self.beyond.add(round_)
+        if self.anchor is not None and steps < self.due(round_):
+            self.anchor = round_, steps
+        last = max(self.beyond)
+        while self.settled < last and not (
+            self.settled + 1 in under_way and self.settled + 1 not in self.beyond
+        ):
+            self.settled += 1
+            self.beyond.discard(self.settled)
+
+    @property
+    def until_steps(self) -> int | None:
+        """The total at which the learner stands still, unless a further round is settled."""
+        return None if self.anchor is None else self.due(self.settled + 1) + self.overlap_steps
+
+    def snapshots(self) -> dict[int, int]:
+        """Return, by fragment, the totals at which the snapshots within reach are to be taken."""
+        until_steps = self.until_steps
+        if until_steps is None:
+            return {}
+        first = self.settled + 1
+        within_reach = (first + i for i in range(self.fragments))
+        return {r % self.fragments: self.due(r) for r in within_reach if self.due(r) <= until_steps}
+
+
+class Synchronous(Schedule):
+    """The schedule of a learner that waits for the fleet's rounds.
+
+    Attributes:
+        rounds: when they are due.
+    """
+
+    def __init__(self, settings: RunSettings, fragments: int) -> None:
+        """Wait for nothing before the first step is allowed."""
+        overlap_steps = settings.overlap_steps_max
+        self.rounds = Synchrony(settings.interval_steps, fragments, overlap_steps)
+
+    def begin(self, core: "Core") -> None:
+        """Count rounds from the present total, unless they are counted already."""
+        if self.rounds.anchor is None:
+            self.rounds.begin(core.compute.steps)
+
+    def end(self, *, sound: bool) -> None:
+        """Forget all rounds."""
+        self.rounds.end()
+
+    def until_steps(self, core: "Core") -> int | None:
+        """Return τ steps after the oldest round that is waited for was due.
+
+        To contribute, a learner needs a step since it adopted its base; and where the value that it
+        waits for is here, it may step on to where that is to be adopted.
+        """
+        until_steps = self.rounds.until_steps
+        if until_steps is None:
+            return None
+        oldest = self.rounds.settled + 1
+        fragment = oldest % core.fragments
+        queue = core.accounts[fragment].queue
+        here = [queued.at_steps for queued in queue if queued.update.round == oldest]
+        return max(until_steps, core.first_contribution(fragment), *here)
+
+    def pass_over(self, core: "Core") -> bool:
+        """Wait no more for rounds that passed this learner by, if the value of a later one is here.
+
+        The oldest round that it waits for may have been lost with a syncer, or abandoned. If it has
+        contributed to that, it waits for the fate until every message was sent again.
+        """
+        if not core.compute.waiting:
+            return False
+        oldest, timing = self.rounds.settled + 1, core.settings.timing
+        here = [queued.update.round for account in core.accounts for queued in account.queue]
+        if oldest in here:
+            return True
+        waited_s = core.now_s - core.compute.waiting_since_s
+        patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
+        if patient and oldest in core.under_way():
+            return False
+        later = [round_ for round_ in (*here, *self.rounds.beyond) if round_ > oldest]
+        if later:
+            self.rounds.settle(min(later) - 1, core.compute.steps)
+        return bool(later)
+
+    def plan(self, core: "Core") -> PlanSnapshots:
+        """Return those that rounds within reach are due to hold, and those that are pulled."""
+        if self.rounds.anchor is None or core.compute.stopped:
+            return super().plan(core)
+        pulled = core.pulls.wanted.items()
+        due = self.rounds.snapshots() | {
+            index: self.least_steps(core, one) for index, one in pulled
+        }
+        return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
+
+    def least_steps(self, core: "Core", pull: PullFragment) -> int:
+        """Return the total at which the round is due."""
+        if self.rounds.anchor is None or core.compute.stopped:
+            return super().least_steps(core, pull)
+        due = max(self.rounds.due(pull.ticket.round), core.first_contribution(pull.fragment))
+        return min(due, core.compute.steps) if core.compute.waiting else due
+
+    def adopt_at(self, core: "Core", update: FragmentUpdate) -> int:
+        """Return τ steps after its round was due, if this learner contributed to that."""
+        if core.run.closing:
+            return 0
+        contributed = update.merged is not None and update.merged.round == update.round
+        return self.rounds.adopt_at(update.round, contributed=contributed)
+
+    def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
+        """Wait no more for the round of a value."""
+        self.rounds.settle(update.round, core.compute.steps, core.under_way())
+        return True
+
+    def rejected(self, core: "Core", fate: ContributionFate) -> bool:
+        """Wait no more for the round of a contribution that was not applied."""
+        self.rounds.settle(fate.ticket.round, core.compute.steps, core.under_way())
+        return True
