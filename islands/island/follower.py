@@ -30,12 +30,12 @@ from islands.island.leader import LEADER, TICK_S
 from islands.island.shares import cut, joined
 from islands.layout.leaves import VALUE_BYTES
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
+from islands.learner.copying import COPIES_MAX
 from islands.numerics.quantize import size_bytes
 from islands.protocol.errors import FAILED, OF_NO_USE, InvariantError
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AdoptValue
 from islands.protocol.learner.events import SnapshotTaken, ValueAdopted, ValueRead
-from islands.protocol.learner.snapshot_copies import COPIES_MAX
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.multihost import (
     CommandIssued,

@@ -16,7 +16,7 @@ from islands.settings.host import LearnerOptions
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from pathlib import Path
 
-    from islands.learner.moments_checkpoint import CheckpointFile
+    from islands.learner.moments import CheckpointFile
     from islands.run.learner_process import FetchedRun
     from messaging.websocket.network import WebsocketNetwork
     from messaging.websocket.security import Keyring
@@ -112,7 +112,7 @@ def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> N
 
 def moments_of(folder: "Path", name: str | None, run: "FetchedRun") -> "CheckpointFile | None":
     """Return where moments are kept; None for a learner without a name to restart under."""
-    from islands.learner.moments_checkpoint import CheckpointFile
+    from islands.learner.moments import CheckpointFile
 
     beginning = f"{run.spec.settings.run} {run.plan.begun}"
     return None if name is None else CheckpointFile(folder / "processes" / name, beginning)

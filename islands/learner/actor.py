@@ -20,9 +20,8 @@ from islands.learner.compute import (
     ComputeFailed,
     StepReport,
 )
-from islands.learner.gossip_port import GossipPort
-from islands.learner.moments_checkpoint import CheckpointFile
-from islands.learner.peers import Pieces
+from islands.learner.gossip import GossipPort
+from islands.learner.moments import CheckpointFile, Pieces
 from islands.learner.sharing import Sharing
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.numerics.quantize import largest_bytes

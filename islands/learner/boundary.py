@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TypeVar, assert_never
+from typing import Protocol, TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +42,17 @@ from islands.protocol.learner.actions import (
     ResetMoments,
     TellPosition,
 )
-from islands.protocol.learner.events import MomentsLoaded, ValueAdopted, ValueRead
+from islands.protocol.learner.events import (
+    MomentsLoaded,
+    MomentsRead,
+    SnapshotTaken,
+    ValueAdopted,
+    ValueRead,
+)
 from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings, SnapshotPrecision
 from messaging.codec.tensors import as_buffer
 
 T = TypeVar("T", bound=np.generic)
@@ -81,6 +87,18 @@ class PendingSnapshot:
     round: int | None = None
     cursor: bytes = b""
 
+    def on_host(self) -> SnapshotTaken:
+        """Wait until the copy has ended; returns the event that reports it."""
+        return SnapshotTaken(
+            fragment=self.fragment,
+            base=self.base,
+            steps=self.steps,
+            tokens=self.tokens,
+            payload=self.snapshot.buffer(),
+            round=self.round,
+            cursor=self.cursor,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PendingPiece:
@@ -90,6 +108,23 @@ class PendingPiece:
     asker: str
     snapshot: Snapshot
 
+    def on_host(self) -> MomentsRead:
+        """Wait until the copy has ended; returns the event that reports it."""
+        return MomentsRead(self.piece, self.asker, self.snapshot.buffer())
+
+
+class Copier(Protocol):
+    """Waits for copies to the host that a boundary has begun, and reports them."""
+
+    def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
+        """Whether there is room for one more snapshot, at a boundary with this total of steps."""
+
+    def await_snapshot(self, taken: PendingSnapshot) -> None:
+        """Receive a snapshot as soon as it is dispatched."""
+
+    def await_piece(self, taken: PendingPiece) -> None:
+        """Receive a piece of moments as soon as it is dispatched."""
+
 
 class Boundary:
     """Carries out commands on a model between its steps, and counts these.
@@ -98,10 +133,7 @@ class Boundary:
         model: the arrays that are trained.
         settings: settings of the run.
         report: receives an event for every command that has a result.
-        snapshot_taken: receives every snapshot as soon as it is dispatched.
-        piece_taken: receives every piece of moments as soon as it is dispatched.
-        may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
-            this total of steps.
+        copier: waits for copies to the host.
         follow: receives the leases of every `AllowSteps`.
         cursor: tells at a boundary how far the data was read, where whoever steps reads their own.
 
@@ -115,9 +147,7 @@ class Boundary:
         settings: RunSettings,
         *,
         report: Callable[[EngineEvent], None],
-        snapshot_taken: Callable[[PendingSnapshot], None],
-        piece_taken: Callable[[PendingPiece], None],
-        may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
+        copier: Copier,
         follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
         cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
@@ -130,10 +160,8 @@ class Boundary:
         self.commands: deque[EngineAction] = deque()
         self._settings = settings
         self._report = report
-        self._snapshot_taken = snapshot_taken
-        self._piece_taken = piece_taken
+        self._copier = copier
         self._asked: deque[ReadMoments] = deque()
-        self._may_snapshot = may_snapshot
         self._follow = follow
         self._cursor = cursor
         self.position = b""
@@ -199,7 +227,7 @@ class Boundary:
         for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
             asked = self._asked.popleft()
             snapshot = self.model.read_moments(asked.piece)
-            self._piece_taken(PendingPiece(asked.piece, asked.asker, snapshot))
+            self._copier.await_piece(PendingPiece(asked.piece, asked.asker, snapshot))
         return allowed
 
     def _due(self) -> Iterator[EngineAction]:
@@ -259,10 +287,18 @@ class Boundary:
             self._began_at[fragment] = self.steps
         self._bases[fragment] = adopt.version
         self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
-        told = ValueAdopted(
-            *(fragment, adopt.version, self.steps, self.tokens, adopt.incarnation), adopt.carry
-        )
-        self._report(told)
+        self._report_adopted(fragment, adopt.version, adopt.incarnation, carried=adopt.carry)
+
+    def _report_adopted(
+        self,
+        fragment: FragmentIndex,
+        version: Version,
+        incarnation: Incarnation,
+        *,
+        carried: bool = False,
+    ) -> None:
+        event = ValueAdopted(fragment, version, self.steps, self.tokens, incarnation, carried)
+        self._report(event)
 
     def _gossip(self, command: GossipEngineAction) -> None:
         """Carry out what gossip asks for; the version that is held does not change by it."""
@@ -270,9 +306,7 @@ class Boundary:
         match command:
             case TakeShare(_, round_, clock):
                 self._clock.carried(clock, epoch=0, steps=self.steps)
-                taken = self.model.snapshot(fragment, "float32")
-                totals = (self._bases[fragment], self.steps, self.tokens)
-                self._snapshot_taken(PendingSnapshot(fragment, *totals, taken, round_))
+                self._copy(fragment, "float32", round_)
             case AdoptMixed(_, steps_total):
                 if steps_total == self.steps:  # avoid rounding errors
                     self.model.adopt(fragment, _floats(command.value))
@@ -284,8 +318,7 @@ class Boundary:
                 self.model.adopt(fragment, _floats(command.value))
             case HoldValue(_, version, incarnation):
                 self._bases[fragment], self._began_at[fragment] = version, self.steps
-                totals = (version, self.steps, self.tokens)
-                self._report(ValueAdopted(fragment, *totals, incarnation))
+                self._report_adopted(fragment, version, incarnation)
             case ReturnToOrigin():
                 gradient = _floats(command.gradient)
                 self.model.carry_on(fragment, _floats(command.value), gradient)
@@ -344,13 +377,29 @@ class Boundary:
             return
         if self._began_at[fragment] == self.steps:
             return
-        if not self._may_snapshot(fragment, self.steps):
+        if not self._copier.may_begin(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
-        cursor = self._cursor()
-        snapshot = self.model.snapshot(fragment, self._settings.precision.of_snapshots)
-        totals = (base, self.steps, self.tokens)
-        self._snapshot_taken(PendingSnapshot(fragment, *totals, snapshot, cursor=cursor))
+        self._copy(fragment, self._settings.precision.of_snapshots, cursor=self._cursor())
+
+    def _copy(
+        self,
+        fragment: FragmentIndex,
+        precision: SnapshotPrecision,
+        round_: int | None = None,
+        cursor: bytes = b"",
+    ) -> None:
+        """Begin a snapshot, relative to the base that is held."""
+        taken = PendingSnapshot(
+            fragment=fragment,
+            base=self._bases[fragment],
+            steps=self.steps,
+            tokens=self.tokens,
+            snapshot=self.model.snapshot(fragment, precision),
+            round=round_,
+            cursor=cursor,
+        )
+        self._copier.await_snapshot(taken)
 
 
 def _floats(payload: memoryview) -> NDArray[np.float32]:

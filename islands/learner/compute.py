@@ -26,7 +26,7 @@ from islands.learner.commands import (
 )
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
-from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
+from islands.learner.moments import CheckpointFile, CheckpointWriter
 from islands.model.interfaces import Model, Trainer
 from islands.model.memory_faults import compute_failure, lacks_memory
 from islands.protocol.errors import IslandsError, TaskError
@@ -295,9 +295,7 @@ class ComputeThread:
                 trainer,
                 self._settings,
                 report=self._outlet.tell,
-                snapshot_taken=self._copier.await_snapshot,
-                piece_taken=self._copier.await_piece,
-                may_snapshot=self._copier.may_begin,
+                copier=self._copier,
                 source=reader,
             )
             self._trainer = engine.trainer
@@ -364,8 +362,12 @@ def made(model: Model) -> TrainerMade:
 
 def idled(engine: Engine) -> Idled:
     """The event that tells that an engine stands still, and why."""
+    boundary = engine.boundary
     return Idled(
-        *(engine.boundary.steps, engine.boundary.tokens, engine.leases, engine.boundary.order),
+        boundary.steps,
+        boundary.tokens,
+        engine.leases,
+        boundary.order,
         waiting=engine.waiting,
         late=engine.late,
     )

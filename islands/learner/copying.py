@@ -141,16 +141,11 @@ class CopyThread(OrderedThread):
 
     def await_piece(self, taken: PendingPiece) -> None:
         """Have the thread wait for a piece of moments."""
-
-        def arrives() -> None:
-            self._tell(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
-
-        self.submit(arrives)
+        self.submit(lambda: self._tell(taken.on_host()))
 
     def _snapshot_arrives(self, taken: PendingSnapshot) -> None:
-        buffer = taken.snapshot.buffer()
+        event = taken.on_host()
         if self._books:
             self.book(taken.fragment)
             self._room()
-        totals = (taken.base, taken.steps, taken.tokens)
-        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round, taken.cursor))
+        self._tell(event)

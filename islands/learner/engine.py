@@ -7,9 +7,9 @@ engine reads the next batch of the leases, and dispatches a step on it if quota 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot
+from islands.learner.boundary import Boundary, Copier, EngineEvent
 from islands.model.interfaces import PendingStep, Trainer, first_pass
-from islands.protocol.identities import FragmentIndex, Lease
+from islands.protocol.identities import Lease
 from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import BatchSource, DirectSource, key_of
@@ -37,10 +37,7 @@ class Engine:
         trainer: does the arithmetic.
         settings: settings of the run.
         report: receives an event for every command that has a result.
-        snapshot_taken: receives every snapshot as soon as it is dispatched.
-        piece_taken: receives every piece of moments as soon as it is dispatched.
-        may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
-            this total of steps.
+        copier: waits for copies to the host.
         source: reads the batches; by default each is read when it is needed.
     """
 
@@ -50,21 +47,13 @@ class Engine:
         settings: RunSettings,
         *,
         report: Callable[[EngineEvent], None],
-        snapshot_taken: Callable[[PendingSnapshot], None],
-        piece_taken: Callable[[PendingPiece], None],
-        may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
+        copier: Copier,
         source: BatchSource | None = None,
     ) -> None:
         """Start without permission to step."""
         self.trainer = trainer
         self.boundary = Boundary(
-            trainer,
-            settings,
-            report=report,
-            snapshot_taken=snapshot_taken,
-            piece_taken=piece_taken,
-            may_snapshot=may_snapshot,
-            follow=self._follow,
+            trainer, settings, report=report, copier=copier, follow=self._follow
         )
         self.waiting = False
         self.late = False

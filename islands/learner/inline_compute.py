@@ -14,8 +14,9 @@ from islands.learner.compute import Post, StepReport, idled, made, nobody
 from islands.learner.copying import SnapshotCopies
 from islands.learner.engine import Engine, Running
 from islands.model.interfaces import Trainer
+from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import EngineAction
-from islands.protocol.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
+from islands.protocol.learner.events import StepFinished, TrainerReady
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import ASKED_AGAIN_S
 
@@ -47,9 +48,7 @@ class InlineCompute:
             trainer,
             settings,
             report=self._report,
-            snapshot_taken=self._snapshot_taken,
-            piece_taken=self._piece_taken,
-            may_snapshot=self._copies.may_begin,
+            copier=self,
         )
         self._step_s = step_s
         self._setup_s = setup_s
@@ -138,7 +137,11 @@ class InlineCompute:
     def _report(self, event: EngineEvent) -> None:
         self._post(event)
 
-    def _snapshot_taken(self, taken: PendingSnapshot) -> None:
+    def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
+        """Whether there is room for one more snapshot."""
+        return self._copies.may_begin(fragment, steps)
+
+    def await_snapshot(self, taken: PendingSnapshot) -> None:
         """Time a copy to the host: copies are done one after another, as over a device's link."""
         loop, duration_s = asyncio.get_running_loop(), self._copy_s()
         began_s = max(loop.time(), self._copied_s)
@@ -151,14 +154,13 @@ class InlineCompute:
 
     def _copied(self, taken: PendingSnapshot) -> None:
         self._copies.arrive(taken.fragment)
-        totals = (taken.base, taken.steps, taken.tokens)
-        buffer = taken.snapshot.buffer()
-        self._post(SnapshotTaken(taken.fragment, *totals, buffer, taken.round, taken.cursor))
+        self._post(taken.on_host())
 
     def _copied_later(self, taken: PendingSnapshot) -> None:
         if not self._stopped:
             self._copied(taken)
             self._wake()  # an idle boundary may now take a snapshot that had no room
 
-    def _piece_taken(self, taken: PendingPiece) -> None:
-        self._post(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
+    def await_piece(self, taken: PendingPiece) -> None:
+        """Report a piece of moments at once: its copy takes none of the loop's time."""
+        self._post(taken.on_host())

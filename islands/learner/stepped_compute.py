@@ -105,9 +105,7 @@ class SteppedCompute:
             model,
             settings,
             report=self._outlet.tell,
-            snapshot_taken=self._copier.await_snapshot,
-            piece_taken=self._copier.await_piece,
-            may_snapshot=self._copier.may_begin,
+            copier=self._copier,
             follow=self._follow,
             cursor=cursor,
         )

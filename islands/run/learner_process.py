@@ -30,7 +30,7 @@ from islands.layout.leaves import Leaf
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import Compute, ComputeThread, StepReport
-from islands.learner.moments_checkpoint import CheckpointFile
+from islands.learner.moments import CheckpointFile
 from islands.learner.sharing import Sharing
 from islands.model.interfaces import Place, Workload
 from islands.model.workload import load_workload

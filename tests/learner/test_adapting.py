@@ -30,7 +30,7 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted
-from tests.learner.test_state import BATCH, Bench, stepping
+from tests.learner.bench import BATCH, Bench, stepping
 
 ZERO = FragmentIndex(0)
 

@@ -18,7 +18,7 @@ from islands.learner.compute import (
     ComputeThread,
     StepReport,
 )
-from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
+from islands.learner.moments import KEEP_INTERVAL_S, CheckpointFile
 from islands.model.interfaces import PendingStep
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version

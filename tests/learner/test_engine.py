@@ -9,8 +9,6 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import (
     PIECES_PER_BOUNDARY,
     EngineEvent,
-    PendingPiece,
-    PendingSnapshot,
 )
 from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
@@ -28,6 +26,7 @@ from islands.protocol.learner.events import MomentsLoaded, ValueAdopted
 from islands.protocol.messages.training import Merged
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
+from tests.learner.bench import Copies
 
 WHO = Incarnation(1, 1)
 FIRST = FragmentIndex(0)
@@ -42,14 +41,13 @@ class Bench:
         )
         self.adopted: list[ValueAdopted] = []
         self.loaded: list[MomentsLoaded] = []
-        self.taken: list[PendingSnapshot] = []
-        self.given: list[PendingPiece] = []
+        copies = Copies()
+        self.taken, self.given = copies.snapshots, copies.pieces
         self.engine = Engine(
             trainer,
             RunSettings(fragments=2),
             report=self._report,
-            snapshot_taken=self.taken.append,
-            piece_taken=self.given.append,
+            copier=copies,
         )
 
     def _report(self, event: EngineEvent) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.boundary import PendingSnapshot
 from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
 from islands.numerics.quantize import QUANTIZERS, decode, encode
@@ -27,7 +26,7 @@ from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import FragmentUpdate, Merged
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from messaging.codec.tensors import as_buffer
-from tests.learner.test_state import ANA, BATCH, Bench, stepping
+from tests.learner.bench import ANA, BATCH, Bench, Copies, stepping
 
 ZERO = FragmentIndex(0)
 CARRY = Adoption.DELAY_CORRECTED
@@ -41,13 +40,12 @@ class Carried:
         settings = RunSettings(
             fragments=1, adoption=CARRY, precision=precision, error_feedback=error_feedback
         )
-        self.taken: list[PendingSnapshot] = []
+        self.copies = Copies()
         self.engine = Engine(
             NumpyTrainer(1, batch_tokens=BATCH, shards=4, batches_per_shard=40),
             settings,
             report=lambda _: None,
-            snapshot_taken=self.taken.append,
-            piece_taken=lambda _: None,
+            copier=self.copies,
         )
         self.precision, self.feeds_back = precision, error_feedback
         self.size = self.engine.trainer.layout.fragments[0].size
@@ -67,7 +65,7 @@ class Carried:
         assert self.engine.has_work()
         self.engine.dispatch()
         self.engine.boundary.carry_out()
-        return self.taken[-1].snapshot.buffer()
+        return self.copies.snapshots[-1].snapshot.buffer()
 
     def adopt(self, merged: Merged | None, sent: memoryview | None) -> None:
         """The next version is there."""

@@ -17,6 +17,7 @@ from islands.protocol.learner.learning_rate_clock import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual
+from tests.learner.bench import Copies
 
 
 def following(interval: int, *carried: tuple[int, float], epoch: int = 1) -> FleetClock:
@@ -214,7 +215,7 @@ def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
     def ignore(_: object) -> None:
         pass
 
-    engine = Engine(trainer, settings, report=ignore, snapshot_taken=ignore, piece_taken=ignore)
+    engine = Engine(trainer, settings, report=ignore, copier=Copies())
     engine.boundary.commands.append(
         AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8)))
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.gossip_values import GossipValues
+from islands.learner.gossip import GossipValues
 from islands.protocol.gossip.actions import (
     AdoptMixed,
     Gather,
@@ -43,9 +43,8 @@ from islands.protocol.settings.choices import GossipRule, Neighbours
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.tape.gossip_entries import TookOver
 from messaging.codec.tensors import as_buffer
+from tests.learner.bench import ANA, BATCH, Bench, P, phase_of, stepping_by
 from tests.learner.exchange_bench import PAIRS, settings_of
-from tests.learner.stepping import stepping
-from tests.learner.test_state import ANA, BATCH, Bench, P, phase_of
 
 ANA_S, BEN = Incarnation(1, 1), Incarnation(1, 2)
 NO_BYTES = memoryview(b"")
@@ -56,7 +55,7 @@ H = 4
 
 def gossiping(*, alone: bool) -> Bench:
     """A learner of two fragments on version 0; ben trains already, unless it is alone."""
-    bench = stepping(settings_of(PAIRS, H, P))
+    bench = stepping_by(settings_of(PAIRS, H, P))
     tell_roster(bench, ben=not alone)
     return bench
 

@@ -21,7 +21,7 @@ from islands.protocol.messages.training import (
     Progress,
     Welcome,
 )
-from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
+from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
 TICKET = Ticket(1, 0, ANA, Incarnation(1, 1))
 

@@ -34,7 +34,7 @@ from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FinalRound, Welcome
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import MomentsFresh, MomentsTaken
-from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
+from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, stepping
 
 BEN = LearnerName("ben")
 EVE = LearnerName("eve")

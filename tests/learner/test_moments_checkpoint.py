@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.moments_checkpoint import (
+from islands.learner.moments import (
     FILE,
     PIECES_PER_BOUNDARY,
     CheckpointFile,

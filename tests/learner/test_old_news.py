@@ -6,8 +6,8 @@ from islands.protocol.learner.actions import AllowSteps
 from islands.protocol.learner.events import FromSupervisor, FromSyncer, Ticked
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Progress, Welcome
+from tests.learner.bench import started, stepping
 from tests.learner.test_account import update
-from tests.learner.test_state import started, stepping
 
 
 def test_a_grant_of_an_older_syncer_is_ignored() -> None:

@@ -21,7 +21,7 @@ from islands.protocol.messages.training import (
     Welcome,
 )
 from islands.protocol.settings.run import Adoption
-from tests.learner.test_state import ANA, BATCH, Bench, stepping
+from tests.learner.bench import ANA, BATCH, Bench, stepping
 
 ZERO, ONE = FragmentIndex(0), FragmentIndex(1)
 

@@ -5,7 +5,7 @@ from islands.protocol.learner.actions import AllowSteps
 from islands.protocol.learner.events import FromSyncer
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import Progress, Quarantined, Welcome
-from tests.learner import test_state as states
+from tests.learner import bench as states
 
 
 def notice(counter: int = 1) -> FromSyncer:

@@ -2,7 +2,7 @@
 
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.events import SnapshotTaken
-from tests.learner.test_state import BATCH, NO_BYTES, Bench, stepping
+from tests.learner.bench import BATCH, NO_BYTES, Bench, stepping
 
 
 def taken_at(bench: Bench, steps: int, fragment: int = 0) -> None:

@@ -1,24 +1,19 @@
 """The learner's decisions, event by event."""
 
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
-    LearnerName,
     Lease,
     Phase,
-    Ticket,
     Version,
 )
 from islands.protocol.learner.actions import (
-    Action,
     AdoptValue,
     AllowSteps,
-    Contribute,
     DialSyncer,
     DropSyncerLink,
     Exit,
@@ -28,174 +23,39 @@ from islands.protocol.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.protocol.learner.adaptation import FINEST_FIRST, Adaptation, Level
 from islands.protocol.learner.events import (
     ContributionSkipped,
-    Event,
     FromSupervisor,
     FromSyncer,
     Idled,
     LeaveRequested,
     SeedSkipped,
-    SnapshotTaken,
     StepFinished,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
     TrainerReady,
-    UpdateArrived,
     ValueAdopted,
 )
-from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
     HeartbeatAck,
     Join,
-    Joined,
     Leave,
     Refused,
     Stop,
-    SyncerAddress,
 )
 from islands.protocol.messages.training import (
-    Contribution,
     ContributionDeclined,
     FinalRound,
     FragmentRequest,
-    FragmentUpdate,
     Hello,
-    LeaseGranted,
     Progress,
-    PullFragment,
     Welcome,
 )
-from islands.protocol.settings.run import WELL_STEPS, Adoption, Precision, RunSettings
-
-A = TypeVar("A", bound=Action)
-M = TypeVar("M")
-
-ANA = LearnerName("ana")
-BATCH = 10
-NO_BYTES = memoryview(b"")
-LEASES = (Lease(0, 0, 0), Lease(0, 1, 0))
-P = 2
-
-
-class Bench:
-    """A learner's state with the actions of its last event."""
-
-    def __init__(
-        self, adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
-    ) -> None:
-        """A process that just started; H = P, so that every step is reported."""
-        settings = RunSettings(
-            interval_steps=P, fragments=P, adoption=adoption, precision=precision
-        )
-        levels = [Level(each, 4096 // 2**index) for index, each in enumerate(FINEST_FIRST)]
-        chooses = Adaptation(levels, overlap_steps=2, round_interval_steps=1.0, fragments=P)
-        adaptation = chooses if precision is Precision.ADAPTIVE else None
-        self.state = LearnerState(settings, ANA, "bench", P, precision=adaptation)
-        self.actions: list[Action] = []
-        self.now_s = 0.0
-        self.steps = 0
-
-    def do(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
-        """Handle one event."""
-        self.now_s += after_s
-        self.actions = self.state.handle(event, now_s=self.now_s)
-        return self.actions
-
-    def stop(self) -> list[Action]:
-        """Compute has come to its stop, and knows all that it was told."""
-        tokens, order = self.steps * BATCH, self.state.core.compute.order
-        return self.do(Idled(self.steps, tokens, LEASES, order))
-
-    def of(self, kind: type[A]) -> list[A]:
-        """Actions of a kind that the last event asked for."""
-        return [action for action in self.actions if isinstance(action, kind)]
-
-    def sent(self, kind: type[M]) -> list[M]:
-        """Messages of a kind that the last event sent to anybody."""
-        outgoing = [a.message for a in self.actions if isinstance(a, ToSyncer | ToSupervisor)]
-        return [message for message in outgoing if isinstance(message, kind)]
-
-    def contributed(self) -> list[Contribution]:
-        """Contributions that the last event sent."""
-        return [action.message for action in self.of(Contribute)]
-
-    def admit(self, counter: int = 1) -> None:
-        """The supervisor admits it, and its links are up."""
-        where = (SyncerAddress("syncer"),)
-        joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
-        self.do(FromSupervisor(joined))
-
-    def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
-        """A published value arrives."""
-        index, version = FragmentIndex(fragment), Version(epoch, number)
-        message = FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
-        self.do(UpdateArrived(message, intact, NO_BYTES))
-
-    def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
-        """A published value arrives and is adopted at a boundary."""
-        self.update(fragment, number, epoch=epoch)
-        version = Version(epoch, number)
-        tokens, incarnation = self.steps * BATCH, self.state.incarnation
-        assert incarnation is not None
-        event = ValueAdopted(FragmentIndex(fragment), version, self.steps, tokens, incarnation)
-        self.do(event)
-
-    def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
-        """Tokens and data are granted."""
-        self.do(FromSyncer(LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES)))
-
-    def step(self, *, finite: bool = True) -> None:
-        """One step is complete, with its snapshots."""
-        self.steps += 1
-        tokens = self.steps * BATCH
-        self.do(StepFinished(self.steps, tokens, 0.1, finite=finite, leases=LEASES))
-
-    def snapshot(self, fragment: int, number: int = 0) -> None:
-        """A snapshot of the last boundary is on the host."""
-        base = Version(1, number)
-        index = FragmentIndex(fragment)
-        self.do(SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
-
-    def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
-        """The syncer asks for a fragment."""
-        ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
-        self.do(FromSyncer(PullFragment(ticket, FragmentIndex(fragment), Version(1, 0))))
-
-
-def started(
-    adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
-) -> Bench:
-    """Compiled, admitted, linked; nothing adopted yet."""
-    bench = Bench(adoption, precision)
-    bench.do(SupervisorLinkChanged(up=True))
-    bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None))))
-    bench.do(TrainerReady(BATCH))
-    return bench
-
-
-def stepping(
-    adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
-) -> Bench:
-    """On version 1.0 of both fragments, with quota, after two steps."""
-    bench = started(adoption, precision)
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
-    bench.grant(10_000)
-    bench.step()
-    bench.step()
-    return bench
-
-
-def phase_of(bench: Bench) -> Phase:
-    """What the learner says it is doing."""
-    return bench.state.phase
+from islands.protocol.settings.run import WELL_STEPS
+from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of, started, stepping
 
 
 def test_it_joins_and_dials_the_syncer() -> None:

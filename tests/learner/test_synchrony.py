@@ -20,8 +20,8 @@ from islands.protocol.learner.events import FromSyncer, UpdateArrived
 from islands.protocol.learner.synchronous import Synchronous, Synchrony
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.protocol.settings.run import Automatic, LearnerWaits, RunSettings
-from tests.learner import test_state as states
-from tests.learner.stepping import stand_still, stepping
+from tests.learner import bench as states
+from tests.learner.bench import stand_still, stepping_by
 from tests.learner.test_engine import BATCH, FIRST, Bench
 
 
@@ -163,7 +163,7 @@ def waiting(interval_steps: int = 4) -> states.Bench:
         overlap_steps=0,
         learner_waits=LearnerWaits.AT_TAU,
     )
-    return stepping(settings)
+    return stepping_by(settings)
 
 
 def test_a_learner_waits_for_the_value_of_its_round() -> None:
@@ -213,7 +213,7 @@ def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
         interval_steps=4, fragments=states.P, overlap_steps=3, learner_waits=LearnerWaits.AT_TAU
     )
     for closing, at_steps in ((False, 2 + 3), (True, 0)):
-        bench = stepping(settings)
+        bench = stepping_by(settings)
         bench.step()
         bench.step()
         bench.pull(0, 0)

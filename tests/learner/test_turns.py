@@ -16,8 +16,8 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import LearnerWaits
-from tests.learner import test_state as states
-from tests.learner.stepping import stand_still, stepping
+from tests.learner import bench as states
+from tests.learner.bench import stand_still, stepping_by
 
 FIRST, SECOND = FragmentIndex(0), FragmentIndex(1)
 
@@ -54,7 +54,7 @@ def asynchronous(*, waits: bool = True) -> states.Bench:
         fragments=states.P,
         learner_waits=LearnerWaits.AT_TAU if waits else LearnerWaits.NEVER,
     )
-    return stepping(settings)
+    return stepping_by(settings)
 
 
 def fate(fragment: FragmentIndex) -> ContributionFate:

@@ -15,7 +15,7 @@ from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.settings.run import Adoption, PaceBy, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from tests.learner.test_state import BATCH, stepping
+from tests.learner.bench import BATCH, stepping
 from tests.syncer.bench import Bench, seeded
 
 KIB = 1024 // 4  # elements in one KiB of float32

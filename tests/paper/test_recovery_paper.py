@@ -26,8 +26,8 @@ from islands.protocol.messages.training import Hello, LeaseGranted, Welcome
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.durable import Durable
+from tests.learner.bench import ANA, stepping
 from tests.learner.test_moments import BEN, PIECES, SCHEMA, Fresh
-from tests.learner.test_state import ANA, stepping
 from tests.supervisor.desk import Desk, beat, sent
 from tests.syncer.bench import Bench, opened, seeded
 

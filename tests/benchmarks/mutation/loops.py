@@ -126,7 +126,7 @@ LOOPS = (
     ),
     Mutation(
         "gathered work stays in the slow value",
-        "islands/learner/gossip_values.py",
+        "islands/learner/gossip.py",
         "        slow.value = slow.origin\n",
         "",
         GOSSIPING,
@@ -140,7 +140,7 @@ LOOPS = (
     ),
     Mutation(
         "shares are summed in the order of their arrival",
-        "islands/learner/gossip_values.py",
+        "islands/learner/gossip.py",
         "for name in sorted(told)]",
         "for name in told]",
         GOSSIPING,

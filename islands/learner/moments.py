@@ -1,28 +1,37 @@
-"""A checkpoint of one learner's inner optimizer state on its host, so that a stop loses nothing.
+"""Moments of the inner optimizer outside of the device: on this host's disk, and to and from peers.
 
-A learner writes it at its end, when it is stopped or its run is over. While it steps it also writes
-one every few minutes, a few pieces per boundary, so that no step waits for the disk. A process
-started again under the same name loads it if no peer can give a newer state
-(`islands.protocol.learner.moments_recovery`).
+A learner writes a checkpoint at its end, when it is stopped or its run is over. While it steps it
+also writes one every few minutes, a few pieces per boundary, so that no step waits for the disk. A
+process started again under the same name loads it if no peer can give a newer state
+(`islands.protocol.learner.moments_recovery`, which decides what becomes of each piece).
 
 The file is one line of JSON (`Header`), then the pieces, each after its length and digest. Only a
-complete file replaces it, and a damaged file counts as absent.
+complete file replaces it, and a damaged file counts as absent. Digests and reads from disk are done
+off the event loop.
 """
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Protocol, TypeVar, assert_never
 
 import msgspec
 
 from islands.files.atomic_write import atomic_write
 from islands.model.interfaces import MomentsCopy, Trainer
 from islands.protocol.identities import Version
+from islands.protocol.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer
 from islands.protocol.learner.core import CheckpointedMoments
+from islands.protocol.learner.events import MomentsLoaded, PieceArrived
+from islands.protocol.messages.peers import StateOffer
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.learner_entries import MomentsGiven
 from messaging.clock import Clock
 from messaging.codec.tensors import digest
+from messaging.envelope import Envelope
 
 KEEP_INTERVAL_S = 300.0
 """Least time between the end of one write and the beginning of the next, while it steps."""
@@ -243,3 +252,104 @@ class _Writing:
             if snapshot is None or not snapshot.finite():
                 raise _GivenUpError
             yield snapshot.buffer()
+
+
+# --- to and from peers ----------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+PeerAction = ToPeer | OfferMoments | LoadCheckpoint
+
+
+class Submit(Protocol):
+    """Does work off the event loop."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], object]) -> object:
+        """Do `work`, then call `done` with its result on the loop."""
+
+
+class SendToPeer(Protocol):
+    """Sends a message through the syncer."""
+
+    def __call__(
+        self, message: object, payload: tuple[memoryview, ...] = (), *, recipient: str
+    ) -> bool:
+        """Send a message; returns whether the link took it."""
+
+
+class Pieces:
+    """Sends, receives and loads the bytes of moment pieces.
+
+    Args:
+        send: sends a message to a peer, through the syncer.
+        load: commands compute to load moments.
+        submit: does work off the loop, then calls the second argument with its result.
+        record: writes an entry to the tape.
+        post: posts an event to the actor's own mailbox.
+        read_kept: reads the checkpoint that an earlier process left; None if it is damaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        send: SendToPeer,
+        load: Callable[[LoadMoments], object],
+        submit: Submit,
+        record: Callable[[Entry], object],
+        post: Callable[[PieceArrived | MomentsLoaded], object],
+        read_kept: Callable[[], tuple[memoryview, ...] | None],
+    ) -> None:
+        """Keep the ports; no piece is held here."""
+        self._send = send
+        self._load = load
+        self._submit = submit
+        self._record = record
+        self._post = post
+        self._read_kept = read_kept
+
+    def receive(self, envelope: Envelope, offer: StateOffer) -> None:
+        """Compute the digest of a peer's piece off the loop; an offer without payload declines."""
+        sender = envelope.sender
+        if len(envelope.payload) != 1:
+            none = replace(offer, pieces=0)
+            self._post(PieceArrived(sender, none, memoryview(b""), intact=False))
+            return
+        payload = envelope.payload[0]
+
+        def arrive(computed: str) -> None:
+            self._post(PieceArrived(sender, offer, payload, intact=computed == offer.digest))
+
+        self._submit(lambda: digest(payload), arrive)
+
+    def perform(self, action: PeerAction) -> None:
+        """Perform an action that the state decided."""
+        match action:
+            case ToPeer(peer, message):
+                self._send(message, recipient=peer)
+            case OfferMoments():
+                self._offer(action)
+            case LoadCheckpoint():
+                self._load_kept()
+            case _:
+                assert_never(action)
+
+    def _load_kept(self) -> None:
+        """Read the checkpoint on disk; one damaged piece makes all of it unusable."""
+
+        def arrive(pieces: tuple[memoryview, ...] | None) -> None:
+            if pieces is None:
+                self._post(MomentsLoaded(taken=False))
+            else:
+                self._load(LoadMoments(pieces))
+
+        self._submit(self._read_kept, arrive)
+
+    def _offer(self, action: OfferMoments) -> None:
+        """Send the piece that was read for a peer, once its digest was computed."""
+        asker, offer, payload = action.asker, action.message, action.payload
+
+        def send(computed: str) -> None:
+            if self._send(replace(offer, digest=computed), (payload,), recipient=asker):
+                self._record(MomentsGiven(asker, offer.piece))
+
+        self._submit(lambda: digest(payload), send)
