@@ -23,7 +23,6 @@ from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.run.learner_process import Membership
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
-from islands.settings.run_spec import RunPlan
 from islands.tasks.data.shards import ShardPlan
 
 if TYPE_CHECKING:
@@ -95,17 +94,27 @@ def join(  # noqa: PLR0913  each is a choice of its own
         return JaxParameters(params, layout, settings, **like)
 
     who = membership(address, name, token_file, connecting, folder, say)
-    given = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
-    background = background_of(who, name, island_address, facts_of(tokens_per_step, **given))
+    equal = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
+    background = background_of(who, name, island_address, tokens_per_step, **equal)
     check_leaves(params, trainable)
     leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
     return enter(who, tokens_per_step, made, background, leaves, cursor)
 
 
 def background_of(
-    who: Membership, name: str | None, island_address: str | None, facts: Mapping[str, str]
+    who: Membership,
+    name: str | None,
+    island_address: str | None,
+    tokens_per_step: int,
+    *,
+    donate: bool,
+    rename: Mapping[str, str] | None,
+    opt_state: object,
+    cursor: Cursor | None,
 ) -> Background | None:
     """Return where the learner's actor lives; None if this loop is one process.
+
+    Of several processes, all must have been given equal arguments.
 
     Raises:
         SettingsError: an argument is missing, or superfluous.
@@ -114,24 +123,7 @@ def background_of(
 
     rank, hosts = jax.process_index(), jax.process_count()
     place = place_of(rank, hosts, island_address=island_address, name=name)
-    return None if place is None else HostBackground(who, place, facts)
-
-
-def records_of(plan: RunPlan, settings: RunSettings) -> ShardPlan | None:
-    """Return how the records that the run leases lie in shards; None if it leases none."""
-    return ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
-
-
-def facts_of(
-    tokens_per_step: int,
-    *,
-    donate: bool,
-    rename: Mapping[str, str] | None,
-    opt_state: object,
-    cursor: Cursor | None,
-) -> dict[str, str]:
-    """Return which arguments must be equal on all processes of a loop, by what they are."""
-    return {
+    equal = {
         "the version of JAX": version("jax"),
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
@@ -139,6 +131,7 @@ def facts_of(
         "whether opt_state is given": str(opt_state is not None),
         "whether there is a cursor": str(cursor is not None),
     }
+    return None if place is None else HostBackground(who, place, equal)
 
 
 def membership(
@@ -179,9 +172,6 @@ def enter(
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
         leaves: returns what is trained, for a run whose layout the first loop tells.
-
-    Raises:
-        IslandsError: see `join`.
     """
     try:
         tokens = operator.index(tokens_per_step)
@@ -208,7 +198,7 @@ def enter(
             cursor=reader.take,
         )
         background.enter(compute)
-        records = records_of(plan, settings)
+        records = ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
         return JoinedRun(who.name, parameters, compute, background, reader, records)
     except BaseException as error:  # such as a key that interrupts it
         if compute is not None:

@@ -137,9 +137,6 @@ async def fetch_run(
 
     Args:
         leaves: returns what is trained, for a run whose layout the first loop tells.
-
-    Raises:
-        IslandsError: see `fetch_run_spec`.
     """
     requester = Requester(role, who.name)
     spec, plan = await fetch_run_spec(
