@@ -1,4 +1,4 @@
-"""What the hosts of an island carry out at which boundary: agreed without that any of them waits.
+"""Agreement on what an island's hosts carry out at which boundary, for which none of them waits.
 
 All hosts of an island take the same steps of one program, and come to the same boundaries, which
 each counts from 0. What a boundary does (adopt, take a snapshot, allow steps) must be the same on

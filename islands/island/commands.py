@@ -43,7 +43,7 @@ from islands.protocol.learner.actions import (
 
 
 class _HostCommands:
-    """What the commands of any rank have in common.
+    """The part of a rank's commands that is the same for all ranks.
 
     Args:
         over: told, on the thread that steps, that no boundary follows.
@@ -108,7 +108,7 @@ class LeaderCommands(_HostCommands):
 
     @property
     def boundary(self) -> int:
-        """How many boundaries this host has come to."""
+        """Number of boundaries that this host has come to."""
         return self._words.boundary
 
     # --- on the loop --------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class FollowerCommands(_HostCommands):
 
     @property
     def boundary(self) -> int:
-        """How many boundaries this host has come to."""
+        """Number of boundaries that this host has come to."""
         return self._words.boundary
 
     # --- on the loop --------------------------------------------------------------------------

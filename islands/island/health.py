@@ -28,7 +28,7 @@ STALLED_STEPS = 5
 
 @dataclass(slots=True)
 class HostRecord:
-    """What the leader knows of a host; `still_ticks` count since its last boundary.
+    """A host as the leader knows it; `still_ticks` count since its last boundary.
 
     `step_ticks` count since its last step, if it has not rested since; `longest` are those of its
     last steps.

@@ -42,10 +42,10 @@ from messaging.errors import LocalFault
 from messaging.websocket.network import WebsocketNetwork
 
 END_S = 10.0
-"""How long the process waits at its end for a step that was dispatched, and for its last words."""
+"""Longest wait at the end for a step that was dispatched."""
 
 OBSTACLES_S = 2.0
-"""How often a process looks why it does not reach rank 0."""
+"""Time between two looks why rank 0 is not reached."""
 
 LEFT_BY_OTHERS = (
     "JAX_COORDINATOR_ADDRESS",

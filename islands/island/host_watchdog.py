@@ -1,4 +1,4 @@
-"""What watches one host's process of an island, and starts it again.
+"""The watchdog of one host's process of an island, which starts it again.
 
     island of 2 hosts        host A                     host B
                              watchdog                   watchdog
@@ -34,7 +34,7 @@ FIRST_BEATS = int(Timing().compile_s / BEAT_S)
 """The same before its first beat, as it may import from a slow disk: nobody else finds it then."""
 
 LEAVING_S = 30.0
-"""How long the process may take to leave in order after the first signal."""
+"""Longest time in which the process leaves in order after the first signal."""
 
 NO_HUB = 69
 """Exit code of a host's process that was answered by no hub in the time that it was given."""

@@ -46,7 +46,7 @@ from messaging.codec.tensors import digest
 
 
 class Shared(Protocol):
-    """What is known of a model's values once it was made."""
+    """Shares and sizes of a model's values, known once it was made."""
 
     def shares(self, fragment: int) -> Sequence[Ranges]:
         """Return the share of each host, by rank, of a fragment's flat value."""
@@ -81,7 +81,7 @@ class Pending:
 
 @dataclass(slots=True)
 class HostSession:
-    """What a follower says of its session: for which `SyncerTold` it is open, and its bytes."""
+    """A follower's report on its session: for which `SyncerTold` it is open, and its bytes."""
 
     number: int = 0
     bytes_sent: int = 0
@@ -125,12 +125,12 @@ class LeaderShares:
 
     @property
     def bytes_sent(self) -> int:
-        """What the other hosts have sent over their sessions."""
+        """Bytes that the other hosts have sent over their sessions."""
         return sum(session.bytes_sent for session in self._sessions.values())
 
     @property
     def bytes_received(self) -> int:
-        """What they have received over them."""
+        """Bytes that they have received over them."""
         return sum(session.bytes_received for session in self._sessions.values())
 
     # --- what the learner says ----------------------------------------------------------------

@@ -25,7 +25,7 @@ from islands.run.learner_process import (
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a loop needs to know of its run before the learner can begin.
+    """Facts about its run that a loop needs before the learner can begin.
 
     Attributes:
         commands: Where commands wait for their boundary; None: on this host alone.

@@ -35,10 +35,10 @@ from islands.run.learner_process import FetchedRun, Membership
 from messaging.actors.scope import Scope
 
 MEETING_S = 120.0
-"""How long a process waits for the others, which have been started already."""
+"""Longest wait of a process for the others, which have been started already."""
 
 LIMIT_S = 10.0
-"""How long the user's thread may take to hear of the failure, and the process to end after it."""
+"""Longest time until the user's thread hears of the failure, and then until the process ends."""
 
 
 def place_of(

@@ -255,7 +255,7 @@ class JaxMoments:
 
     @property
     def count(self) -> int:
-        """How many pieces the arrays are cut into."""
+        """Number of pieces that the arrays are cut into."""
         return len(self._plan.pieces)
 
     def take(self, state: PyTree) -> None:

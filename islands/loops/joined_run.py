@@ -30,10 +30,10 @@ State = TypeVar("State")
 Result = TypeVar("Result")
 
 LEAVING_S = 2.0
-"""How long the end of a loop that failed waits for the learner's own end."""
+"""Longest wait of a loop that failed for the learner's own end."""
 
 ENDING_S = 10.0
-"""How long a learner that has ended may take to close its links and its tape."""
+"""Longest time in which a learner that has ended closes its links and its tape."""
 
 NO_STEP = (
     "a boundary was given the parameters of the one before, unchanged, so it counted no step: call "

@@ -22,7 +22,7 @@ from islands.settings.groups import ConnectOptions
 
 Arrays = dict[str, NDArray[np.float32]]
 VALUES_S = 300.0
-"""How long the values of a run are waited for: a large model takes its time on a slow link."""
+"""Longest wait for the values of a run: a large model takes its time on a slow link."""
 
 
 def latest(

@@ -53,7 +53,7 @@ class HeldMoments(Protocol):
 
     @property
     def count(self) -> int:
-        """How many pieces it is cut into."""
+        """Number of pieces that it is cut into."""
 
     def prepare(self) -> None:
         """Compile what `read` will call."""

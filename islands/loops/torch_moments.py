@@ -30,7 +30,7 @@ DTYPES: Mapping[torch.dtype, type] = {
     torch.bool: np.bool_,
 }
 HOOKS = "_hooks"
-"""How the names of an optimizer's hooks end."""
+"""Ending of the names of an optimizer's hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class TorchMoments:
 
     @property
     def count(self) -> int:
-        """How many pieces the tensors are cut into."""
+        """Number of pieces that the tensors are cut into."""
         return len(self._plan.pieces)
 
     def prepare(self) -> None:

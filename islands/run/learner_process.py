@@ -178,12 +178,10 @@ def device_thread(
     Args:
         commands: where commands wait for their boundary; by default on this host alone.
     """
-    settings, place = (
-        run.spec.settings,
-        Place(run.who.name, options.devices, options.model_parallel),
-    )
+    settings, name = run.spec.settings, run.who.name
+    place = Place(name, options.devices, options.model_parallel)
     return ComputeThread(
-        lambda: workload.trainer(settings, place), settings, run.who.name, kept, commands
+        lambda: workload.trainer(settings, place), settings, name, kept=kept, commands=commands
     )
 
 
