@@ -19,13 +19,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `schema.py`: The conversion of a dataclass of options to a table of keys
 - `screen.py`: The status of a run, and its display
 - `serve.py`: A hub that starts no learners
-- `simulate_bandwidth.py`: `islands simulate bandwidth`
-- `simulate_goodput.py`: `islands simulate goodput`
-- `simulate_grow.py`: `islands simulate grow`
-- `simulate_regions.py`: `islands simulate regions`
-- `simulate_scavenge.py`: `islands simulate scavenge`
-- `simulate_uneven.py`: `islands simulate uneven`
-- `simulating.py`: What all commands of `islands simulate` share
+- `simulating.py`: `islands simulate EXPERIMENT`: what failing chips, waiting, links or change cost
 - `sources.py`: The sources of settings
 - `study.py`: `islands study FILE`: compares settings at equal tokens
 - `yaml_file.py`: Reading of settings in YAML

@@ -34,7 +34,7 @@ def run(options: ChaosOptions, common: Common) -> int:
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
     folder = options.folder or new_folder("chaos")
     played = _played(options, folder)
-    found = (played.findings, played.control, played.violations, played.untold)
+    found = (played.findings, played.control, played.violations, played.left_out)
     verdict = verdict_of(options, *found)
     _show(verdict)
     _write(options, common, folder, played, verdict)

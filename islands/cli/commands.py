@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from islands.lab.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.lab.settings.chaos import ChaosOptions
-from islands.lab.settings.goodput import GoodputOptions
-from islands.lab.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
+from islands.lab.settings.fleets import (
+    BandwidthOptions,
+    GoodputOptions,
+    GrowOptions,
+    RegionsOptions,
+    ScavengeOptions,
+    UnevenOptions,
+)
 from islands.lab.settings.study import StudyOptions
 from islands.settings.commands import (
     CheckOptions,
@@ -106,33 +111,33 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             GoodputOptions,
             "tell what failing chips leave of a fleet's time, by the real actors on a virtual "
             "clock",
-            "islands.cli.simulate_goodput:run",
+            "islands.cli.simulating:run",
         ),
         "simulate uneven": Command(
             UnevenOptions,
             "tell what waiting for slow learners costs, and what not waiting costs",
-            "islands.cli.simulate_uneven:run",
+            "islands.cli.simulating:run",
         ),
         "simulate scavenge": Command(
             ScavengeOptions,
             "tell what compute that comes and goes saves of a run's time",
-            "islands.cli.simulate_scavenge:run",
+            "islands.cli.simulating:run",
         ),
         "simulate grow": Command(
             GrowOptions,
             "let one run's learners become many and few again, and judge its history",
-            "islands.cli.simulate_grow:run",
+            "islands.cli.simulating:run",
         ),
         "simulate regions": Command(
             RegionsOptions,
             "compare data-parallel and decoupled training over regions, by the speed of their "
             "links",
-            "islands.cli.simulate_regions:run",
+            "islands.cli.simulating:run",
         ),
         "simulate bandwidth": Command(
             BandwidthOptions,
             "find the link that a learner needs so as not to wait for it, preset by preset",
-            "islands.cli.simulate_bandwidth:run",
+            "islands.cli.simulating:run",
         ),
         "tokenize": Command(
             TokenizeOptions,

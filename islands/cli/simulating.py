@@ -1,23 +1,81 @@
-"""What all commands of `islands simulate` share: progress and table, and files in a folder."""
+"""The commands of `islands simulate`: play the runs of an experiment, then print its table."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from islands.cli.parsing import Common
 from islands.files.atomic_write import replace_file
+from islands.lab.settings.fleets import (
+    BandwidthOptions,
+    GoodputOptions,
+    GrowOptions,
+    RegionsOptions,
+    ScavengeOptions,
+    UnevenOptions,
+)
 from islands.protocol.errors import unusable
-from islands.run.records.formatting import duration
+from islands.run.records.formatting import duration, json_text
 from messaging.clock import MonotonicClock
+
+if TYPE_CHECKING:
+    from islands.lab.experiments.experiment import Experiment
+
+Options = (
+    GoodputOptions
+    | UnevenOptions
+    | RegionsOptions
+    | BandwidthOptions
+    | ScavengeOptions
+    | GrowOptions
+)
+MODULES = {
+    GoodputOptions: "goodput",
+    UnevenOptions: "uneven",
+    RegionsOptions: "regions",
+    BandwidthOptions: "bandwidth",
+    ScavengeOptions: "scavenging",
+    GrowOptions: "growth",
+}
+"""The module of each experiment, by its options."""
 
 Key = TypeVar("Key")
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+def run(options: Options, _: Common) -> int:
+    """Play every run, then print the table; returns the exit code, 1 if a promise was broken.
+
+    Raises:
+        UserError: nothing is asked for, or the folder cannot be written to.
+    """
+    module = import_module(f"islands.lab.experiments.{MODULES[type(options)]}")
+    experiment: Experiment[Any, Any, Any, Any] = module.EXPERIMENT
+    jobs = experiment.jobs(options)
+    if isinstance(options, GrowOptions):  # one run, which needs no process of its own
+        results, folder = {key: experiment.play(job) for key, job in jobs.items()}, options.folder
+    else:
+        playing = options if isinstance(options, GoodputOptions) else options.playing
+        results, folder = play_all(experiment.play, jobs, playing.workers), playing.folder
+    table = experiment.table(options, results)
+    print(table, end="")
+    if folder is not None:
+        name = experiment.name
+        files = {
+            f"{name}.md": table.encode,
+            f"{name}.json": lambda: json_text(experiment.figures(options, results)),
+            **experiment.pictures(options, results),
+        }
+        _write(folder, files)
+    return 0 if experiment.kept(results) else 1
+
+
 def play_all(
     play: Callable[[Job], Result], jobs: Mapping[Key, Job], workers: int
 ) -> dict[Key, Result]:
-    """Play all jobs side by side, and tell after each how many are left.
+    """Play all jobs side by side, and print after each how many are left.
 
     Args:
         play: plays one job; a function of a module, which other processes can import.
@@ -25,38 +83,20 @@ def play_all(
         workers: processes side by side.
 
     Returns:
-        What came of each job, in the order of the jobs.
+        The result of each job, in the order of the jobs.
     """
-    from islands.lab.experiments.side_by_side import side_by_side
+    from islands.lab.experiments.experiment import side_by_side
 
-    clock, found = MonotonicClock(), {}
+    clock = MonotonicClock()
+    results: dict[Key, Result] = {}
     begun_s = clock.now_s()
     for key, result in side_by_side(play, jobs, workers):
-        found[key] = result
-        each_s, left = (clock.now_s() - begun_s) / len(found), len(jobs) - len(found)
+        results[key] = result
+        each_s, left = (clock.now_s() - begun_s) / len(results), len(jobs) - len(results)
         wait = f", about {duration(each_s * left)} left" if left else ""
-        print(f"[{len(found)}/{len(jobs)}]{wait}", flush=True)
+        print(f"[{len(results)}/{len(jobs)}]{wait}", flush=True)
     print()
-    return {key: found[key] for key in jobs}
-
-
-def show(
-    name: str, table: str, folder: Path | None, files: Mapping[str, Callable[[], bytes]]
-) -> None:
-    """Print a table; with a folder, write it there as Markdown beside the other files, and say so.
-
-    Args:
-        name: of the table's file, without its end.
-        table: as Markdown.
-        folder: null = nothing is written.
-        files: makes each of the other files, by name; pictures come last.
-
-    Raises:
-        UserError: the folder cannot be written to, or matplotlib, which draws, is not installed.
-    """
-    print(table, end="")
-    if folder is not None:
-        _write(folder, {f"{name}.md": table.encode, **files})
+    return {key: results[key] for key in jobs}
 
 
 def _write(folder: Path, files: Mapping[str, Callable[[], bytes]]) -> None:

@@ -25,7 +25,7 @@ def run(options: StudyOptions, _: Common) -> int:
             cannot be written to, or is used by another study.
     """
     from islands.lab.study.cells import trials_of
-    from islands.lab.study.results import prepare
+    from islands.lab.study.runner import prepare
 
     trials = trials_of(options)
     with prepare(options.folder):

@@ -21,7 +21,7 @@ fragment, then takes steps: `step` dispatches and returns, `PendingStep.loss` wa
 
 A `Trainer` is a model that Islands steps itself; that of a loop of the user's own is stepped there.
 `jax_trainer.JaxTrainer` trains a `Task`; `toy.NumpyTrainer` solves a small quadratic without JAX;
-`toy.SleepingTrainer` steps by sleeping.
+`toy_workload.Accelerator` steps by sleeping.
 """
 
 from abc import ABC, abstractmethod

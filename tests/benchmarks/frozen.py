@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from islands.cli.commands import COMMANDS
-from islands.lab.world.faults import draw
+from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.messages.registry import MESSAGE_TYPES, MULTIHOST_TYPES
 from messaging.codec.frames import Codec

@@ -13,7 +13,7 @@ import pytest
 from islands.cli.command import main
 from islands.cli.commands import COMMANDS
 from islands.cli.parsing import Common, parse
-from islands.lab.settings.goodput import GoodputOptions
+from islands.lab.settings.fleets import GoodputOptions
 from islands.protocol.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.presets import PRESETS, Preset

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from islands.lab.toys.toy import NumpyTrainer, SleepingTrainer
+from islands.lab.toys.toy import NumpyTrainer, SleepingDevice
 from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
 from islands.tasks.data.shards import ShardKey
@@ -89,18 +89,11 @@ def test_a_broken_state_is_noticed_and_healed() -> None:
     assert trainer.finite()
 
 
-def test_a_sleeping_step_does_the_same_arithmetic() -> None:
-    """The accelerator-like learner is the toy learner with another clock."""
-    sleeping = SleepingTrainer(0.0)
-    assert train(sleeping, 5) == train(NumpyTrainer(4), 5)
-
-
 def test_sleeping_steps_queue_behind_one_another() -> None:
     """When a later step is ready, so is an earlier one, as on a device."""
-    trainer = SleepingTrainer(0.001)
-    batches = trainer.batches(ShardKey(0, 0), 0)
-    first, second = (trainer.step(next(batches)[0], 0.1) for _ in range(2))
-    second.loss()
+    device = SleepingDevice(0.001)
+    first, second = device.occupy(1.0), device.occupy(2.0)
+    assert second.loss() == 2.0
     assert first.ready()
 
 

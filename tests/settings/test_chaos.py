@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from islands.lab.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.lab.faults.fault import FaultKind
+from islands.lab.settings.chaos import ChaosOptions, faults_of
 from islands.protocol.errors import SettingsError
 
 
 def test_a_fault_is_read_with_its_defaults() -> None:
     """A mapping with the kind alone is a fault of some learner that lasts a second."""
     (fault,) = faults_of(ChaosOptions(faults={"one": {"fault": "freeze"}})).values()
-    assert fault.fault is FaultKind.FREEZE
+    assert fault.kind is FaultKind.FREEZE
     assert (fault.who, fault.times, fault.for_s, fault.at_s) == ("learner", 1, 1.0, ())
 
 

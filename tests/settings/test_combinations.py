@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.lab.world.faults import draw
+from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Adoption, Anchor, MergeRule, SendTo, Trigger

@@ -16,19 +16,17 @@ I4       once faults have stopped, learners keep up     `order.py`
 I5       memory for contributions is bounded            `bounds.py`
 I6       the same seed gives the same bytes             `first_difference`
 I7       queues are bounded                             `bounds.py`
-moments  moments come from a peer in time, or are fresh `moments.py`
+moments  moments come from a peer in time, or are fresh `bounds.py`
 end      the run ends, and nobody failed                `bounds.py`
 =======  =============================================  ==============
 
-- `evidence.py`: The evidence that the rules judge
-- `spans.py`: The spans of time for which a fault lasted, from the entries that begin and end it
-- `tickets.py`: Parsing of a tape's versions, incarnations and tickets into values that can be …
+All rules judge the same evidence (`evidence.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from islands.lab.checker import accounts, bounds, moments, order
+from islands.lab.checker import accounts, bounds, order
 from islands.lab.checker.evidence import History, Limits
 
 __all__ = [
@@ -41,7 +39,6 @@ __all__ = [
     "bounds",
     "first_difference",
     "judge",
-    "moments",
     "order",
 ]
 
@@ -67,9 +64,9 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("I4", order.learners_keep_up),
     ("I5", bounds.contributions_fit),
     ("I7", bounds.mailboxes_are_short),
-    ("moments", moments.steps_follow_moments),
-    ("moments", moments.moments_are_given),
-    ("moments", moments.nobody_waits_for_moments),
+    ("moments", bounds.steps_follow_moments),
+    ("moments", bounds.moments_are_given),
+    ("moments", bounds.nobody_waits_for_moments),
     ("end", bounds.run_ends),
 )
 

@@ -8,8 +8,7 @@ syncer's final ledger.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from islands.lab.checker.evidence import History, Limits
-from islands.lab.checker.tickets import Pair, pair, ticket
+from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate
 from islands.protocol.tape.learner_entries import Adopted, Contributed
 from islands.protocol.tape.process_entries import Started
@@ -141,11 +140,11 @@ def _rows_match(history: History, finished: Finished, processed: int) -> Iterato
                 f"fragment {index}: processed {processed}, applied {applied_tokens.get(index, 0)}, "
                 f"the ledger has {row.processed} and {row.applied}"
             )
-        told = {Fate.REJECTED: row.rejected, Fate.LATE: row.late, Fate.STALE: row.stale}
-        for fate, tokens in told.items():
+        by_fate = {Fate.REJECTED: row.rejected, Fate.LATE: row.late, Fate.STALE: row.stale}
+        for fate, tokens in by_fate.items():
             if tokens > sums.get((index, fate), 0):
                 yield f"fragment {index}: {tokens} tokens are {fate}, that is more than was sent"
-        if min(row.overwritten, row.lost, *told.values()) < 0:
+        if min(row.overwritten, row.lost, *by_fate.values()) < 0:
             yield f"fragment {index}: a fate has less than no tokens: {row}"
         if row.lost > _losable(history, index):
             yield f"fragment {index}: {row.lost} tokens are lost, more than ended incarnations had"

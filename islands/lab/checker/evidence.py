@@ -1,4 +1,4 @@
-"""The evidence that the rules judge: all entries, and those of the syncer that restarts kept.
+"""The evidence of a tape: all entries, those of the syncer that restarts kept, spans of faults.
 
 A syncer that restarts resumes from one record of its journal. What it had decided after that record
 is undone: for the run it never happened, although the tape has it. `History.effective` holds the
@@ -11,15 +11,63 @@ then on is not part of the run, so its entries are in neither `effective` nor `o
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf
 
-from islands.lab.checker.tickets import Pair, pair, ticket
 from islands.layout.leaves import Layout
 from islands.protocol.settings.run import RunSettings, SendTo
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.learner_entries import Contributed, Reported
+from islands.protocol.tape.member_entries import ProcessStarted
 from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Journal, Journalled
+from islands.protocol.tape.simulation_entries import (
+    DISK_MENDED,
+    FAILING,
+    FREEZE,
+    FULL,
+    SLOW_DISK,
+    THAW,
+    Fault,
+)
+
+Pair = tuple[int, int]
+"""(epoch, number) of a version, (epoch, counter) of an incarnation."""
+
+
+@lru_cache(maxsize=4096)
+def pair(text: str) -> Pair:
+    """Parse a version or an incarnation."""
+    epoch, _, number = text.partition(".")
+    return int(epoch), int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class TicketFacts:
+    """The parts of a ticket."""
+
+    name: str
+    incarnation: Pair
+    epoch: int
+    round: int
+
+
+@lru_cache(maxsize=4096)
+def ticket(text: str) -> TicketFacts:
+    """Parse a ticket."""
+    who, _, right = text.rpartition("@")
+    name, _, incarnation = who.rpartition("/")
+    epoch, _, round_ = right.partition(":")
+    return TicketFacts(name, pair(incarnation), int(epoch), int(round_))
+
+
+DISK_FAULTS = (FULL, FAILING)
+DISK_SOUND = (DISK_MENDED, SLOW_DISK)
+"""What ends them: a disk has one fault at a time, and a slow one is neither full nor fails."""
+
+Spans = Mapping[str, list[tuple[float, float]]]
+"""Begin and end of each span in seconds of the tape, by the name of its victim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +164,13 @@ class History:
                 who = (actor, ticket(entry.ticket).incarnation)
                 history.totals.setdefault(who, {})[entry.processed] = None
             elif isinstance(entry, Reported):
-                history._take_report(actor, entry)
+                history._keep_report(actor, entry)
         return history
 
-    def _take_report(self, actor: str, told: Reported) -> None:
-        incarnation = pair(told.incarnation)
-        self.totals.setdefault((actor, incarnation), {})[told.tokens] = None
-        for pass_index, shard, position in told.leases:
+    def _keep_report(self, actor: str, report: Reported) -> None:
+        incarnation = pair(report.incarnation)
+        self.totals.setdefault((actor, incarnation), {})[report.tokens] = None
+        for pass_index, shard, position in report.leases:
             key = (actor, incarnation, pass_index, shard)
             self.reached[key] = max(self.reached.get(key, 0), position)
 
@@ -175,3 +223,49 @@ class History:
             elif isinstance(entry, Journalled):
                 durable = max(durable, entry.sequence)
         self.effective = kept
+
+
+def frozen_spans(history: History) -> Spans:
+    """Return when each process was frozen: a new start of a process ends its freeze as well."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for at_s, _, entry in history.lines:
+        if isinstance(entry, Fault) and entry.fault == FREEZE:
+            _begin(spans, entry.names, at_s)
+        elif isinstance(entry, Fault) and entry.fault == THAW:
+            _end(spans, entry.names, at_s)
+        elif isinstance(entry, ProcessStarted):
+            _end(spans, [entry.name], at_s)
+    return spans
+
+
+def bad_disk_spans(history: History) -> Spans:
+    """Return when the disk of each process was full or failed."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for at_s, _, entry in history.lines:
+        if isinstance(entry, Fault) and entry.fault in DISK_FAULTS:
+            _begin(spans, entry.names, at_s)
+        elif isinstance(entry, Fault) and entry.fault in DISK_SOUND:
+            _end(spans, entry.names, at_s)
+    return spans
+
+
+def _begin(spans: dict[str, list[tuple[float, float]]], names: Iterable[str], at_s: float) -> None:
+    for name in names:
+        own = spans.setdefault(name, [])
+        if not own or own[-1][1] < inf:
+            own.append((at_s, inf))
+
+
+def _end(spans: dict[str, list[tuple[float, float]]], names: Iterable[str], at_s: float) -> None:
+    for name in names:
+        own = spans.get(name, [])
+        if own and own[-1][1] == inf:
+            own[-1] = (own[-1][0], at_s)
+
+
+def overlap_s(spans: Spans, name: str, from_s: float, to_s: float) -> float:
+    """Return for how long the spans of a name lasted between two times."""
+    return sum(
+        max(0.0, min(ended_s, to_s) - max(begun_s, from_s))
+        for begun_s, ended_s in spans.get(name, [])
+    )

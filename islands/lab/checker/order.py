@@ -3,8 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from islands.lab.checker.evidence import History, Limits
-from islands.lab.checker.tickets import Pair, pair, ticket
+from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate, LearnerName, Role
 from islands.protocol.tape.learner_entries import Adopted
 from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
@@ -28,13 +27,12 @@ from islands.protocol.tape.simulation_entries import Final, Healed, ProcessKille
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
     """Every start of a supervisor or syncer has a higher epoch than all starts before it.
 
-    A syncer that stands still once it has taken its epoch may tell so after one that took a higher
-    epoch meanwhile.
+    A syncer that stands still once it has its epoch may record it after one with a higher one.
     """
     newest: dict[bool, int] = {}
     taken: dict[int, None] = {}  # by syncers
-    beginning: dict[str, None] = {}  # processes that have not told an epoch yet
-    overtaken: dict[str, None] = {}  # those of them that were there when a syncer told its own
+    beginning: dict[str, None] = {}  # processes that have recorded no epoch yet
+    overtaken: dict[str, None] = {}  # those of them that were there when a syncer recorded its own
     for _, actor, entry in history.lines:
         if isinstance(entry, ProcessStarted):
             beginning[entry.name] = None
@@ -202,10 +200,10 @@ def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:
 
     Where a value is sent to its contributors alone, it is these who adopt it.
     """
-    found = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
-    if found is None:
+    healing = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
+    if healing is None:
         return
-    healed_s, healed = found
+    healed_s, healed = healing
     begin_s, period_s = healed_s + healed.recovery_s, healed.period_s
     lives = _lives(history)
     contributors: dict[tuple[int, str], list[LearnerName]] = {}

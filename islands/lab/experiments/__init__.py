@@ -1,8 +1,8 @@
 """Simulated fleets: what failing chips, waiting, narrow links and change leave of their time.
 
-The production actors run on a virtual clock; formulas and models without actors stand beside.
+The production actors run on a virtual clock; formulas and models without actors stand beside. Every
+experiment has the same parts (`experiment.py`), and is a command of `islands simulate`:
 
-=====================================  ==================
 a fleet, and the figures of it         `cells.py`
 the actors on a fleet                  `fleet.py`
 when the chips of a learner step       `chips.py`
@@ -20,4 +20,18 @@ compute that comes and goes            `scavenging.py`
 one run that grows and shrinks         `growth.py`
 runs in processes of their own         `side_by_side.py`
 =====================================  ==================
+=======
+===============================================  =======================
+one fleet run by the actors, and its figures     `fleet.py`
+when the chips of a learner step                 `chips.py`
+chips that fail (`goodput`)                      `goodput.py`
+learners of unlike speed (`uneven`)              `uneven.py`
+data-parallel training as actors                 `lock_step.py`
+regions with narrow links (`regions`)            `regions.py`
+the link that a run needs (`bandwidth`)          `bandwidth.py`
+the same in closed form                          `formulas.py`
+compute that comes and goes (`scavenge`)         `scavenging.py`
+one run that grows and shrinks (`grow`)          `growth.py`
+lines over a quantity, a timeline of a fleet     `plot.py`
+===============================================  =======================
 """

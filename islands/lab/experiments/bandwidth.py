@@ -1,25 +1,45 @@
-"""How fast a link a run needs, preset by preset and model by model, beside formula and paper.
+"""The link that a run needs, preset by preset and model by model, beside formula and paper.
 
 The published table is that of Streaming DiLoCo (arXiv 2501.18512, table 4): Gbit/s to reach a
 utilisation by the authors' own simulation, which knows layers, hides an all-reduce behind the
 backward pass, counts 16 bits for each value, and tries bandwidths a fifth apart. Here every value
 travels twice, to the syncer in 16 bits and back in 32, and no step begins before the last value of
 the one before it: where learners wait, our figures are about three times theirs for this alone.
+
+Each bandwidth is searched for by bisection over runs of the actors. **Utilisation** is the share of
+what an unlimited link allows. Learners that wait lose time, and all of their tokens are merged:
+theirs is goodput. Learners that never wait step all the time. Where values overwrite, they lose
+tokens in place of time: theirs is goodput × yield. Where delay is corrected they lose neither, and
+are merged more rarely: theirs is contributions that are merged per second.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, sqrt
 from typing import NamedTuple
 
-from islands.lab.experiments.bandwidth_search import Found, Search
-from islands.lab.experiments.formulas import Job, gbit_text, needed_gbit_s, syncer_gbit_s
+from islands.lab.experiments.experiment import Experiment
+from islands.lab.experiments.fleet import Cell, Link, play, steady
+from islands.lab.experiments.formulas import (
+    Job,
+    gbit_text,
+    needed_gbit_s,
+    period_s,
+    syncer_gbit_s,
+)
 from islands.lab.experiments.lock_step import lock_step
-from islands.lab.settings.simulations import BandwidthOptions
+from islands.lab.settings.fleets import BandwidthOptions
 from islands.protocol.errors import UserError
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Precision, RunSettings, Timing
-from islands.run.records.formatting import count, json_text, markdown_table
+from islands.protocol.settings.run import (
+    Adoption,
+    LearnerWaits,
+    Precision,
+    RunSettings,
+    Timing,
+)
+from islands.run.records.formatting import count, markdown_table
 
 SHARDS = (1, 4, 16)
 PUBLISHED_SHARES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -61,11 +81,165 @@ twice, and stays full.
 """
 
 
+WARMUP_ROUNDS = 6
+"""After which timeouts know how long an exchange takes, and nothing is sent twice."""
+
+ROUNDS_LEAST, STEPS_LEAST, INTERVALS = 4, 24, 2
+START_STEPS = 6.0
+FACTOR = 1.3
+"""Between two bandwidths that are tried, until one is enough and one is not."""
+
+TRIALS_MOST = 40
+LOWER_MOST = 4.0
+"""By how many times a bandwidth that is tried may be lower than the first: runs get longer."""
+
+SLACK = 0.0005
+"""By which a share may miss its level: it is that of some ten rounds."""
+
+UNLIMITED_GBIT_S = 1e9
+
+
 class Key(NamedTuple):
-    """Of a search: its row, and the model's parameters."""
+    """The key of a search: its row, and the model's parameters."""
 
     row: str
     parameters: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for bandwidths of one kind of run and one model.
+
+    Attributes:
+        settings: of the runs.
+        job: the model.
+        learners: how many.
+        utilisations: shares of what an unlimited link allows.
+        within: by what share a bandwidth that is found may be too high.
+    """
+
+    settings: RunSettings
+    job: Job
+    learners: int
+    utilisations: tuple[float, ...]
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search.
+
+    Attributes:
+        gbit_s: least bandwidth for each utilisation; infinite if none is enough.
+        lowest_gbit_s: the lowest bandwidth that was tried; less may be enough where it is.
+        runs: how many runs it took.
+    """
+
+    gbit_s: dict[float, float]
+    lowest_gbit_s: float
+    runs: int
+
+
+def search(wanted: Search) -> Found:
+    """Find the least bandwidths, each run being used for all utilisations."""
+    known: dict[float, float] = {}
+    top = 1.0 if _waits(wanted) else _share(wanted, UNLIMITED_GBIT_S)
+
+    def share(gbit_s: float) -> float:
+        if gbit_s not in known:
+            known[gbit_s] = _share(wanted, gbit_s) / top
+        return known[gbit_s]
+
+    bandwidths = {
+        level: least(
+            share,
+            level,
+            known,
+            begin=needed_gbit_s(wanted.settings, wanted.job, level),
+            within=wanted.within,
+        )
+        for level in wanted.utilisations
+    }
+    return Found(bandwidths, min(known, default=0.0), len(known))
+
+
+def least(
+    share: Callable[[float], float],
+    level: float,
+    known: dict[float, float],
+    *,
+    begin: float,
+    within: float,
+) -> float:
+    """Return the least bandwidth whose share is at a level, at most so much too high.
+
+    Args:
+        share: of a bandwidth; it grows with it.
+        level: that is asked for.
+        known: shares that are known by bandwidth; `share` adds to it.
+        begin: where to begin if nothing is known.
+        within: by what share the answer may be too high.
+    """
+    if begin == inf:
+        return inf
+    share(begin)
+    for _ in range(TRIALS_MOST):
+        enough = min(
+            (each for each, value in known.items() if value >= level - SLACK), default=None
+        )
+        short = max(
+            (each for each, value in known.items() if enough is None or each < enough),
+            default=None,
+        )
+        if enough is None:
+            share(max(known) * FACTOR)
+        elif short is None and enough <= begin / LOWER_MOST:
+            return enough
+        elif short is None:
+            share(enough / FACTOR)
+        elif enough <= short * (1 + within):
+            return enough
+        else:
+            share(sqrt(enough * short))
+    return inf
+
+
+def cell_of(wanted: Search, gbit_s: float) -> Cell:
+    """Return the run that is played with a bandwidth."""
+    settings, job = wanted.settings, wanted.job
+    round_s = period_s(settings, job, gbit_s)
+    rounds = max(
+        ROUNDS_LEAST,
+        STEPS_LEAST / settings.round_interval_steps(settings.fragments),
+        0 if _waits(wanted) else INTERVALS * settings.fragments,
+    )
+    warmup = WARMUP_ROUNDS if settings.interval_steps < STEPS_LEAST else ROUNDS_LEAST / 2
+    before = max(warmup, 1 if _waits(wanted) else settings.fragments)
+    return replace(
+        steady(wanted.learners),
+        step_s=job.step_s,
+        parameters=job.parameters,
+        link=Link(job.latency_s, gbit_s),
+        work_s=(0.0, 0.0),
+        settings=settings,
+        warmup_s=START_STEPS * job.step_s + before * round_s,
+        measured_s=rounds * round_s,
+    )
+
+
+def _waits(wanted: Search) -> bool:
+    return wanted.settings.learner_waits is LearnerWaits.AT_TAU
+
+
+def _share(wanted: Search, gbit_s: float) -> float:
+    """Play a run; returns the quantity that its utilisation is measured by."""
+    played = play(cell_of(wanted, gbit_s))
+    figures, training = played.figures, played.training
+    if _waits(wanted):
+        return figures.goodput
+    if wanted.settings.adoption is Adoption.OVERWRITE:
+        return figures.goodput * training.yield_share
+    return training.per_merge * len(training.merges_s) / played.cell.measured_s
 
 
 def rows_of(options: BandwidthOptions, fragments: int, step_s: float) -> dict[str, RunSettings]:
@@ -96,28 +270,27 @@ def rows_of(options: BandwidthOptions, fragments: int, step_s: float) -> dict[st
 
 
 def _place(name: str, rows: Mapping[str, RunSettings]) -> int:
-    """Return where a row stands: quantised ones follow those that they are made of."""
     order = list(rows)
     base = name.removesuffix(", fp4 both ways")
     return 2 * order.index(base) + (name != base)
 
 
 def searches_of(options: BandwidthOptions) -> dict[Key, Search]:
-    """Return what is searched for.
+    """Return every search that is asked for.
 
     Raises:
-        UserError: no row has a name that contains what is asked for.
+        UserError: no row has a name that contains `only`.
     """
-    found = {}
+    searches = {}
     for parameters, step_s, fragments in _models(options):
         for name, settings in rows_of(options, fragments, step_s).items():
             job = Job(parameters, step_s, options.latency_s)
-            found[Key(name, parameters)] = Search(
+            searches[Key(name, parameters)] = Search(
                 settings, job, options.learners, options.utilisations, options.within
             )
-    if not found:
+    if not searches:
         raise UserError(f"only is {options.only!r}; no row has it in its name")
-    return found
+    return searches
 
 
 def _models(options: BandwidthOptions) -> list[tuple[float, float, int]]:
@@ -137,7 +310,7 @@ def published(key: Key, utilisation: float) -> float | None:
 def table(options: BandwidthOptions, found: Mapping[Key, Found]) -> str:
     """Return the tables as Markdown: one for each model, and the load on the syncer's own link."""
     searches = searches_of(options)
-    lines_told = []
+    parts = []
     for parameters, step_s, _ in _models(options):
         keys = [key for key in found if key.parameters == parameters]
         heads = [f"{100 * level:g} %" for level in options.utilisations]
@@ -149,15 +322,15 @@ def table(options: BandwidthOptions, found: Mapping[Key, Found]) -> str:
             ]
             for key in keys
         ]
-        lines_told += [markdown_table(lines), ""]
-    lines_told += [
+        parts += [markdown_table(lines), ""]
+    parts += [
         "Simulated / closed formula / published for Streaming DiLoCo (arXiv 2501.18512, table 4).",
         "",
         _load(options, searches),
         "",
         "The load on the syncer's own link is a formula; a run has one syncer.",
     ]
-    return "\n".join(lines_told) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _cell(search: Search, found: Found, key: Key, level: float) -> str:
@@ -182,10 +355,10 @@ def _load(options: BandwidthOptions, searches: Mapping[Key, Search]) -> str:
     return markdown_table(lines)
 
 
-def json_of(options: BandwidthOptions, found: Mapping[Key, Found]) -> bytes:
-    """Return what was found as JSON, next to formula and paper."""
+def figures_of(options: BandwidthOptions, found: Mapping[Key, Found]) -> list[dict[str, object]]:
+    """Return every bandwidth next to formula and paper."""
     searches = searches_of(options)
-    rows = [
+    return [
         {
             "row": key.row,
             "parameters": key.parameters,
@@ -199,4 +372,6 @@ def json_of(options: BandwidthOptions, found: Mapping[Key, Found]) -> bytes:
         for key, each in found.items()
         for level, gbit_s in each.gbit_s.items()
     ]
-    return json_text(rows)
+
+
+EXPERIMENT = Experiment("bandwidth", searches_of, search, table, figures_of)

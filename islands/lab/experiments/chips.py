@@ -1,4 +1,4 @@
-"""When the chips of one learner step: failures, stalls, slices that go and come back.
+"""The chips of one learner: failures, stalls, slices that go and come back.
 
 A learner's chips lie in slices. A chip fails once in a mean time (MTBI), at random. What a failure
 costs depends on how the learner's own program takes it:
@@ -95,7 +95,7 @@ class Counted:
 
 
 class Device(Protocol):
-    """What a learner steps on."""
+    """Hardware on which a learner steps."""
 
     counted: Counted
 
@@ -118,7 +118,6 @@ class ElasticChips:
     """
 
     def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
-        """All chips are there, and nothing stalls, at time 0."""
         self.counted = counted
         self._chips = chips
         self._rng = rng
@@ -148,7 +147,6 @@ class ElasticChips:
 
     @property
     def _next_s(self) -> float:
-        """When the next slice fails, or slices come back."""
         if not self._away:
             return self._fails_s
         back_s = max(self._away[0], self._rejoined_s + self._chips.rejoin_every_s)
@@ -190,7 +188,6 @@ class RigidChips:
     """
 
     def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
-        """All chips are there."""
         self.counted = counted
         self._chips = chips
         self._rng = rng

@@ -1,4 +1,4 @@
-"""What a run asks of its links, in closed form. It stands beside simulated figures, never for them.
+"""The load of a run on its links, in closed form, beside simulated figures and never for them.
 
 N values, P fragments, H steps between two merges of a fragment, τ steps of overlap, s seconds of a
 step, B bits per second of a learner's link each way, u and d bits of a value on its way up and

@@ -1,7 +1,7 @@
 """One run whose learners become many and few again, while it goes on.
 
 Learners come in waves, train, and leave in waves; those of the beginning stay. The tape of the run
-is judged by the history checker, and tells what the changes cost: how long a newcomer takes until
+is judged by the history checker, and shows the cost of the changes: how long a newcomer takes until
 its first contribution is merged, and for how long those that stay did not step.
 """
 
@@ -15,24 +15,25 @@ import msgspec
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import Limits, judge
-from islands.lab.experiments.cells import Cell, Link, steady
+from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import (
     BATCHES,
+    Cell,
+    Link,
     attach,
     begin,
     check_actors,
-    costs_of,
-    hosts_of,
-    trainers_of,
+    steady,
+    world_of,
 )
 from islands.lab.experiments.plot import Line, chart
-from islands.lab.settings.changing_fleets import GrowOptions
+from islands.lab.settings.fleets import GrowOptions
 from islands.lab.world.world import World
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.member_entries import ProcessStarted
 from islands.protocol.tape.round_entries import Merged
 from islands.protocol.tape.simulation_entries import LeftOver
-from islands.run.records.formatting import duration, json_text, markdown_table
+from islands.run.records.formatting import duration, markdown_table
 from messaging.simulation.virtual_time import run_virtual
 
 PHASES = ("few at first", "growing", "many", "shrinking", "few at last")
@@ -48,7 +49,7 @@ START_S = 5.0
 
 @dataclass(slots=True)
 class Diary:
-    """The tape of the run, and what of it the figures need.
+    """The tape of the run, and the entries of it that the figures need.
 
     Attributes:
         tape: all entries, for the history checker.
@@ -90,13 +91,13 @@ class Gaps:
 
     def longest_s(self, names: Sequence[str], from_s: float, until_s: float) -> float:
         """Return the longest gap of these learners that ended within a time; 0 if there is none."""
-        told = (gap for name in names for gap in self.all.get(name, ()))
-        return max((gap_s for at_s, gap_s in told if from_s <= at_s < until_s), default=0.0)
+        gaps = (gap for name in names for gap in self.all.get(name, ()))
+        return max((gap_s for at_s, gap_s in gaps if from_s <= at_s < until_s), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What came of one phase of the run.
+    """The figures of one phase of the run.
 
     Attributes:
         name: of the phase.
@@ -119,7 +120,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """What came of the run.
+    """The figures of the run.
 
     Attributes:
         phases: one after another.
@@ -138,6 +139,11 @@ class Grown:
     imbalance: int
 
 
+Runs = Mapping[str, Grown]
+RUN = "run"
+"""The key of the only run."""
+
+
 def cell_of(options: GrowOptions) -> Cell:
     """Return the fleet as it is at first."""
     return replace(
@@ -153,7 +159,6 @@ def cell_of(options: GrowOptions) -> Cell:
 
 
 def _ends_s(options: GrowOptions) -> list[float]:
-    """Return when each phase ends."""
     steady_s = options.steady_steps * options.step_s
     waves_s = len(list(_waves(options))) * options.wave_steps * options.step_s
     ends, now_s = [], START_S * options.run.timing.patience
@@ -164,7 +169,6 @@ def _ends_s(options: GrowOptions) -> list[float]:
 
 
 def _waves(options: GrowOptions) -> Iterator[list[str]]:
-    """Yield the names of those who come together."""
     for first in range(options.learners, options.most, options.wave):
         last = min(options.most, first + options.wave)
         yield [f"newcomer-{index:04}" for index in range(first, last)]
@@ -178,15 +182,7 @@ def play(options: GrowOptions) -> Grown:
         VirtualTimeError: the run stood still.
     """
     cell, diary, gaps = cell_of(options), Diary(), Gaps()
-    world = World(
-        cell.settings,
-        hosts_of(cell),
-        seed=cell.seed,
-        tape=diary,
-        costs=costs_of(cell),
-        trainers=trainers_of(cell),
-        step_end_s=gaps.step,
-    )
+    world = world_of(cell, diary, gaps.step)
     end_s = _ends_s(options)[-1] + END_STEPS * options.step_s
     present: list[tuple[float, int]] = []
     imbalance = run_virtual(_live(world, cell, options, present), limit_s=2 * end_s)
@@ -205,7 +201,6 @@ def play(options: GrowOptions) -> Grown:
 async def _live(
     world: World, cell: Cell, options: GrowOptions, present: list[tuple[float, int]]
 ) -> int:
-    """Let learners come and leave; returns by how many tokens the ledger does not balance."""
     loop = asyncio.get_running_loop()
     await begin(world, cell)
     present.append((0.0, options.learners))
@@ -249,7 +244,6 @@ async def _dismiss(world: World, names: Sequence[str], *, abrupt: bool) -> None:
 
 
 def _limits(world: World, options: GrowOptions) -> Limits:
-    """Return what the history checker holds the run against."""
     return Limits.of(
         world.settings,
         world.layout,
@@ -266,14 +260,13 @@ def _phases(
     gaps: Gaps,
     present: Sequence[tuple[float, int]],
 ) -> tuple[Phase, ...]:
-    """Return the figures of each phase."""
     ends = _ends_s(options)
     changes_s = [at_s for at_s, _ in present]
-    found = []
+    phases = []
     for name, from_s, until_s in zip(PHASES, [cell.warmup_s, *ends], ends, strict=False):
         merges = [each for each in diary.merges if from_s <= each[0] < until_s]
         there = [present[bisect_right(changes_s, at_s) - 1][1] for at_s, _ in merges]
-        found.append(
+        phases.append(
             Phase(
                 name,
                 from_s,
@@ -284,7 +277,7 @@ def _phases(
                 gaps.longest_s(cell.names, from_s, until_s),
             )
         )
-    return tuple(found)
+    return tuple(phases)
 
 
 def _first_merges(diary: Diary) -> Iterator[float]:
@@ -298,16 +291,15 @@ def _first_merges(diary: Diary) -> Iterator[float]:
             yield first[name] - started_s
 
 
-def table(options: GrowOptions, grown: Grown) -> str:
-    """Return the table as Markdown, and what the changes cost in sentences."""
+def table(options: GrowOptions, runs: Runs) -> str:
+    """Return the table as Markdown, and the cost of the changes in sentences."""
+    grown = runs[RUN]
     head = [
         *("phase", "time", "learners", "merges", "merges per H steps"),
         *("learners per merge", "share, %", "longest gap"),
     ]
     lines = [head, *(_line(options, phase) for phase in grown.phases)]
-    newcomers = options.most - options.learners
-    told = [markdown_table(lines), "", *_sentences(options, grown, newcomers)]
-    return "\n".join(told) + "\n"
+    return "\n".join([markdown_table(lines), "", *_sentences(options, grown)]) + "\n"
 
 
 def _line(options: GrowOptions, phase: Phase) -> list[str]:
@@ -324,24 +316,27 @@ def _line(options: GrowOptions, phase: Phase) -> list[str]:
     ]
 
 
-def _sentences(options: GrowOptions, grown: Grown, newcomers: int) -> list[str]:
+def _sentences(options: GrowOptions, grown: Grown) -> list[str]:
     merged = grown.first_merge_s
-    told = [f"{len(merged)} of {newcomers} newcomers were merged."]
+    sentences = [f"{len(merged)} of {options.most - options.learners} newcomers were merged."]
     if merged:
-        told.append(
+        sentences.append(
             f"From the start of its process to the first merge with it, a newcomer took "
             f"{duration(median(merged))} (median; {duration(max(merged))} at most), which is "
             f"{median(merged) / options.step_s:.1f} steps."
         )
-    told.append("The longest gap is that between two steps of a learner that stays.")
+    sentences.append("The longest gap is that between two steps of a learner that stays.")
     judged = "no promise was broken" if not grown.violations else "broken promises are listed"
-    told.append(f"The ledger is off by {grown.imbalance} tokens; by the history checker, {judged}.")
-    return [*told, *grown.violations]
+    sentences.append(
+        f"The ledger is off by {grown.imbalance} tokens; by the history checker, {judged}."
+    )
+    return [*sentences, *grown.violations]
 
 
-def json_of(options: GrowOptions, grown: Grown) -> bytes:
-    """Return all figures as JSON."""
-    told: Mapping[str, object] = {
+def figures_of(options: GrowOptions, runs: Runs) -> dict[str, object]:
+    """Return all figures."""
+    grown = runs[RUN]
+    return {
         "learners": options.learners,
         "most": options.most,
         "phases": [msgspec.to_builtins(phase) for phase in grown.phases],
@@ -349,17 +344,27 @@ def json_of(options: GrowOptions, grown: Grown) -> bytes:
         "violations": grown.violations,
         "ledger_imbalance": grown.imbalance,
     }
-    return json_text(told)
 
 
-def plot(options: GrowOptions, grown: Grown) -> bytes:
-    """Learners that are there and that were merged, over time; a PNG file."""
-    ends_s = _ends_s(options)[-1]
+def pictures(options: GrowOptions, runs: Runs) -> Pictures:
+    """Draw the learners that are there, and that were merged, over time."""
+    grown, end_s = runs[RUN], _ends_s(options)[-1]
     present = [(at_s, float(number)) for at_s, number in grown.present]
-    present.append((ends_s, present[-1][1]))
-    merged = [(at_s, float(number)) for at_s, number in grown.per_merge if at_s <= ends_s]
+    present.append((end_s, present[-1][1]))
+    merged = [(at_s, float(number)) for at_s, number in grown.per_merge if at_s <= end_s]
     lines = [
         Line("learners that are there", present, steps=True),
         Line("learners per merge", merged),
     ]
-    return chart("learners", lines, "time", top=float(options.most))
+    return {"grow.png": lambda: chart("learners", lines, "time", top=float(options.most))}
+
+
+EXPERIMENT = Experiment(
+    "grow",
+    lambda options: {RUN: options},
+    play,
+    table,
+    figures_of,
+    pictures,
+    kept=lambda runs: not runs[RUN].violations,
+)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from islands.lab.experiments.cells import Played
-from islands.lab.experiments.table import Fleets, published_of
+from islands.lab.experiments.goodput import Fleets, Played, published_of
 from islands.run.records.charts import (
     BLACK,
     COLOURS,

@@ -1,24 +1,24 @@
 """One model over regions: data-parallel training against decoupled, by the speed of their links.
 
-Every region is a learner, and reaches the hub over its own link. What counts is the rate at which
+Every region is a learner, and reaches the hub over its own link. The measure is the rate at which
 tokens reach the published values: a lock-step run waits for the links, a decoupled one loses tokens
 if its exchanges do not fit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, exp, log
 from statistics import mean
 
-from islands.lab.experiments import fleet
-from islands.lab.experiments.cells import Cell, Figures, Link, Training, steady
+from islands.lab.experiments.experiment import Experiment, Pictures
+from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
 from islands.lab.experiments.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.experiments.plot import Line, chart
-from islands.lab.settings.simulations import RegionsOptions
+from islands.lab.settings.fleets import RegionsOptions
 from islands.protocol.settings.choices import UpdatePrecision
-from islands.protocol.settings.run import LearnerWaits, Precision, RunSettings
-from islands.run.records.formatting import json_text, markdown_table
+from islands.protocol.settings.run import Precision, RunSettings
+from islands.run.records.formatting import markdown_table
 
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"
 DECOUPLED, QUANTISED = "decoupled, bf16 up", "decoupled, int8 both ways"
@@ -30,30 +30,6 @@ PUBLISHED = "more than 20 times faster over four regions at 2-5 Gbit/s"
 
 Key = tuple[str, float, int]
 """Of a run: its kind, the Gbit/s of its links, and its seed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What came of one run.
-
-    Attributes:
-        cell: what was run.
-        figures: what its learners did.
-        training: what its syncer counted.
-    """
-
-    cell: Cell
-    figures: Figures
-    training: Training
-
-    @property
-    def useful(self) -> float:
-        """Steps whose tokens reached the published values, per step that nothing delays.
-
-        Of those who wait for the merge of each step, all do.
-        """
-        waits = self.cell.settings.learner_waits is LearnerWaits.AT_TAU
-        return self.figures.goodput * (1.0 if waits else self.training.yield_share)
 
 
 def kinds_of(options: RegionsOptions) -> dict[str, RunSettings]:
@@ -97,12 +73,7 @@ def _cell(options: RegionsOptions, settings: RunSettings, gbit_s: float, seed: i
     )
 
 
-def play(cell: Cell) -> Played:
-    """Play one run with the actors."""
-    return Played(cell, *fleet.play(cell))
-
-
-def useful_of(options: RegionsOptions, found: Mapping[Key, Played]) -> dict[str, list[float]]:
+def useful_of(options: RegionsOptions, runs: Mapping[Key, Played]) -> dict[str, list[float]]:
     """Return the useful share of each kind by speed of the links, and that of a ring by formula."""
     speeds = list(dict.fromkeys(options.gbit_s))
     job = Job(options.parameters, options.step_s, max(options.latencies_s))
@@ -110,14 +81,14 @@ def useful_of(options: RegionsOptions, found: Mapping[Key, Played]) -> dict[str,
     shares = {RING: [options.step_s / ring_step_s(job, members, gbit_s) for gbit_s in speeds]}
     for kind in kinds_of(options):
         shares[kind] = [
-            mean(found[kind, gbit_s, seed].useful for seed in options.seeds) for gbit_s in speeds
+            mean(runs[kind, gbit_s, seed].useful for seed in options.seeds) for gbit_s in speeds
         ]
     return shares
 
 
-def table(options: RegionsOptions, found: Mapping[Key, Played]) -> str:
+def table(options: RegionsOptions, runs: Mapping[Key, Played]) -> str:
     """Return the tables as Markdown: useful shares, ratios, and where the links stop mattering."""
-    speeds, shares = list(dict.fromkeys(options.gbit_s)), useful_of(options, found)
+    speeds, shares = list(dict.fromkeys(options.gbit_s)), useful_of(options, runs)
     head = ["useful steps, %", *(f"{gbit_s:g} Gbit/s" for gbit_s in speeds)]
     lines = [[kind, *(f"{100 * share:.1f}" for share in row)] for kind, row in shares.items()]
     against = [
@@ -126,14 +97,14 @@ def table(options: RegionsOptions, found: Mapping[Key, Played]) -> str:
         for of in (DATA_PARALLEL, RING)
     ]
     ratios = [["times as fast", *head[1:]], *against]
-    told = [
+    parts = [
         markdown_table([head, *lines]),
         "",
         markdown_table(ratios),
         "",
         *_sentences(options, shares),
     ]
-    return "\n".join(told) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _times(share: float, other: float) -> str:
@@ -186,18 +157,19 @@ def reaches(speeds: list[float], shares: list[float], level: float) -> float | N
     return exp(log(speeds[index - 1]) + part * log(speeds[index] / speeds[index - 1]))
 
 
-def plot(options: RegionsOptions, found: Mapping[Key, Played]) -> bytes:
-    """Useful steps of each kind against the speed of the links; a PNG file."""
+def pictures(options: RegionsOptions, runs: Mapping[Key, Played]) -> Pictures:
+    """Draw the useful steps of each kind against the speed of the links."""
     speeds = list(dict.fromkeys(options.gbit_s))
     lines = [
         Line(kind, [(speed, 100 * share) for speed, share in zip(speeds, row, strict=True)])
-        for kind, row in useful_of(options, found).items()
+        for kind, row in useful_of(options, runs).items()
     ]
-    return chart("useful steps, % of what nothing delays", lines, "Gbit/s", logarithmic=True)
+    title = "useful steps, % of what nothing delays"
+    return {"regions.png": lambda: chart(title, lines, "Gbit/s", logarithmic=True)}
 
 
-def json_of(options: RegionsOptions, found: Mapping[Key, Played]) -> bytes:
-    """Return the figures of every run as JSON, and the formula's."""
+def figures_of(options: RegionsOptions, runs: Mapping[Key, Played]) -> dict[str, object]:
+    """Return the figures of every run, and the formula's."""
     rows = [
         {
             "kind": kind,
@@ -210,7 +182,9 @@ def json_of(options: RegionsOptions, found: Mapping[Key, Played]) -> bytes:
             "merges": len(played.training.merges_s),
             "measured_s": played.cell.measured_s,
         }
-        for (kind, gbit_s, seed), played in found.items()
+        for (kind, gbit_s, seed), played in runs.items()
     ]
-    told = {"ring_by_formula": useful_of(options, found)[RING], "runs": rows}
-    return json_text(told)
+    return {"ring_by_formula": useful_of(options, runs)[RING], "runs": rows}
+
+
+EXPERIMENT = Experiment("regions", cells_of, play, table, figures_of, pictures)

@@ -14,22 +14,23 @@ from math import inf
 from statistics import mean
 from typing import NamedTuple
 
-from islands.lab.experiments.cells import Cell, Link, steady
+from islands.lab.experiments.experiment import Experiment
 from islands.lab.experiments.fleet import (
+    Cell,
+    Link,
     MergeTimes,
     Tally,
     attach,
     begin,
-    costs_of,
-    hosts_of,
-    trainers_of,
+    steady,
+    world_of,
 )
-from islands.lab.settings.changing_fleets import ScavengeOptions
+from islands.lab.settings.fleets import ScavengeOptions
 from islands.lab.toys.toy import BATCH_TOKENS
-from islands.lab.world.world import LearnerHost, World
+from islands.lab.world.world import World
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.run.records.formatting import duration, json_text, markdown_table
+from islands.run.records.formatting import duration, markdown_table
 from messaging.simulation.virtual_time import run_virtual
 
 DECOUPLED, DATA_PARALLEL = "decoupled", "data-parallel, elastic"
@@ -47,7 +48,7 @@ LONGEST = 8.0
 
 
 class Key(NamedTuple):
-    """Of a run: its kind, its extra compute as a share, and its seed."""
+    """The key of a run: its kind, its extra compute as a share, and its seed."""
 
     kind: str
     extra: float
@@ -78,7 +79,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of one run.
+    """The figures of one run.
 
     Attributes:
         took_s: until the budget was done and merged, after the start.
@@ -154,7 +155,6 @@ class ScavengedChips:
     """
 
     def __init__(self, units: Units, job: Job) -> None:
-        """No extra unit takes part yet."""
         self._units = units
         self._options = job.options
         self._steps = 0
@@ -184,7 +184,6 @@ class ScavengedChips:
         return now_s
 
     def _next_s(self, now_s: float) -> float:
-        """When units change next, or are taken next."""
         changes_s = min((unit.changes_s for unit in self._units.units), default=inf)
         waits = any(
             unit.there and index not in self._taken for index, unit in enumerate(self._units.units)
@@ -193,7 +192,6 @@ class ScavengedChips:
         return min(changes_s, max(ready_s, now_s)) if waits else changes_s
 
     def _follow(self, now_s: float) -> None:
-        """Lose the units that are gone; take those that have come, if it is time."""
         options, units = self._options, self._units.units
         self._units.change(now_s)
         lost = {index for index in self._taken if not units[index].there}
@@ -226,22 +224,12 @@ def play(job: Job) -> Played:
     """
     cell, units = _cell(job), Units.of(job)
     device = ScavengedChips(units, job)
-    hosts: dict[str, LearnerHost] = hosts_of(cell)
-    if job.kind == DATA_PARALLEL:
-        tokens = BATCH_TOKENS * job.options.learners
-        hosts = {name: replace(host, batch_tokens=tokens) for name, host in hosts.items()}
-    world = World(
-        cell.settings,
-        hosts,
-        seed=job.seed,
-        tape=MergeTimes(),
-        costs=costs_of(cell),
-        trainers=trainers_of(cell),
-        step_end_s=(
-            (lambda _, begin_s, work_s: device.step(begin_s, work_s))
-            if job.kind == DATA_PARALLEL
-            else None
-        ),
+    alone = job.kind == DATA_PARALLEL
+    world = world_of(
+        cell,
+        MergeTimes(),
+        (lambda _, begin_s, work_s: device.step(begin_s, work_s)) if alone else None,
+        batch_tokens=BATCH_TOKENS * job.options.learners if alone else None,
     )
     limit_s = LONGEST * job.options.steps * job.options.step_s + cell.warmup_s
     return run_virtual(_live(world, cell, units, job, limit_s), limit_s=2 * limit_s)
@@ -269,14 +257,13 @@ def _cell(job: Job) -> Cell:
 
 
 async def _live(world: World, cell: Cell, units: Units, job: Job, limit_s: float) -> Played:
-    """Run all members until the budget is done; extra learners come and go meanwhile."""
     loop = asyncio.get_running_loop()
     await begin(world, cell)
     began_s, tally = loop.time(), Tally()
     while world.finished is None:
         if world.failures or loop.time() > limit_s:
-            told = f"{world.failures[0]}" if world.failures else "it did not end in time"
-            raise InvariantError(f"a run with {job.units} extra units failed: {told}")
+            why = f"{world.failures[0]}" if world.failures else "it did not end in time"
+            raise InvariantError(f"a run with {job.units} extra units failed: {why}")
         state = world.syncer_state
         if state is not None:
             tally = Tally.of(state)
@@ -289,7 +276,6 @@ async def _live(world: World, cell: Cell, units: Units, job: Job, limit_s: float
 
 
 async def _scavenge(world: World, cell: Cell, units: Units, done: float) -> None:
-    """Start and kill extra learners as their units come and go."""
     now_s = asyncio.get_running_loop().time()
     units.see(done, now_s)
     units.change(now_s)
@@ -304,10 +290,10 @@ async def _scavenge(world: World, cell: Cell, units: Units, done: float) -> None
             await world.kill(name)
 
 
-def relative(found: Mapping[Key, Played]) -> dict[tuple[str, float], float]:
+def relative(runs: Mapping[Key, Played]) -> dict[tuple[str, float], float]:
     """Return the time of each kind and share, over that of its kind without extra compute."""
     took: dict[tuple[str, float], list[float]] = {}
-    for key, played in found.items():
+    for key, played in runs.items():
         took.setdefault((key.kind, key.extra), []).append(played.took_s)
     return {
         (kind, extra): mean(times_s) / mean(took[kind, min(share for _, share in took)])
@@ -315,13 +301,13 @@ def relative(found: Mapping[Key, Played]) -> dict[tuple[str, float], float]:
     }
 
 
-def table(options: ScavengeOptions, found: Mapping[Key, Played]) -> str:
+def table(options: ScavengeOptions, runs: Mapping[Key, Played]) -> str:
     """Return the table as Markdown."""
-    times = relative(found)
+    times = relative(runs)
     head = ["extra", "run", "relative time", "published", "ideal", "time", "yield, %", "losses"]
     lines = [head]
     for (kind, extra), time in times.items():
-        runs = [played for key, played in found.items() if (key.kind, key.extra) == (kind, extra)]
+        same = [played for key, played in runs.items() if (key.kind, key.extra) == (kind, extra)]
         theirs = PUBLISHED[kind].get(extra)
         lines.append(
             [
@@ -330,19 +316,19 @@ def table(options: ScavengeOptions, found: Mapping[Key, Played]) -> str:
                 f"{time:.3f}",
                 "" if theirs is None else f"{theirs:.2f}",
                 f"{ideal(options, extra):.3f}",
-                duration(mean(played.took_s for played in runs)),
-                f"{100 * mean(played.yield_share for played in runs):.1f}",
-                f"{mean(played.losses for played in runs):.1f}",
+                duration(mean(played.took_s for played in same)),
+                f"{100 * mean(played.yield_share for played in same):.1f}",
+                f"{mean(played.losses for played in same):.1f}",
             ]
         )
     first, last = options.window
-    told = (
+    sentence = (
         f"Extra compute is there while the budget is trained from {100 * first:g} to "
         f"{100 * last:g} %; a unit of a learner's size stays for {options.stay_s:g} s on average "
         f"(ours: unpublished), and another one comes {options.away_s:g} s later. Ideal: all of it "
         "at work all of that time, in closed form."
     )
-    return f"{markdown_table(lines)}\n\n{told}\n"
+    return f"{markdown_table(lines)}\n\n{sentence}\n"
 
 
 def ideal(options: ScavengeOptions, extra: float) -> float:
@@ -351,10 +337,10 @@ def ideal(options: ScavengeOptions, extra: float) -> float:
     return 1 - width + width / (1 + extra)
 
 
-def json_of(options: ScavengeOptions, found: Mapping[Key, Played]) -> bytes:
-    """Return the figures of every run as JSON."""
-    times = relative(found)
-    rows = [
+def figures_of(options: ScavengeOptions, runs: Mapping[Key, Played]) -> list[dict[str, object]]:
+    """Return the figures of every run."""
+    times = relative(runs)
+    return [
         {
             "run": key.kind,
             "extra": key.extra,
@@ -366,6 +352,8 @@ def json_of(options: ScavengeOptions, found: Mapping[Key, Played]) -> bytes:
             "yield": played.yield_share,
             "losses": played.losses,
         }
-        for key, played in found.items()
+        for key, played in runs.items()
     ]
-    return json_text(rows)
+
+
+EXPERIMENT = Experiment("scavenge", jobs_of, play, table, figures_of)

@@ -1,20 +1,20 @@
 """Learners of unlike speed: what waiting for the slowest costs, and what not waiting costs.
 
-A lock-step run waits for all at each step; a decoupled one for no one. Which contributions are
-merged then depends on quorum and grace, and what becomes of the others on the rule of adoption.
+A lock-step run waits for all at each step; a decoupled one for no one. Quorum and grace then
+decide which contributions are merged, and the rule of adoption decides the fate of the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import mean
 from typing import NamedTuple
 
-from islands.lab.experiments import fleet
-from islands.lab.experiments.cells import Cell, Figures, Link, Training, steady
+from islands.lab.experiments.experiment import Experiment
+from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
 from islands.lab.experiments.lock_step import goodput_of_waiting, lock_step
-from islands.lab.settings.simulations import UnevenOptions
+from islands.lab.settings.fleets import UnevenOptions
 from islands.protocol.settings.run import Adoption
-from islands.run.records.formatting import json_text, markdown_table
+from islands.run.records.formatting import markdown_table
 
 LOCK_STEP = "wait for all at each step"
 ADOPTIONS = (Adoption.OVERWRITE, Adoption.DELAY_CORRECTED)
@@ -30,14 +30,6 @@ class Row(NamedTuple):
 
 Key = tuple[Row, int]
 """Of a run: its row, and its seed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What came of one run."""
-
-    figures: Figures
-    training: Training
 
 
 def cells_of(options: UnevenOptions) -> dict[Key, Cell]:
@@ -70,28 +62,23 @@ def cells_of(options: UnevenOptions) -> dict[Key, Cell]:
     }
 
 
-def play(cell: Cell) -> Played:
-    """Play one run with the actors."""
-    return Played(*fleet.play(cell))
-
-
-def table(options: UnevenOptions, found: Mapping[Key, Played]) -> str:
+def table(options: UnevenOptions, runs: Mapping[Key, Played]) -> str:
     """Return the table as Markdown, and the closed formula beside it."""
     head = ["merge", "adoption", "goodput, %", "yield, %", "learners per merge", "merges"]
-    lines = [head, *(_line(row, runs) for row, runs in by_row(found).items())]
+    lines = [head, *(_line(row, seeds) for row, seeds in by_row(runs).items())]
     formula = 100 * goodput_of_waiting(options.speeds, options.noise)
-    told = (
+    sentence = (
         f"By formula, waiting for all at each step leaves {formula:.1f} % goodput; published for "
         "four learners at 1.0 and four at 1.18, with noise of 10 %: 84 %, and 100 % with K=1 "
         "(arXiv 2604.21428)."
     )
-    return f"{markdown_table(lines)}\n\n{told}\n"
+    return f"{markdown_table(lines)}\n\n{sentence}\n"
 
 
-def by_row(found: Mapping[Key, Played]) -> dict[Row, list[Played]]:
+def by_row(runs: Mapping[Key, Played]) -> dict[Row, list[Played]]:
     """Return the runs of all seeds, by row."""
     rows: dict[Row, list[Played]] = {}
-    for (row, _), played in found.items():
+    for (row, _), played in runs.items():
         rows.setdefault(row, []).append(played)
     return rows
 
@@ -106,8 +93,8 @@ def _line(row: Row, runs: Sequence[Played]) -> list[str]:
     ]
 
 
-def json_of(options: UnevenOptions, found: Mapping[Key, Played]) -> bytes:
-    """Return the figures of every run as JSON."""
+def figures_of(options: UnevenOptions, runs: Mapping[Key, Played]) -> dict[str, object]:
+    """Return the figures of every run, and the closed formula."""
     rows = [
         {
             "merge": row.merge,
@@ -119,8 +106,10 @@ def json_of(options: UnevenOptions, found: Mapping[Key, Played]) -> bytes:
             "participation": played.training.participation,
             "merges": len(played.training.merges_s),
         }
-        for (row, seed), played in found.items()
+        for (row, seed), played in runs.items()
     ]
     formula = goodput_of_waiting(options.speeds, options.noise)
-    told = {"lock_step_goodput_by_formula": formula, "runs": rows}
-    return json_text(told)
+    return {"lock_step_goodput_by_formula": formula, "runs": rows}
+
+
+EXPERIMENT = Experiment("uneven", cells_of, play, table, figures_of)

@@ -1,7 +1,7 @@
 """`python -m islands.lab.faults FOLDER`: the hub of a run that `islands chaos` injects faults into.
 
-It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down what
-it is told the moment that it hears it (`watched.py`).
+It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down each
+report the moment that it hears it.
 """
 
 import asyncio
@@ -16,10 +16,20 @@ from typing import IO
 
 import msgspec
 
-from islands.lab.faults.fleet import HUB_FILE, ORDERS, START, STOP, HubSettings
+from islands.lab.faults.fleet import (
+    HUB_FILE,
+    ORDERS,
+    START,
+    STOP,
+    WATCHED_FILE,
+    HubSettings,
+    MergedBy,
+    Stepped,
+    Watched,
+    encode,
+)
 from islands.lab.faults.paths import HOST
 from islands.lab.faults.victim import listen, write_through
-from islands.lab.faults.watched import WATCHED_FILE, MergedBy, Stepped, Watched, encode
 from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, exit_code_of
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
@@ -38,7 +48,7 @@ from messaging.envelope import Envelope
 
 
 class WatchedHub(Coordinator):
-    """A hub that writes down what it is told."""
+    """A hub that writes down the reports that reach it."""
 
     watched: IO[bytes]
 
@@ -58,9 +68,9 @@ class WatchedHub(Coordinator):
             people = msgspec.convert(fields["participants"], tuple[str, ...])
             self._write(MergedBy(self.now_s, people))
 
-    def _on_figures(self, name: str, told: StepFigures) -> None:
-        super()._on_figures(name, told)
-        self._write(Stepped.of(self.now_s, name, told))
+    def _on_figures(self, name: str, figures: StepFigures) -> None:
+        super()._on_figures(name, figures)
+        self._write(Stepped.of(self.now_s, name, figures))
 
     async def stop(self) -> None:
         """End the run as an operator does, by a command to the supervisor."""
@@ -82,19 +92,19 @@ class WatchedHub(Coordinator):
 
 
 def victim_command(
-    hub: Coordinator, name: str, learners: LearnerSettings, *, told: HubSettings
+    hub: Coordinator, name: str, learners: LearnerSettings, *, given: HubSettings
 ) -> list[str]:
     """Return the argument list that starts a process which can be struck, and whose links can."""
     python, flag, module, *rest = command_of(hub, name, learners)
     orders = str(hub.settings.folder / ORDERS / name)
-    ports = told.ports
+    ports = given.ports
     if ports is not None and name == SYNCER:
         rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
         rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
     elif ports is not None:
         place = rest.index("--supervisor") + 1
         rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
-    words = told.remote_words if name in told.remote else ()
+    words = given.remote_words if name in given.remote else ()
     return [*words, python, flag, "islands.lab.faults.victim", orders, module, *rest]
 
 
@@ -135,23 +145,23 @@ def main(folder: Path) -> int:
     """Run the hub of a folder to its end; returns the exit code."""
     os.environ.setdefault("PJRT_NPROC", "1")
     write_through()
-    told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
-    workload = load_workload(told.spec)
+    given = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
+    workload = load_workload(given.spec)
     try:
-        claim = claim_folder(folder, told.spec, workload)
+        claim = claim_folder(folder, given.spec, workload)
     except UserError as error:
         say(f"error: {error}")
         return exit_code_of(error)
-    port = 0 if told.ports is None else told.ports.hub
+    port = 0 if given.ports is None else given.ports.hub
     settings = CoordinatorSettings(
         folder=folder,
-        spec=told.spec,
-        listening=ListenOptions(listen=f"{told.host}:{port}"),
+        spec=given.spec,
+        listening=ListenOptions(listen=f"{given.host}:{port}"),
         connecting=ConnectOptions(),
     )
-    learners = LearnerSettings(told.learners, cache=compiled_folder())
+    learners = LearnerSettings(given.learners, cache=compiled_folder())
     with released_on_failure(claim):
-        command = partial(victim_command, told=told)
+        command = partial(victim_command, given=given)
         hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
     return run_process(lambda: _run(hub, folder))
 

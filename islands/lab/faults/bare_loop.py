@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -70,23 +69,15 @@ class BareLoop:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Start nothing yet."""
         self._path = folder / STALLS_FILE
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Start the process."""
         module = (sys.executable, "-m", "islands.lab.faults.bare_loop")
         self._process = subprocess.Popen([*module, str(self._path)])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the process."""
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 
+from islands.lab.faults.fault import FaultKind
 from islands.lab.faults.stream_faults import Cut, Faults, Mutator
-from islands.lab.settings.chaos import FaultKind
 
 PIECE_BYTES = 1 << 16
 _BANDWIDTH_STEP_S = 0.01
@@ -30,7 +30,7 @@ class Way(StrEnum):
 
 
 class End(StrEnum):
-    """How a stream ends."""
+    """The end of a stream."""
 
     CLOSED = "closed"
     RESET = "reset"
@@ -168,7 +168,6 @@ class Pump:
         self._stir()
 
     def _stir(self) -> None:
-        """Wake this pump and whoever watches the proxy."""
         self._changed.set()
         self._changed = asyncio.Event()
         self._tell()
@@ -178,7 +177,6 @@ class Pump:
             await self._changed.wait()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait; new faults end it early."""
         before, end_s = self.faults, _now_s() + seconds
         while self.faults is before and (wait_s := end_s - _now_s()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -208,7 +206,6 @@ class Connection:
         make_pump: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Way], Pump],
         client: str = "",
     ) -> None:
-        """Join two sockets."""
         self.client = client
         self.up = make_pump(near[0], far[1], Way.UP)
         self.down = make_pump(far[0], near[1], Way.DOWN)
@@ -227,7 +224,7 @@ class Connection:
         return self.up if way is Way.UP else self.down
 
     def damage(self, kind: FaultKind) -> int:
-        """How often a kind of fault struck it: bits, frames or a reset; 0 of other kinds."""
+        """The number of bits, frames or resets that a kind of fault struck; 0 of other kinds."""
         mutators = (self.up.mutator, self.down.mutator)
         match kind:
             case FaultKind.FLIP:
@@ -240,7 +237,7 @@ class Connection:
                 return 0
 
     def inject(self, faults: Faults, *ways: Way) -> None:
-        """Let this connection alone suffer faults from now on; both ways unless told."""
+        """Let this connection alone suffer faults from now on; by default both ways."""
         for way in ways or tuple(Way):
             self.pump(way).inject(faults)
 
@@ -296,7 +293,6 @@ def _now_s() -> float:
 
 
 def _unsent_bytes(connection: socket.socket) -> int:
-    """Return how much the receiver's kernel has not acknowledged."""
     if connection.fileno() < 0:
         return 0
     return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -20,7 +20,7 @@ from islands.files.rotation import older
 from islands.files.tape_writing import HEAD
 from islands.lab.checker import RULES, History, Limits, Violation
 from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
-from islands.lab.faults.schedule import Struck
+from islands.lab.faults.fault import Struck
 from islands.lab.settings.chaos import SLEEPING
 from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD
 from islands.layout.leaves import Layout
@@ -60,12 +60,12 @@ def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
     """
     hub = (SUPERVISOR, HUB, OBSERVER)  # the rest are copies of what other processes recorded
     central = [line for line in _tape(folder / "tape.jsonl", HUB) if line.actor in hub]
-    found = [(line.at_s, 0, line) for line in central]
+    ordered = [(line.at_s, 0, line) for line in central]
     for rank, name in [(1, SYNCER), *((2, name) for name in learners)]:
         own = _tape(folder / "processes" / name / "tape.jsonl", name)
-        found += [(line.at_s, _rank(line.entry, rank), line) for line in own]
-    found.sort(key=lambda item: item[:2])
-    return [line for _, _, line in found]
+        ordered += [(line.at_s, _rank(line.entry, rank), line) for line in own]
+    ordered.sort(key=lambda item: item[:2])
+    return [line for _, _, line in ordered]
 
 
 def _rank(entry: Entry, rank: int) -> int:
@@ -124,7 +124,7 @@ def history_of(
             open_ends.remove(blow_of_it)
     for blow in blows:
         if not blow.missed:
-            written += _told(blow)
+            written += _entries(blow)
     for name, at_s, _ in ends:
         written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
     written.append((healed[0], CHAOS, healed[1]))
@@ -132,8 +132,8 @@ def history_of(
     return [HEAD, *(encode_entry(*each) for each in written)]
 
 
-def _told(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
-    """Yield what the history says of a fault; a silent victim stood still, however that was done.
+def _entries(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
+    """Yield the entries of a fault; a silent victim stood still, however that was done.
 
     The rules must know for how long it did, since nothing that it waits for can come meanwhile.
     """
@@ -146,7 +146,7 @@ def _told(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
 
 
 def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
-    """Return the end by a fault that an entry tells of; None if it tells of no such one."""
+    """Return the end by a fault that an entry records; None if it records no such end."""
     entry = line.entry
     if not isinstance(entry, ProcessEnded):
         return None
@@ -180,8 +180,8 @@ def final_of(
     values = read_values(path, layout)
     finite = all(bool(np.isfinite(value).all()) for value in values)
     last = [newest[index] for index in sorted(newest)]
-    told = [digest(as_buffer(value)) for value in values]
-    digests = told if whole else [merged.digest for merged in last]
+    published = [digest(as_buffer(value)) for value in values]
+    digests = published if whole else [merged.digest for merged in last]
     return Line(end_s, CHAOS, Final([merged.version for merged in last], digests, finite))
 
 

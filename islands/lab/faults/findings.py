@@ -1,4 +1,4 @@
-"""What each fault came to, for its victim and for the others: pure, from what was recorded.
+"""Measurements of each fault, for its victim and for the others: pure, from what was recorded.
 
 =============  =====================================================================================
 gap            the longest time for which the device of another learner had nothing to do, and how
@@ -23,10 +23,9 @@ from dataclasses import dataclass
 
 from islands.lab.checker import Violation
 from islands.lab.faults.bare_loop import Stall
+from islands.lab.faults.fault import FaultKind, Struck
+from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, rate_of, worst
-from islands.lab.faults.schedule import Struck
-from islands.lab.faults.watched import Stepped
-from islands.lab.settings.chaos import FaultKind
 from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import REDIAL_LONGEST_S, Timing
@@ -49,7 +48,7 @@ NO_GAP = Gap(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What was measured while nothing happened.
+    """The figures of the time in which nothing happened.
 
     Args:
         from_s: when it began, by the loop.
@@ -66,7 +65,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one strike came to; None where there is nothing to measure, or it was not measured.
+    """The figures of one strike; None where there is nothing to measure, or it was not measured.
 
     Args:
         struck: the strike.
@@ -81,7 +80,7 @@ class Finding:
         spared: who was not evicted though silent for too long.
         kept_out: contributions of ended incarnations that were refused.
         hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
-        unmeasured: learners that nothing struck, and that told too little to be measured.
+        unmeasured: learners that nothing struck, and that reported too little to be measured.
     """
 
     struck: Struck
@@ -100,15 +99,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What is known of a scenario that was played.
+    """A scenario that was played, with its figures and its history.
 
     Args:
-        findings: what each strike came to.
+        findings: the figures of each strike.
         control: what was measured before; None where steps cost nothing.
         violations: broken promises that the history shows.
         lines: all tapes, in order.
         history: the tape that was judged.
-        untold: faults that could not be injected, with the reason.
+        left_out: faults that could not be injected, with the reason.
     """
 
     findings: tuple[Finding, ...]
@@ -116,7 +115,7 @@ class Played:
     violations: tuple[Violation, ...]
     lines: tuple[Line, ...]
     history: tuple[bytes, ...]
-    untold: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def control_of(
@@ -156,13 +155,13 @@ def finding_of(
     timing: Timing,
     stalls: Sequence[Stall] = (),
 ) -> Finding:
-    """Measure what a strike came to.
+    """Measure the effect of a strike.
 
     Args:
         struck: the strike.
         all_struck: all of them: the others are those whom none struck at the time.
         learners: names of all.
-        rows: what the learners told of their steps, in order.
+        rows: reports of the learners on their steps, in order.
         lines: all tapes, in order.
         control: with what is compared.
         timing: the run's timeouts.
@@ -200,7 +199,6 @@ def finding_of(
 def _shares(
     rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float], control: Control
 ) -> dict[str, float]:
-    """Return the step rates of some learners over their own in the control."""
     return {
         name: rate / control.rates[name]
         for name in names

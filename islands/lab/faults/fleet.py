@@ -1,11 +1,12 @@
-"""The processes of a chaos run: started, found, signalled, told to fail, and ended with it.
+"""The processes of a chaos run: a `Fleet` starts, finds, signals and ends them.
 
     async with Fleet(folder, settings) as fleet:
         await fleet.wait(lambda: fleet.merged_since(0.0, names), 60.0)
         fleet.signal("learner-1", signal.SIGKILL)
 
 The hub runs in a process of its own, as `islands run` has it, and starts the others as its
-children. What other processes do makes no event here, so their files are read a few times a second.
+children. It writes down each report as it hears it (`Stepped`, `MergedBy`). Since other processes
+make no event here, that file is read a few times a second.
 """
 
 import asyncio
@@ -18,16 +19,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from islands.files.folder_lock import make_private
 from islands.lab.faults.paths import HOST, Ports
-from islands.lab.faults.watched import WATCHED_FILE, Reader
 from islands.protocol.errors import IslandsError, UnreachableError, UserError, unusable
 from islands.protocol.identities import SUPERVISOR
+from islands.protocol.messages.control import StepFigures
 from islands.run.hosting.process_identity import (
     Identity,
     facts,
@@ -40,6 +40,7 @@ from islands.run.hosting.process_output import last_line
 from islands.settings.run_spec import RunSpec
 
 HUB_FILE = "chaos.json"
+WATCHED_FILE = "watched.jsonl"
 HUB_LOG = "hub.log"
 ORDERS = "orders"
 STOP = "stop"
@@ -51,9 +52,89 @@ END_S = 30.0
 """How long a run that was stopped may take to end, beside its closing rounds."""
 
 
+class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
+    """A learner's process reported its steps so far; `bins` count the gaps between them.
+
+    `gap_largest_s` is the longest of these gaps. Times are the loop's, which on one Linux host all
+    processes share (CLOCK_MONOTONIC).
+    """
+
+    at_s: float
+    name: str
+    process: str
+    steps: int
+    bins: tuple[tuple[int, int], ...]
+    gap_largest_s: float
+
+    @classmethod
+    def of(cls, at_s: float, name: str, figures: StepFigures) -> "Stepped":
+        """Keep of a report what is measured here."""
+        return cls(
+            at_s, name, figures.process, figures.steps, figures.gap_bins, figures.gap_largest_s
+        )
+
+
+class MergedBy(msgspec.Struct, frozen=True, tag="merged"):
+    """A merge, and the learners whose contributions are in it."""
+
+    at_s: float
+    participants: tuple[str, ...]
+
+
+Watched = Stepped | MergedBy
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Watched] = msgspec.json.Decoder(Watched)
+
+
+def encode(row: Watched) -> bytes:
+    """Encode a row as one line."""
+    return _ENCODER.encode(row) + b"\n"
+
+
+class Reader:
+    """Reads the rows of a file as they are appended.
+
+    Args:
+        path: of the file, which need not exist yet.
+
+    Attributes:
+        rows: Reports of learners on their steps.
+        reported_s: When each learner reported last.
+        merged_s: The last merge in which each took part.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.rows: list[Stepped] = []
+        self.reported_s: dict[str, float] = {}
+        self.merged_s: dict[str, float] = {}
+        self._path = path
+        self._read_bytes = 0
+
+    def read(self) -> list[Watched]:
+        """Return the rows that were added since the last call; a half line is left for the next."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, _, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        if not whole:
+            return []
+        self._read_bytes += len(whole) + 1
+        added = [_DECODER.decode(line) for line in whole.split(b"\n")]
+        for row in added:
+            if isinstance(row, Stepped):
+                self.rows.append(row)
+                self.reported_s[row.name] = row.at_s
+            else:
+                self.merged_s.update(dict.fromkeys(row.participants, row.at_s))
+        return added
+
+
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """What the hub's process is told.
+    """Settings of the hub's process.
 
     Args:
         spec: settings and task of the run.
@@ -83,7 +164,6 @@ class Fleet:
     """
 
     def __init__(self, folder: Path, settings: HubSettings) -> None:
-        """Start nothing yet."""
         self.folder = folder
         self.watched = Reader(folder / WATCHED_FILE)
         self._settings = settings
@@ -93,7 +173,7 @@ class Fleet:
 
     @property
     def end_s(self) -> float:
-        """How long the run may take to end once it is stopped."""
+        """Seconds within which the run must end once it is stopped."""
         return END_S + self.timing.scaled(self.timing.final_s)
 
     async def __aenter__(self) -> Self:
@@ -112,13 +192,7 @@ class Fleet:
         self.start_hub()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End whatever still runs."""
+    async def __aexit__(self, *_: object) -> None:
         if self._hub is not None and self._hub.poll() is None:
             self._hub.kill()
             self._hub.wait()
@@ -149,7 +223,6 @@ class Fleet:
             )
 
     def _let_go(self) -> None:
-        """Close the pipe to a hub that has ended."""
         if self._hub is not None and self._hub.stdin is not None:
             self._hub.stdin.close()
 
@@ -174,23 +247,25 @@ class Fleet:
         try:
             await self.wait(lambda: hub.poll() is not None, self.end_s, until_end=True)
         except TimeoutError as error:
-            told = f"the run did not end within {self.end_s:g} s after it was told to"
-            raise IslandsError(f"{told}; {self.folder} has what its processes said") from error
+            raise IslandsError(
+                f"the run did not end within {self.end_s:g} s after it was told to; {self.folder} "
+                "has what its processes said"
+            ) from error
 
     # --- processes ----------------------------------------------------------------------------
 
     def identity(self, name: str) -> Identity | None:
         """Return which process has a name now; None if none lives."""
         if name == SUPERVISOR:
-            found = None if self._hub is None else facts(self._hub.pid)
-            if self._hub is None or found is None or found.zombie:
+            known = None if self._hub is None else facts(self._hub.pid)
+            if self._hub is None or known is None or known.zombie:
                 return None
-            return Identity(self._hub.pid, found.started_ticks)
+            return Identity(self._hub.pid, known.started_ticks)
         return identity_in(self.folder, name)
 
     @property
     def hub_status(self) -> Path:
-        """Where the kernel tells of the hub's memory; no such file exists while there is no hub."""
+        """The kernel's file on the hub's memory; none exists while there is no hub."""
         hub = self.identity(SUPERVISOR)
         return Path(f"/proc/{0 if hub is None else hub.pid}/status")
 
@@ -239,9 +314,9 @@ class Fleet:
         """Return whether, since a time of the loop, each of these took part in a merge."""
         return all(self.watched.merged_s.get(name, -inf) > at_s for name in names)
 
-    def told_since(self, at_s: float, names: Iterable[str]) -> bool:
-        """Return whether, since a time of the loop, each of these told of its steps."""
-        return all(self.watched.told_s.get(name, -inf) > at_s for name in names)
+    def reported_since(self, at_s: float, names: Iterable[str]) -> bool:
+        """Return whether, since a time of the loop, each of these reported its steps."""
+        return all(self.watched.reported_s.get(name, -inf) > at_s for name in names)
 
     async def wait(
         self, condition: Callable[[], bool], timeout_s: float, *, until_end: bool = False
@@ -264,8 +339,8 @@ class Fleet:
                     return
                 ended = self._hub is not None and self._hub.poll() is not None
                 if ended and not (until_end or self._striking):
-                    told = last_line(self.folder / HUB_LOG)
-                    raise UnreachableError(f"the hub has ended: {told}")
+                    sentence = last_line(self.folder / HUB_LOG)
+                    raise UnreachableError(f"the hub has ended: {sentence}")
                 await asyncio.sleep(LOOK_S)
 
 

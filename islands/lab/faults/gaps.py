@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from islands.lab.faults.bare_loop import Stall
-from islands.lab.faults.watched import Stepped
+from islands.lab.faults.fleet import Stepped
 from islands.protocol.histogram import PER_DECADE
 
 CLOSE = 0.5
@@ -50,7 +50,7 @@ def worst(gaps: Iterable[Gap]) -> Gap | None:
 def gap_of(
     rows: Sequence[Stepped], name: str, span: Span, stalls: Sequence[Stall] = ()
 ) -> Gap | None:
-    """Return the gaps between two steps of one process, as it told; None if it told none.
+    """Return the gaps between two steps of one process, by its reports; None if they show none.
 
     Gaps are counted in bins when a step ends them, so that one is at most 2.4 % too long. Between
     reports without a step there is a gap that nothing ended: it is as long as they are apart.
@@ -68,7 +68,7 @@ def gap_of(
 
 
 def rate_of(rows: Sequence[Stepped], name: str, span: Span) -> float | None:
-    """Return the steps per second of one process, as it told; None if it told none."""
+    """Return the steps per second of one process, by its reports; None if they show none."""
     within = reports(rows, name, span)
     if not within or within[-1].at_s <= within[0].at_s:
         return None
@@ -88,7 +88,7 @@ def reports(rows: Sequence[Stepped], name: str, span: Span) -> list[Stepped]:
 
 
 def _apart(within: Sequence[Stepped]) -> Iterator[Stepped]:
-    """Yield the reports between which gaps are told apart, with the first and the last.
+    """Yield the reports between which gaps can be distinguished, with the first and the last.
 
     Of those that are heard together the last one ends a span, which then has the silence before.
     """
@@ -103,12 +103,11 @@ def _apart(within: Sequence[Stepped]) -> Iterator[Stepped]:
 
 
 def _grown(before: Stepped, after: Stepped) -> list[float]:
-    """Return the gaps that ended between two reports, longest first."""
     known = dict(before.bins)
-    told = sorted(after.bins, reverse=True)
+    grown = sorted(after.bins, reverse=True)
     lengths = [
         min(after.gap_largest_s, float(10 ** ((index + 1) / PER_DECADE)))
-        for index, count in told
+        for index, count in grown
         for _ in range(count - known.get(index, 0))
     ]
     return lengths or [0.0]

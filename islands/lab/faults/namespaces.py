@@ -35,7 +35,7 @@ _CONTROLS = Path("/proc/sys/net/ipv4")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the router lets through from one side, in the words of `tc`.
+    """The traffic that the router lets through from one side, in the words of `tc`.
 
     Attributes:
         rate: Such as `20mbit`.
@@ -107,7 +107,7 @@ class Namespace:
         return _inside(self.router, "tc", "-s", "qdisc", "show", "dev", self.ahead)
 
     def drop(self, *drops: Drop, every: int = 1) -> None:
-        """Drop every `every`th packet of these directions; of both unless told.
+        """Drop every `every`th packet of these directions; by default of both.
 
         Packets are counted and not drawn, so that what is dropped is no luck.
         """
@@ -200,7 +200,6 @@ def unavailable() -> str | None:
 
 
 def _join(namespace: Namespace, port: str, gateway: str) -> None:
-    """Make a namespace and connect it to a port of its router."""
     name, router = namespace.name, namespace.router
     _run(["ip", "netns", "add", name])
     ends = ["name", CABLE, "netns", name, "type", "veth", "peer", "name", port, "netns", router]

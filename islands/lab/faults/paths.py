@@ -1,7 +1,7 @@
 """The links of learners through proxies that can break them, each learner's apart.
 
 Learners dial two proxies of the process that injects the faults: one before the hub, one before the
-syncer. Whose connection it is follows from its port: the kernel knows which process has it.
+syncer. A connection's port shows its learner: the kernel knows which process has it.
 """
 
 import asyncio
@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from islands.lab.faults.connection import Way
+from islands.lab.faults.fault import COUNTED, Direction, Fault, FaultKind, Peer
 from islands.lab.faults.proxy import FaultProxy
 from islands.lab.faults.stream_faults import Cut, Faults
-from islands.lab.settings.chaos import COUNTED, Direction, FaultKind, Peer, PlannedFault
 from islands.run.hosting.process_identity import Identity
 
 HOST = "127.0.0.1"
@@ -30,7 +29,7 @@ RESETS_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the hub and the syncer listen, and the proxies before them."""
+    """The ports at which the hub, the syncer and the proxies before them listen."""
 
     hub: int
     hub_proxy: int
@@ -53,7 +52,6 @@ class Paths:
     def __init__(
         self, seed: int, identity: Callable[[str], Identity | None], names: Iterable[str]
     ) -> None:
-        """Open nothing yet."""
         self.ports: Ports
         self._chance = random.Random(f"{seed} paths")
         self._seed = seed
@@ -63,7 +61,6 @@ class Paths:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Listen."""
         hub, syncer = free_port(), free_port()
         for peer, port in ((Peer.SUPERVISOR, hub), (Peer.SYNCER, syncer)):
             proxy = FaultProxy(HOST, port, seed=self._seed, client_of=self._client_of)
@@ -72,31 +69,23 @@ class Paths:
         self.ports = Ports(hub, proxies[0], syncer, proxies[1])
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Reset all connections."""
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def break_for(
-        self, fault: PlannedFault, victims: Iterable[str]
-    ) -> tuple[str, int | None]:
+    async def break_for(self, fault: Fault, victims: Iterable[str]) -> tuple[str, int | None]:
         """Let the links of some learners suffer a fault for as long as it lasts.
 
         Returns:
-            Whose connections it never met, or that it struck nothing, as a sentence, empty if it
-            did; and how often it struck, None where that cannot be counted.
+            A sentence if it met no connection of some victim, or had no effect, else an empty text;
+            and the number of its effects, None where that cannot be counted.
         """
         names = tuple(victims)
         before = self._damage(fault, names)
         met = self._connected(fault)
         try:
-            if fault.fault is FaultKind.FLAP:
+            if fault.kind is FaultKind.FLAP:
                 await self._flap(fault, names)
-            elif fault.fault is FaultKind.RESET:
+            elif fault.kind is FaultKind.RESET:
                 await self._reset(fault, names)
             else:
                 self._inject(fault, names, stream_faults_of(fault))
@@ -109,22 +98,22 @@ class Paths:
         unmet = [name for name in names if name not in met]
         if unmet:
             return f"no connection of {', '.join(unmet)} passed the proxy", None
-        if fault.fault not in COUNTED:
+        if fault.kind not in COUNTED:
             return "", None
         struck = self._damage(fault, names) - before
         return "" if struck else f"it struck nothing in {fault.for_s:g} s", struck
 
-    def _damage(self, fault: PlannedFault, names: tuple[str, ...]) -> int:
+    def _damage(self, fault: Fault, names: tuple[str, ...]) -> int:
         """Return how often what can be counted has struck these links of learners so far."""
-        found = (each for proxy in self._broken(fault) for each in proxy.connections)
-        return sum(each.damage(fault.fault) for each in found if each.client in names)
+        connections = (each for proxy in self._broken(fault) for each in proxy.connections)
+        return sum(each.damage(fault.kind) for each in connections if each.client in names)
 
-    def _connected(self, fault: PlannedFault) -> set[str]:
+    def _connected(self, fault: Fault) -> set[str]:
         """Return who has a connection now that a fault would strike."""
-        found = (each for proxy in self._broken(fault) for each in proxy.connections)
-        return {connection.client for connection in found if not connection.ended}
+        connections = (each for proxy in self._broken(fault) for each in proxy.connections)
+        return {connection.client for connection in connections if not connection.ended}
 
-    async def _flap(self, fault: PlannedFault, names: tuple[str, ...]) -> None:
+    async def _flap(self, fault: Fault, names: tuple[str, ...]) -> None:
         now_s = asyncio.get_running_loop().time
         end_s, cut = now_s() + fault.for_s, True
         while now_s() < end_s:
@@ -132,7 +121,7 @@ class Paths:
             cut = not cut
             await asyncio.sleep(min(fault.turn_s, max(0.0, end_s - now_s())))
 
-    async def _reset(self, fault: PlannedFault, names: tuple[str, ...]) -> None:
+    async def _reset(self, fault: Fault, names: tuple[str, ...]) -> None:
         """Reset every connection, and all that follow, after some bytes; each after others."""
         now_s = asyncio.get_running_loop().time
         end_s = now_s() + fault.for_s
@@ -148,12 +137,12 @@ class Paths:
                             connection.inject(Faults(reset_after_bytes=after), way)
             await asyncio.sleep(RESETS_S)
 
-    def _inject(self, fault: PlannedFault, names: tuple[str, ...], faults: Faults) -> None:
+    def _inject(self, fault: Fault, names: tuple[str, ...], faults: Faults) -> None:
         for proxy in self._broken(fault):
             for name in names:
                 proxy.inject_client(name, faults, *ways_of(fault.way))
 
-    def _broken(self, fault: PlannedFault) -> list[FaultProxy]:
+    def _broken(self, fault: Fault) -> list[FaultProxy]:
         return [p for peer, p in self._proxies.items() if fault.link in (peer, Peer.BOTH)]
 
     def _client_of(self, port: int) -> str:
@@ -165,9 +154,9 @@ class Paths:
         return ""
 
 
-def stream_faults_of(fault: PlannedFault) -> Faults:
-    """Return what a fault does to the bytes of a direction."""
-    match fault.fault:
+def stream_faults_of(fault: Fault) -> Faults:
+    """Return the effect of a fault on the bytes of a direction."""
+    match fault.kind:
         case FaultKind.LATENCY:
             return Faults(latency_s=fault.latency_s, jitter_s=fault.jitter_s)
         case FaultKind.BANDWIDTH:
@@ -197,7 +186,6 @@ def free_port() -> int:
 
 
 def _inode_of(port: int) -> str:
-    """Return the socket that has a local port of the loopback; empty if none has."""
     wanted = f"0100007F:{port:04X}"
     for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()
@@ -207,7 +195,6 @@ def _inode_of(port: int) -> str:
 
 
 def _has_socket(pid: int, inode: str) -> bool:
-    """Whether a process has a socket open."""
     wanted = f"socket:[{inode}]"
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208  links that may be gone at once

@@ -24,7 +24,6 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from types import TracebackType
 from typing import Self
 
 from islands.lab.faults.connection import PIECE_BYTES, Connection, Pump, Way, reset
@@ -76,17 +75,10 @@ class FaultProxy:
         self._progress = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Start."""
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -111,7 +103,7 @@ class FaultProxy:
             await self._server.wait_closed()
 
     def inject(self, faults: Faults, *ways: Way) -> None:
-        """Let all connections, those to come too, suffer faults; both ways unless told."""
+        """Let all connections, those to come too, suffer faults; by default both ways."""
         for way in ways or tuple(Way):
             self._faults[way] = faults
             for connection in self.connections:

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from islands.lab.faults.bare_loop import BareLoop, Stall
 from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
+from islands.lab.faults.fault import Strike, Struck
 from islands.lab.faults.findings import Control, Played, control_of, demand_rates, finding_of
 from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
 from islands.lab.faults.namespaces import open_pair, unavailable
 from islands.lab.faults.paths import Paths
-from islands.lab.faults.schedule import Strike, Struck, strikes_of
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.strikes import Means, PromiseBroken, carry_out
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
-from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.simulation_entries import Healed
 from islands.run.hosting.process_identity import Identity
@@ -39,7 +39,7 @@ ROUNDS = 3.0
 CALM_S = 1.0
 """For how long at the end learners must be seen to keep up with what is committed."""
 REPORTS = 2
-"""Heartbeats after which what was measured until now has been told."""
+"""Heartbeats after which all that was measured until now has been reported."""
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
@@ -52,18 +52,18 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
     """
     allow_open_files()  # proxies and strangers take many
     spec = RunSpec.of(options.file)
-    untold = left_out(options)
-    for sentence in untold:
+    sentences = left_out(options)
+    for sentence in sentences:
         say(sentence)
     async with AsyncExitStack() as stack:
         paths = None
         hub = HubSettings(spec, options.learners)
-        if any(fault.fault.of_links for fault in faults_of(options).values()):
-            found = Paths(options.seed, partial(identity_in, folder), options.names)
-            paths = await stack.enter_async_context(found)
+        if any(fault.kind.of_links for fault in faults_of(options).values()):
+            proxies = Paths(options.seed, partial(identity_in, folder), options.names)
+            paths = await stack.enter_async_context(proxies)
             hub = replace(hub, ports=paths.ports)
         host = None
-        if options.remote and not untold:
+        if options.remote and not sentences:
             host, far = stack.enter_context(open_pair())
             hub = replace(
                 hub,
@@ -84,7 +84,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
                 "processes said"
             ) from error
     concluded = _concluded(options, folder, spec, rehearsal, bare.stalls())
-    return replace(concluded, untold=tuple(untold))
+    return replace(concluded, left_out=tuple(sentences))
 
 
 def left_out(options: ChaosOptions) -> list[str]:
@@ -95,12 +95,12 @@ def left_out(options: ChaosOptions) -> list[str]:
 
 
 class Rehearsal:
-    """One scenario in the course of being played.
+    """One scenario while it is played.
 
     Args:
         options: the scenario.
         means: what faults are injected with.
-        say: told what happens.
+        say: called with a sentence whenever something happens.
 
     Attributes:
         struck: The strikes that are over.
@@ -115,7 +115,6 @@ class Rehearsal:
         means: Means,
         say: Callable[[str], object],
     ) -> None:
-        """Do nothing yet."""
         self.options = options
         self.fleet = means.fleet
         self.struck: list[Struck] = []
@@ -123,7 +122,7 @@ class Rehearsal:
         self.healed_s = 0.0
         self.period_s = 0.0
         timing = options.file.run.timing
-        self._told_s = REPORTS * timing.scaled(timing.heartbeat_s)
+        self._reported_s = REPORTS * timing.scaled(timing.heartbeat_s)
         self._ready_s = ready_s(options)
         self._means = means
         self._say = say
@@ -139,7 +138,7 @@ class Rehearsal:
         """
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
-        await asyncio.sleep(self._told_s)
+        await asyncio.sleep(self._reported_s)
         began_s = _now_s()
         self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
         await asyncio.sleep(self.options.control_s)
@@ -158,16 +157,14 @@ class Rehearsal:
         await self._recovered()
         self.healed_s = _now_s()
         self.period_s = period_s(self.options, self._control())
-        await asyncio.sleep(self.period_s + CALM_S + self._told_s)
+        await asyncio.sleep(self.period_s + CALM_S + self._reported_s)
         self.fleet.watched.read()
 
     def _demand_rates(self) -> None:
-        """Stop where gaps and rates are to be judged, and the control shows none."""
         if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
             demand_rates(self._control(), self.options.names)
 
     def _control(self) -> Control:
-        """Measure the control."""
         self.fleet.watched.read()
         return control_of(self.fleet.watched.rows, self.options.names, self.span)
 
@@ -175,27 +172,29 @@ class Rehearsal:
         """Wait until all that was struck is over, and its victims take part in merges again."""
         for strike, task in self._open:
             struck = await task
-            names = self.options.names if _is_central(strike) else strike.victims
+            names = self.options.names if strike.strikes_hub else strike.victims
             rest_s = struck.ended_s + self.options.rest_s - _now_s()
             if not struck.missed:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(struck)
                 await self._wait_merge(back_s, names)
-                await self._wait_told()
+                await self._wait_reported()
             self.struck.append(replace(struck, until_s=_now_s()))
         self._open.clear()
 
-    async def _wait_told(self) -> None:
-        """Wait until all learners have told what they did until now.
+    async def _wait_reported(self) -> None:
+        """Wait until all learners have reported what they did until now.
 
-        After a hub has ended that takes until they have found the next one. Whoever tells nothing
-        even then is found out: its steps were not measured.
+        After a hub has ended that takes until they have reached the next one. The verdict names
+        whoever reports nothing even then: its steps were not measured.
         """
-        await asyncio.sleep(self._told_s)
-        timing, told = self.options.file.run.timing, self.fleet.told_since
+        await asyncio.sleep(self._reported_s)
+        timing = self.options.file.run.timing
         longest_s = timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
         with contextlib.suppress(TimeoutError):
-            await self.fleet.wait(partial(told, _now_s(), self.options.names), longest_s)
+            await self.fleet.wait(
+                partial(self.fleet.reported_since, _now_s(), self.options.names), longest_s
+            )
 
     async def _back(self, struck: Struck) -> float:
         """Wait until processes that ended have successors; returns the time, or the fault's end."""
@@ -213,7 +212,6 @@ class Rehearsal:
         await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), self._ready_s)
 
     async def _strike(self, strike: Strike) -> Struck:
-        """Carry a strike out; returns when it has ended."""
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
@@ -221,17 +219,12 @@ class Rehearsal:
         count: int | None = None
         try:
             missed, count = await carry_out(self._means, strike)
-        except PromiseBroken as told:
-            broken = str(told)
+        except PromiseBroken as shown:
+            broken = str(shown)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
         return Struck(strike, began_s, ended_s, ended_s, missed, broken, count)
-
-
-def _is_central(strike: Strike) -> bool:
-    """Whether it struck somebody on whom all learners depend."""
-    return SYNCER in strike.victims or SUPERVISOR in strike.victims
 
 
 def _is_instant(strike: Strike) -> bool:
@@ -273,12 +266,13 @@ def _concluded(
     stalls: Sequence[Stall],
 ) -> Played:
     """Judge what the processes of a run that has ended recorded."""
-    found = read(folder)
-    assert found is not None, "the hub wrote it before anything else"
+    spec_and_plan = read(folder)
+    assert spec_and_plan is not None, "the hub wrote it before anything else"
+    plan = spec_and_plan[1]
     lines = lines_of(folder, options.names)
     healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=rehearsal.period_s))
     whole = spec.task == SLEEPING or not spec.settings.merge_moments
-    final = final_of(folder, found[1].layout, lines, whole=whole)
+    final = final_of(folder, plan.layout, lines, whole=whole)
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
     rows = rehearsal.fleet.watched.rows
@@ -288,7 +282,7 @@ def _concluded(
     findings = [
         finding_of(each, struck, names, rows, lines, control, timing, stalls) for each in struck
     ]
-    violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
+    violations = judged(history, limits_of(spec, plan, options.names), spec.task)
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
 
 

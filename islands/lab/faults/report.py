@@ -1,17 +1,22 @@
-"""One page that shows what came of a scenario; it needs nothing beside itself.
+"""One page that shows the result of a scenario; it needs nothing beside itself.
 
-The page holds the verdict, the timeline, the figures of every fault with the promises that it
-broke, what the history shows, and how to play the scenario again.
+The page holds the verdict, the timeline as SVG (who stepped, who merged, and which fault struck
+whom), the figures of every fault with the promises that it broke, what the history shows, and how
+to play the scenario again.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 
+from islands.lab.faults.fault import Struck
 from islands.lab.faults.findings import Control, Played
-from islands.lab.faults.schedule import Struck
-from islands.lab.faults.timeline import LONGEST_S, Picture, timeline
 from islands.lab.faults.verdict import Judged, Verdict
 from islands.lab.settings.chaos import ChaosOptions
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.tape.entry import Line
+from islands.protocol.tape.learner_entries import Reported
+from islands.protocol.tape.round_entries import Merged
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --soft: #5c6b7a; --line: #d9e0e6;
@@ -58,6 +63,51 @@ HEADS = (
     ),
 )
 
+WIDTH, LABEL, RIGHT = 1120.0, 96.0, 16.0
+LANE, HEAD, FOOT = 30.0, 46.0, 28.0
+NUMBER_WIDTH = 18.0
+"""How far apart two numbers of faults are at least."""
+TICKS = 12
+LONGEST_S = 3.0
+"""Between two reports further apart than this, and than three heartbeats, nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The frame of a timeline; all times are the loop's.
+
+    Args:
+        names: learners, a lane each.
+        span: from when to when.
+        origin_s: what is second 0.
+        apart_s: the longest time between two reports of a learner that steps.
+    """
+
+    names: tuple[str, ...]
+    span: tuple[float, float]
+    origin_s: float
+    apart_s: float = LONGEST_S
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """All lanes, from the top."""
+        return (SUPERVISOR, SYNCER, *self.names)
+
+    @property
+    def height(self) -> float:
+        """The height in pixels."""
+        return HEAD + LANE * len(self.lanes) + FOOT
+
+    def x(self, at_s: float) -> float:
+        """The place of a time."""
+        begin_s, end_s = self.span
+        share = (min(max(at_s, begin_s), end_s) - begin_s) / max(1e-9, end_s - begin_s)
+        return LABEL + share * (WIDTH - LABEL - RIGHT)
+
+    def y(self, name: str) -> float:
+        """The middle of somebody's lane."""
+        return HEAD + LANE * (self.lanes.index(name) + 0.5)
+
 
 def page(
     options: ChaosOptions, played: Played, verdict: Verdict, replay: str, scenario: str
@@ -67,7 +117,7 @@ def page(
     Args:
         options: the scenario.
         played: what is known of the run.
-        verdict: what it came to.
+        verdict: on its promises.
         replay: the command that plays it again.
         scenario: the scenario as YAML.
     """
@@ -85,8 +135,8 @@ def page(
         f'</div><p class="soft">{LEGEND}</p>',
         "<h2>Faults</h2>",
         _table(verdict, _origin_s(options, played)),
-        *_told("Left out", verdict.untold),
-        *_told("What the history shows", [str(violation) for violation in verdict.violations]),
+        *_listed("Left out", verdict.left_out),
+        *_listed("What the history shows", [str(violation) for violation in verdict.violations]),
         f"<h2>Once more</h2><pre>{escape(replay)}</pre>",
         f"<details><summary>The scenario</summary><pre>{escape(scenario)}</pre></details>",
     ]
@@ -98,7 +148,6 @@ def page(
 
 
 def _origin_s(options: ChaosOptions, played: Played) -> float:
-    """Return when the control ended, from where times are shown."""
     return options.control_s if played.control is None else played.control.to_s
 
 
@@ -107,7 +156,7 @@ def _picture(options: ChaosOptions, played: Played) -> Picture:
     apart_s = max(LONGEST_S, 3 * timing.scaled(timing.heartbeat_s))
     origin_s = _origin_s(options, played)
     begin_s = origin_s - options.control_s
-    last_s = max((found.struck.until_s for found in played.findings), default=origin_s)
+    last_s = max((finding.struck.until_s for finding in played.findings), default=origin_s)
     return Picture(options.names, (begin_s, last_s), origin_s, apart_s)
 
 
@@ -115,7 +164,7 @@ def _control(control: Control | None) -> str:
     if control is None:
         return "Steps cost nothing on a virtual clock, so neither gaps nor rates are measured."
     rates = sorted(control.rates.values())
-    rate = f"{rates[0]:.1f} to {rates[-1]:.1f} steps/s" if rates else "no steps told"
+    rate = f"{rates[0]:.1f} to {rates[-1]:.1f} steps/s" if rates else "no steps reported"
     gap, machine = (f"{1000 * s:.1f} ms" for s in (control.gap.longest_s, control.gap.machine_s))
     return f"Control: longest gap {gap}, of it the machine's own {machine}; {rate}."
 
@@ -131,13 +180,13 @@ def _table(verdict: Verdict, origin_s: float) -> str:
 
 
 def _cells(number: int, judged: Judged, control: Control | None, origin_s: float) -> Iterator[str]:
-    found, strike = judged.finding, judged.finding.struck.strike
+    struck, strike = judged.finding.struck, judged.finding.struck.strike
     lasts = f", {strike.fault.for_s:g} s" if strike.ends_s > strike.at_s else ""
     for text in (
         str(number),
-        f"{strike.name}: {strike.kind}{lasts}{counted(found.struck)}",
+        f"{strike.name}: {strike.kind}{lasts}{counted(struck)}",
         strike.victims[0] if len(strike.victims) == 1 else strike.fault.who,
-        f"{found.struck.began_s - origin_s:.1f} s",
+        f"{struck.began_s - origin_s:.1f} s",
         *figures(judged, control),
     ):
         yield f'<td class="n">{escape(text)}</td>'
@@ -158,21 +207,21 @@ def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:
     In brackets is what is judged: by how much the gap exceeds that of the control where the
     machine's own stalls are taken off both.
     """
-    found = judged.finding
+    finding = judged.finding
     gap, machine = "", ""
-    if found.gap is not None and control is not None and control.rates:
-        over_s = found.gap.left_s - control.gap.left_s
-        gap = f"{1000 * found.gap.longest_s:.1f} ms ({1000 * over_s:+.1f})"
-        machine = f"{1000 * found.gap.machine_s:.1f} ms"
+    if finding.gap is not None and control is not None and control.rates:
+        over_s = finding.gap.left_s - control.gap.left_s
+        gap = f"{1000 * finding.gap.longest_s:.1f} ms ({1000 * over_s:+.1f})"
+        machine = f"{1000 * finding.gap.machine_s:.1f} ms"
     return (
         gap,
         machine,
-        "" if found.rate_share is None else f"{found.rate_share:.3f}",
-        "" if found.own_rate_share is None else f"{found.own_rate_share:.3f}",
-        _seconds(found.noticed_s),
-        _seconds(found.evicted_s),
-        _seconds(found.back_s),
-        str(found.kept_out),
+        "" if finding.rate_share is None else f"{finding.rate_share:.3f}",
+        "" if finding.own_rate_share is None else f"{finding.own_rate_share:.3f}",
+        _seconds(finding.noticed_s),
+        _seconds(finding.evicted_s),
+        _seconds(finding.back_s),
+        str(finding.kept_out),
     )
 
 
@@ -180,8 +229,118 @@ def _seconds(value_s: float | None) -> str:
     return "" if value_s is None else f"{value_s:.2f} s"
 
 
-def _told(head: str, sentences: Sequence[str]) -> list[str]:
+def _listed(head: str, sentences: Sequence[str]) -> list[str]:
     if not sentences:
         return []
     items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     return [f"<h2>{head}</h2><ul>{items}</ul>"]
+
+
+# --- the timeline -----------------------------------------------------------------------------
+
+
+def timeline(picture: Picture, struck: Sequence[Struck], lines: Sequence[Line]) -> str:
+    """Draw the run; returns an `svg` element."""
+    parts = [
+        *_bands(picture, struck),
+        *_axis(picture),
+        *_steps(picture, lines),
+        *_merges(picture, lines),
+        *_victims(picture, struck),
+    ]
+    size = f'viewBox="0 0 {WIDTH:g} {picture.height:g}" width="100%"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}</svg>'
+
+
+def _bands(picture: Picture, struck: Sequence[Struck]) -> Iterator[str]:
+    """Yield a band for each fault, with its number above where there is room for it."""
+    foot = picture.height - FOOT
+    free_x = 0.0
+    for number, each in enumerate(struck, start=1):
+        left, right = picture.x(each.began_s), picture.x(max(each.ended_s, each.began_s))
+        width = max(2.0, right - left)
+        label = escape(
+            f"{each.strike.name}: {each.strike.kind} of {', '.join(each.strike.victims)}"
+        )
+        yield (
+            f'<rect class="band" x="{left:.1f}" y="{HEAD - 8:g}" width="{width:.1f}" '
+            f'height="{foot - HEAD + 8:g}"><title>{label}</title></rect>'
+        )
+        x = left + width / 2
+        if x >= free_x:
+            free_x = x + NUMBER_WIDTH
+            yield f'<text class="number" x="{x:.1f}" y="{HEAD - 14:g}">{number}</text>'
+
+
+def _axis(picture: Picture) -> Iterator[str]:
+    for name in picture.lanes:
+        y = picture.y(name)
+        yield f'<text class="name" x="{LABEL - 10:g}" y="{y + 4:g}">{escape(name)}</text>'
+        yield f'<line class="lane" x1="{LABEL:g}" x2="{WIDTH - RIGHT:g}" y1="{y:g}" y2="{y:g}"/>'
+    begin_s, end_s = picture.span
+    step_s = _round_up((end_s - begin_s) / TICKS)
+    first = int((begin_s - picture.origin_s) // step_s) + 1
+    for index in range(first, first + TICKS + 2):
+        at_s = picture.origin_s + index * step_s
+        if at_s <= end_s:
+            x, y = picture.x(at_s), picture.height - FOOT
+            yield f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD:g}" y2="{y:g}"/>'
+            yield f'<text class="time" x="{x:.1f}" y="{y + 18:g}">{index * step_s:g} s</text>'
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten."""
+    size = 1e-3
+    while True:  # until it is large enough
+        for factor in (1, 2, 5):
+            if factor * size >= value:
+                return factor * size
+        size *= 10
+
+
+def _steps(picture: Picture, lines: Sequence[Line]) -> Iterator[str]:
+    for name in picture.names:
+        y = picture.y(name)
+        for begin_s, end_s in _stretches(name, lines, picture.apart_s):
+            left, right = picture.x(begin_s), picture.x(end_s)
+            if right > left:
+                size = f'y="{y - 6:g}" width="{right - left:.1f}" height="12"'
+                yield f'<rect class="steps" x="{left:.1f}" {size}/>'
+
+
+def _stretches(name: str, lines: Sequence[Line], apart_s: float) -> list[tuple[float, float]]:
+    stretches: list[tuple[float, float]] = []
+    last: tuple[float, str, int] | None = None
+    for line in lines:
+        if line.actor != name or not isinstance(line.entry, Reported):
+            continue
+        report = line.entry
+        stepped = last is not None and last[1] == report.incarnation and report.tokens > last[2]
+        if last is not None and stepped and line.at_s - last[0] <= apart_s:
+            joins = bool(stretches) and stretches[-1][1] == last[0]
+            begin_s = stretches.pop()[0] if joins else last[0]
+            stretches.append((begin_s, line.at_s))
+        last = (line.at_s, report.incarnation, report.tokens)
+    return stretches
+
+
+def _merges(picture: Picture, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a mark for each merge: on the syncer's lane, and on those whose values are in it."""
+    marks: dict[str, dict[int, None]] = {}
+    for line in lines:
+        if isinstance(line.entry, Merged) and picture.span[0] <= line.at_s <= picture.span[1]:
+            for name in (SYNCER, *line.entry.participants):
+                marks.setdefault(name, {})[round(picture.x(line.at_s))] = None
+    for name, places in marks.items():
+        if name in picture.lanes:
+            y = picture.y(name)
+            path = " ".join(f"M{x} {y - 9:g}v18" for x in places)
+            yield f'<path class="merge" d="{path}"/>'
+
+
+def _victims(picture: Picture, struck: Sequence[Struck]) -> Iterator[str]:
+    for each in struck:
+        for name in each.strike.victims:
+            if name in picture.lanes and not each.missed:
+                x, y = picture.x(each.began_s), picture.y(name)
+                yield f'<circle class="victim" cx="{x:.1f}" cy="{y:g}" r="6"/>'

@@ -24,23 +24,20 @@ Learners compute with NumPy on a toy, whatever the scenario's task is; steps tak
 `step_s`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from math import ceil
 
-from islands.lab.faults.findings import NO_GAP, Control, Finding, Played, finding_of
-from islands.lab.faults.schedule import Strike, Struck, end_s, strikes_of
-from islands.lab.settings.chaos import ChaosOptions, Direction, FaultKind, Peer, PlannedFault
-from islands.lab.world.faults import Cut, Fault, Kill, Leave, Scenario, Slow
-from islands.lab.world.host_faults import BadPath, Freeze, Reset
+from islands.lab.faults.fault import Strike, Struck
+from islands.lab.faults.findings import NO_GAP, Control, Played, finding_of
+from islands.lab.faults.schedule import end_s, strikes_of
+from islands.lab.settings.chaos import ChaosOptions
+from islands.lab.world.deeds import deeds_of
+from islands.lab.world.scenario import Scenario
 from islands.lab.world.trial import play as play_trial
 from islands.lab.world.world import LearnerHost
-from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.tape.kinds import read
 from messaging.simulation.network import Route
 
-RESTART_S = 0.3
-"""How long a killed process is away, as the supervisor's first restart takes about so long."""
 SPARE_S = 4.0
 """For how long the fleet must train after the last fault."""
 SLOWEST = 40.0
@@ -51,7 +48,7 @@ ROUTE = Route(latency_s=0.001, jitter_s=0.001, connect_timeout_s=1.0)
 
 
 def scenario_of(options: ChaosOptions) -> Scenario:
-    """Return the scenario with those of its faults that the simulation can express."""
+    """Return the scenario with those of its strikes that have an equivalent on a virtual clock."""
     hosts = {name: LearnerHost(step_s=options.step_s or STEP_S) for name in options.names}
     strikes = strikes_of(options)
     heal_s = options.control_s + end_s(strikes)
@@ -64,123 +61,52 @@ def scenario_of(options: ChaosOptions) -> Scenario:
         work_s=(0.0005, 0.004),
         shards=16,
         moment_piece_bytes=1100,
-        faults=tuple(fault for strike in strikes for fault in _faults(strike, options.control_s)),
+        strikes=tuple(
+            replace(strike, at_s=options.control_s + strike.at_s)
+            for strike in strikes
+            if _has_equivalent(strike)
+        ),
         heal_s=heal_s,
         limit_s=SLOWEST * (heal_s + SPARE_S),
     )
 
 
-def untold(options: ChaosOptions) -> list[str]:
-    """Return a sentence for each fault of a scenario that the simulation cannot express."""
-    told: dict[str, None] = {}
-    for strike in strikes_of(options):
-        if not list(_faults(strike, 0.0)):
-            who = ", ".join(strike.victims)
-            told[f"{strike.kind} of {who} has no equivalent in the simulation: left out"] = None
-    return list(told)
+def left_out(options: ChaosOptions) -> list[str]:
+    """Return a sentence for each fault of a scenario that has no equivalent on a virtual clock."""
+    sentences = [
+        f"{strike.kind} of {', '.join(strike.victims)} has no equivalent in the simulation: "
+        "left out"
+        for strike in strikes_of(options)
+        if not _has_equivalent(strike)
+    ]
+    return list(dict.fromkeys(sentences))
 
 
 def play(options: ChaosOptions, say: Callable[[str], object]) -> Played:
-    """Play a scenario on a virtual clock, and judge its history; tell first what is left out.
+    """Play a scenario on a virtual clock, and judge its history; say first what is left out.
 
     What is measured of steps is left out: they cost nothing there.
     """
-    left_out = untold(options)
-    for sentence in left_out:
+    sentences = left_out(options)
+    for sentence in sentences:
         say(sentence)
     scenario = scenario_of(options)
     outcome = play_trial(scenario)
     lines = read(outcome.lines)
     struck = [
-        Struck(
-            strike,
-            options.control_s + strike.at_s,
-            options.control_s + strike.ends_s,
-            options.control_s + strike.until_s,
-        )
-        for strike in strikes_of(options)
-        if list(_faults(strike, 0.0))
+        Struck(strike, strike.at_s, strike.ends_s, strike.until_s) for strike in scenario.strikes
     ]
     nothing = Control(0.0, options.control_s, NO_GAP, {})
     timing = options.file.run.timing
-    findings: list[Finding] = [
-        finding_of(each, struck, options.names, [], lines, nothing, timing) for each in struck
-    ]
     return Played(
-        tuple(findings),
+        tuple(finding_of(s, struck, options.names, [], lines, nothing, timing) for s in struck),
         None,
         outcome.violations,
         tuple(lines),
         outcome.lines,
-        tuple(left_out),
+        tuple(sentences),
     )
 
 
-def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
-    """Yield what a strike is in the simulation: nothing if it has no equivalent there."""
-    at_s, for_s = control_s + strike.at_s, strike.fault.for_s
-    match strike.kind:
-        case FaultKind.KILL | FaultKind.SEGFAULT | FaultKind.EXIT | FaultKind.CRASH:
-            away_s = tuple(for_s if name == SUPERVISOR else RESTART_S for name in strike.victims)
-            yield Kill(at_s, strike.victims, silent=False, down_s=away_s)
-        case FaultKind.TERMINATE:
-            (name,) = strike.victims
-            if name not in (SUPERVISOR, SYNCER):
-                yield Leave(at_s, name, for_s)
-        case FaultKind.STRAGGLE:
-            (name,) = strike.victims
-            if name not in (SUPERVISOR, SYNCER):
-                yield Slow(at_s, name, strike.fault.factor, for_s)
-        case FaultKind.CUT | FaultKind.DROP if strike.fault.every == 1:
-            for name in strike.victims:
-                yield from _cuts(strike.fault, name, at_s, for_s)
-        case FaultKind.FLAP:
-            turn_s = strike.fault.turn_s
-            for index in range(ceil(for_s / (2 * turn_s))):
-                for name in strike.victims:
-                    yield from _cuts(strike.fault, name, at_s + 2 * index * turn_s, turn_s)
-        case FaultKind.FREEZE | FaultKind.HOLD_GIL | FaultKind.BLOCK_LOOP:
-            yield Freeze(at_s, strike.victims, for_s)
-        case FaultKind.RESET:
-            for name in strike.victims:
-                for peer in _peers(strike.fault):
-                    yield Reset(at_s, name, peer)
-        case FaultKind.LATENCY | FaultKind.BANDWIDTH | FaultKind.DUPLICATE | FaultKind.DROP:
-            for name in strike.victims:
-                yield from _bad_paths(strike.fault, name, at_s, for_s)
-        case _:
-            return
-
-
-def _peers(fault: PlannedFault) -> tuple[str, ...]:
-    """Return those to whom the links lead that suffer a fault."""
-    return (SUPERVISOR, SYNCER) if fault.link is Peer.BOTH else (fault.link.value,)
-
-
-def _cuts(fault: PlannedFault, name: str, at_s: float, for_s: float) -> Iterator[Cut]:
-    """Yield the partitions between a learner and those of its links that are cut."""
-    for peer in _peers(fault):
-        ends = (peer, name) if fault.way is Direction.DOWN else (name, peer)
-        yield Cut(at_s, *ends, fault.way is not Direction.BOTH, for_s)
-
-
-def _bad_paths(fault: PlannedFault, name: str, at_s: float, for_s: float) -> Iterator[BadPath]:
-    """Yield a path for each way of a learner's links that suffers a fault."""
-    for peer in _peers(fault):
-        if fault.way is not Direction.DOWN:
-            yield BadPath(at_s, name, peer, _route(fault), for_s)
-        if fault.way is not Direction.UP:
-            yield BadPath(at_s, peer, name, _route(fault), for_s)
-
-
-def _route(fault: PlannedFault) -> Route:
-    """Return the behaviour of a path that suffers a fault."""
-    match fault.fault:
-        case FaultKind.LATENCY:
-            return replace(ROUTE, latency_s=fault.latency_s, jitter_s=fault.jitter_s)
-        case FaultKind.BANDWIDTH:
-            return replace(ROUTE, bandwidth_bytes_per_s=fault.bytes_s)
-        case FaultKind.DROP:
-            return replace(ROUTE, drop=1 / fault.every)
-        case _:
-            return replace(ROUTE, duplicate=fault.share)
+def _has_equivalent(strike: Strike) -> bool:
+    return bool(deeds_of(strike, ROUTE))

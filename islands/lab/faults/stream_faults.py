@@ -1,4 +1,4 @@
-"""What happens to the bytes of one direction of a TCP connection on their way; no sockets here.
+"""Faults of the bytes of one direction of a TCP connection on their way; no sockets here.
 
 Of a websocket stream (an HTTP upgrade, then frames) enough is understood to strike where it
 hurts: inside the payload of a data frame, or a whole frame once more. Other streams pass as they
@@ -18,7 +18,7 @@ _TWO_BYTES, _EIGHT_BYTES = 126, 127  # what a short length says of the bytes tha
 
 
 class Cut(StrEnum):
-    """What a cut does with bytes; the connection stays open either way."""
+    """The effect of a cut on bytes; the connection stays open either way."""
 
     NONE = "none"
     HOLD = "hold"  # as a real network, where TCP sends again: after the cut everything arrives
@@ -27,7 +27,7 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What one direction suffers.
+    """The faults that one direction suffers.
 
     Attributes:
         latency_s: How much later each byte arrives.
@@ -58,7 +58,7 @@ class Faults:
 
 
 class Part(StrEnum):
-    """What a stretch of a stream belongs to."""
+    """The part of a stream that a stretch belongs to."""
 
     HEAD = "head"  # of HTTP
     HEADER = "header"  # of a frame

@@ -1,4 +1,4 @@
-"""A process of a run that does to itself what it is told: `python -m islands.lab.faults.victim`.
+"""A process of a run that obeys orders to fail: `python -m islands.lab.faults.victim`.
 
     python -m islands.lab.faults.victim ORDERS MODULE [ARGUMENTS...]
 
@@ -37,7 +37,7 @@ from islands.files.spool import Spool, SpooledFile
 from islands.protocol.errors import UserError, unusable
 
 EXIT_CODE = 7
-"""The code of a process that was told to end at once, unlike those of `islands.protocol.errors`."""
+"""The code of a process that was ordered to end, unlike those of `islands.protocol.errors`."""
 FOREVER_S = 86400.0
 TRUE_TIME: Callable[[], float] = vars(time)["time"]
 TRUE_TIME_NS: Callable[[], int] = vars(time)["time_ns"]
@@ -62,11 +62,9 @@ def write_through() -> None:
     from islands.run.hosting import process_runtime
     from islands.run.records import run_folder
 
-    modules = (process_runtime, run_folder)
-    for module in modules:
-        found = getattr(module, "Spool", None)
-        assert found in (Spool, WrittenThrough), f"{module.__name__} has no Spool to replace"
-    for module in modules:
+    for module in (process_runtime, run_folder):
+        spool = getattr(module, "Spool", None)
+        assert spool in (Spool, WrittenThrough), f"{module.__name__} has no Spool to replace"
         module.Spool = WrittenThrough  # type: ignore[attr-defined]
 
 
@@ -84,7 +82,7 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
 
     def in_main_thread(_: int, __: FrameType | None) -> None:
         if not sleeping_s:
-            raise SystemExit("told to crash")
+            raise SystemExit("ordered to crash")
         time.sleep(sleeping_s.pop())
 
     def block_loop(seconds: str) -> None:
@@ -127,11 +125,11 @@ def open_orders(orders: Path) -> int:
         pipe = os.open(orders, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise unusable(f"orders cannot be read from {orders}", error) from error
-    found, folder = os.fstat(pipe), orders.parent.lstat()
+    status, folder = os.fstat(pipe), orders.parent.lstat()
     private = all(
-        each.st_uid == os.getuid() and not each.st_mode & 0o077 for each in (found, folder)
+        each.st_uid == os.getuid() and not each.st_mode & 0o077 for each in (status, folder)
     )
-    if not stat.S_ISFIFO(found.st_mode) or not private:
+    if not stat.S_ISFIFO(status.st_mode) or not private:
         os.close(pipe)
         raise UserError(
             f"{orders} is no pipe in a folder that this user alone may enter; give the run a new "
@@ -147,7 +145,7 @@ def hold_gil(seconds: float) -> None:
 
 
 def set_clock_ahead(seconds: float) -> None:
-    """Let all Python code of this process that asks the module `time` be told a later wall time.
+    """Let the module `time` of this process return a later wall time.
 
     That is what jumps when a host's clock is set; its monotonic clock never does.
     """

@@ -1,17 +1,19 @@
 """Redo the merges of a run in float64, from its initial values and recorded contributions alone.
 
-Each merge is redone twice. Once its fragment is carried from version to version in float64, with
-its momentum, and what the run has published is only compared with it: so errors of float32 add up
-over the versions, as they did in the run. And once the step is taken from the value that was
-published before it, and is compared by its own length: against a value that is 10,000 times as long
-nobody would notice a step that is too long by a third. Clipping is taken as recorded, and not
-judged again.
+The record of a run (`islands.run.records.merge_record`) is read frame by frame, and each merge is
+redone twice. Once its fragment is carried from version to version in float64, with its momentum,
+and what the run has published is only compared with it: so errors of float32 add up over the
+versions, as they did in the run. And once the step is taken from the value that was published
+before it, and is compared by its own length: against a value that is 10,000 times as long nobody
+would notice a step that is too long by a third. Clipping is taken as recorded, and not judged
+again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isnan
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -19,20 +21,39 @@ from numpy.typing import NDArray
 
 from islands.files.rotation import older
 from islands.lab.replay.arithmetic import SMALLEST, Doubles, State, merge, step, weight
-from islands.lab.replay.reading import Floats, Frame, frames, record_files
-from islands.protocol.errors import UserError
+from islands.layout.leaves import VALUE_BYTES
+from islands.protocol.errors import UserError, unusable
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import Anchor, MergeRule, OuterSettings
-from islands.run.records.merge_record import Began, Held, Merged
+from islands.run.records.merge_record import (
+    FOLDER,
+    LENGTH,
+    MAGIC,
+    SUFFIX,
+    Began,
+    Header,
+    Held,
+    Merged,
+)
 from messaging.codec.tensors import as_buffer, digest
 
 REPLAYED = "Sgd"
 """Class of the outer optimizer that is replayed; others are the user's own."""
 TAPE_FILE = "tape.jsonl"
+HEADER_BYTES_MAX = 2**28
 ROUNDED_TERMS = 2.0**-20
 """The share of its terms that float32 may miss of their sum: some units of 2⁻²⁴ for each."""
 
+Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame: its header, and its arrays in the header's order."""
+
+    header: Header
+    arrays: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +68,8 @@ class Redone:
         step_error: that of the step alone, from the published value before it, beyond rounding;
             of outer steps and averaged states the greater one.
         step_rounding: the share of the step that the rounding of its end to float32 may hide.
-        published: whether the recorded value has the digest that was recorded, and told on the
-            tape where that still has it.
+        published: whether the recorded value has the digest that was recorded, and that of the tape
+            where that still has it.
     """
 
     fragment: int
@@ -62,7 +83,7 @@ class Redone:
 
 @dataclass(slots=True)
 class Findings:
-    """What a replay found.
+    """The findings of a replay.
 
     Args:
         merges: the merges in the order in which they were made.
@@ -123,7 +144,7 @@ class Replay:
             _refuse_robust("merge is", rule)
         self._files = record_files(folder)
         self._rule = rule
-        self._told = told_digests(folder)
+        self._on_tape = digests_on_tape(folder)
         self._fragments: dict[int, _Fragment] = {}
         self._began: Began
 
@@ -133,18 +154,18 @@ class Replay:
         Raises:
             UserError: a file cannot be read, or an optimizer of the user's own made the values.
         """
-        found = Findings()
+        findings = Findings()
         for frame in self._frames():
             match frame.header:
                 case Began():
                     self._begin(frame.header)
                 case Held():
-                    self._hold(frame.header, frame, found)
+                    self._hold(frame.header, frame, findings)
                 case Merged():
-                    if merges is not None and len(found.merges) >= merges:
+                    if merges is not None and len(findings.merges) >= merges:
                         break
-                    self._redo(frame.header, frame, found)
-        return found
+                    self._redo(frame.header, frame, findings)
+        return findings
 
     def _frames(self) -> Iterator[Frame]:
         for file in self._files:
@@ -166,7 +187,7 @@ class Replay:
         _refuse_robust("the run merges by", settings.merge)
         self._began = began
 
-    def _hold(self, held: Held, frame: Frame, found: Findings) -> None:
+    def _hold(self, held: Held, frame: Frame, findings: Findings) -> None:
         """Begin a fragment; one that was redone until this version goes on as it was redone."""
         arrays = {
             name: array.astype(np.float64)
@@ -176,7 +197,7 @@ class Replay:
         if fragment is not None:
             if held.version in fragment.carried:
                 return
-            found.gaps.append(
+            findings.gaps.append(
                 f"fragment {held.fragment}: merges between {max(fragment.carried)} and "
                 f"{held.version} are not recorded; it goes on from the value that was recovered"
             )
@@ -184,13 +205,13 @@ class Replay:
         state = State(value, arrays.get("momentum", np.zeros_like(value)))
         self._fragments[held.fragment] = _Fragment({held.version: state}, {held.version: state})
 
-    def _redo(self, merged: Merged, frame: Frame, found: Findings) -> None:
+    def _redo(self, merged: Merged, frame: Frame, findings: Findings) -> None:
         *sent, published = frame.arrays
         fragment = self._fragments.get(merged.fragment, _Fragment({}, {}))
         wanted = (merged.before, *self._bases(merged))
         lacking = [version for version in wanted if version not in fragment.carried]
         if lacking:
-            found.gaps.append(
+            findings.gaps.append(
                 f"fragment {merged.fragment}: version {merged.version} cannot be redone, since "
                 f"the merge that made {lacking[0]} is not recorded"
             )
@@ -209,7 +230,7 @@ class Replay:
         self._keep(fragment.carried, merged.version, carried)
         shown = State(published.astype(np.float64), stepped.momentum)
         self._keep(fragment.published, merged.version, shown)
-        found.merges.append(
+        findings.merges.append(
             Redone(
                 fragment=merged.fragment,
                 version=merged.version,
@@ -260,7 +281,7 @@ class Replay:
     def _moved(
         self, states: dict[Version, State], base: Version, before: Version
     ) -> Doubles | float:
-        """What was published since a contribution's base, where the anchor is the current value."""
+        """Return the change since a contribution's base, where the anchor is the current value."""
         if not self._rebases or base == before:
             return 0.0
         return np.asarray(states[before].value - states[base].value)
@@ -271,15 +292,15 @@ class Replay:
             del states[old]
 
     def _is_published(self, merged: Merged, published: NDArray[np.float32]) -> bool:
-        found = digest(as_buffer(published))
-        told = self._told.get((merged.fragment, str(merged.version)), found)
-        return found == merged.digest == told
+        own = digest(as_buffer(published))
+        on_tape = self._on_tape.get((merged.fragment, str(merged.version)), own)
+        return own == merged.digest == on_tape
 
 
-def _refuse_robust(told: str, rule: MergeRule) -> None:
+def _refuse_robust(where: str, rule: MergeRule) -> None:
     if rule.robust:
         raise UserError(
-            f"{told} {rule}; only {MergeRule.RADIAL_DIRECTIONAL} and {MergeRule.AVERAGE} can be "
+            f"{where} {rule}; only {MergeRule.RADIAL_DIRECTIONAL} and {MergeRule.AVERAGE} can be "
             "replayed"
         )
 
@@ -315,25 +336,85 @@ def of_the_step(
     return max(missed, 0.0) / length, rounding / length  # of NaN the maximum is NaN
 
 
-class _Told(msgspec.Struct):
+class _MergeOnTape(msgspec.Struct):
     kind: str
     fragment: int = -1
     version: object = None
     digest: str = ""
 
 
-def told_digests(folder: Path) -> dict[tuple[int, str], str]:
-    """Return the digests that the run's tape tells of merges, by fragment and version."""
-    found: dict[tuple[int, str], str] = {}
+def digests_on_tape(folder: Path) -> dict[tuple[int, str], str]:
+    """Return the digests of merges on the run's tape, by fragment and version."""
+    digests: dict[tuple[int, str], str] = {}
     for path in (older(folder / TAPE_FILE), folder / TAPE_FILE):
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         for line in lines:
             if b'"merged"' not in line:
                 continue
             try:
-                told = msgspec.json.decode(line, type=_Told)
+                entry = msgspec.json.decode(line, type=_MergeOnTape)
             except msgspec.MsgspecError:
                 continue  # of a run that goes on, the last line may be cut off
-            if told.kind == "merged":
-                found[told.fragment, str(told.version)] = told.digest
-    return found
+            if entry.kind == "merged":
+                digests[entry.fragment, str(entry.version)] = entry.digest
+    return digests
+
+
+# --- the record -------------------------------------------------------------------------------
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Return the files of a run's record, in the order of the syncer's starts.
+
+    Raises:
+        UserError: the run has recorded nothing.
+    """
+    files = sorted((folder / FOLDER).glob(f"*{SUFFIX}"))
+    if not files:
+        raise UserError(
+            f"{folder} holds no recorded contributions; a run records them if it is started with "
+            "--run.record_contributions"
+        )
+    return files
+
+
+def frames(path: Path) -> Iterator[Frame]:
+    """Read a file as far as it is now; a last frame that is cut off is left out.
+
+    The run may go on, and a reader of all that comes might never end.
+
+    Raises:
+        UserError: the file cannot be read, or is no record of this version.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise UserError(
+                    f"{path} is no record of contributions that this version of islands can read"
+                )
+            end = path.stat().st_size
+            while file.tell() < end and (frame := _next(file, path)) is not None:
+                yield frame
+    except OSError as error:
+        raise unusable(f"{path} cannot be read", error) from error
+
+
+def _next(file: IO[bytes], path: Path) -> Frame | None:
+    length = file.read(LENGTH.size)
+    if len(length) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(length)
+    text = file.read(min(size, HEADER_BYTES_MAX))
+    if len(text) < min(size, HEADER_BYTES_MAX):
+        return None
+    try:
+        header: Header = msgspec.json.decode(text, type=Header)
+    except (msgspec.MsgspecError, UserError) as error:
+        raise UserError(f"{path} is damaged at byte {file.tell() - len(text)}: {error}") from error
+    arrays: list[Floats] = []
+    for elements in () if isinstance(header, Began) else header.sizes:
+        data = file.read(VALUE_BYTES * elements)
+        if len(data) < VALUE_BYTES * elements:
+            return None
+        arrays.append(np.frombuffer(data, "<f4"))
+    return Frame(header, tuple(arrays))

@@ -1,4 +1,4 @@
-"""What a study is told: `islands study FILE`."""
+"""Options of `islands study FILE`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,11 +52,7 @@ class StudyOptions:
     only: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Raise a `SettingsError` with name, value and what is allowed."""
         at_least("tokens", self.tokens, 1)
         at_least("workers", self.workers, 1)
         above("within", self.within)

@@ -4,11 +4,9 @@
 what                                           where
 =============================================  =====================
 what is compared: cells, sweeps, trials        `cells.py`
-learners that join later                       `joins.py`
 data-parallel training as one wide learner     `wide_task.py`
 one trial on a virtual clock                   `trial.py`
-results on disk, taken up again                `results.py`
-several trials side by side                    `runner.py`
+several trials side by side, results on disk   `runner.py`
 intervals, and verdicts that follow from them  `statistics.py`
 the table and the plot                         `table.py`, `plot.py`
 =============================================  =====================

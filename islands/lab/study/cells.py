@@ -1,4 +1,4 @@
-"""What a study compares: its cells, with their sweeps spread out, and the trials of each.
+"""The cells of a study, with their sweeps spread out, and the trials of each.
 
 A trial's fingerprint is of its settings, of the file that holds the task, and of this version of
 islands. What the task imports, and what it reads, is not part of it.
@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from islands.lab.settings.study import StudyOptions
-from islands.lab.study.joins import Join, check_joins
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.gossip import check_members
@@ -37,6 +36,19 @@ MAPPINGS = ("arguments", "graph")
 
 OF_NO_PRESET = tuple(name for name, fact in facts_of(RunSettings).items() if not fact.by_preset)
 """Settings of a study that hold for all cells, whatever their presets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Learners that join at one moment, and stay.
+
+    Args:
+        learners: how many.
+        at_share: share of the budget's tokens that is processed when they start.
+    """
+
+    learners: int = 1
+    at_share: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +126,9 @@ def trials_of(options: StudyOptions) -> list[Trial]:
             f"baseline is {options.baseline!r}; it must be one of {', '.join(options.cells)}"
         )
     cells = [
-        (key, name, cell) for key, told in options.cells.items() for name, cell in _swept(key, told)
+        (key, name, cell)
+        for key, entry in options.cells.items()
+        for name, cell in _swept(key, entry)
     ]
     twice = [name for name, times in Counter(name for _, name, _ in cells).items() if times > 1]
     if twice:
@@ -129,10 +143,9 @@ def trials_of(options: StudyOptions) -> list[Trial]:
 
 @cache
 def _source_digest(task: str) -> str:
-    """Digest of the file that holds a task; empty if there is none to be found."""
     try:
-        found = importlib.util.find_spec(task.partition(":")[0])
-        source = "" if found is None or found.origin is None else found.origin
+        spec = importlib.util.find_spec(task.partition(":")[0])
+        source = "" if spec is None or spec.origin is None else spec.origin
         return hashlib.sha256(Path(source).read_bytes()).hexdigest()
     except (ImportError, OSError, ValueError):
         return ""
@@ -157,9 +170,9 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     for key in DECIDED_BY_THE_STUDY:
         if key in cell.run:
             raise SettingsError(f"{place}.{key} is set; the study itself decides that")
-    told = _merged(msgspec.to_builtins(_with_preset(base, cell, place)), cell.run, place)
+    merged = _merged(msgspec.to_builtins(_with_preset(base, cell, place)), cell.run, place)
     try:
-        settings = msgspec.convert(told, RunSettings)
+        settings = msgspec.convert(merged, RunSettings)
         outer_optimizer(settings.outer)
         if not cell.data_parallel:
             check_members(settings.gossip, [f"learner-{index}" for index in range(cell.learners)])
@@ -219,13 +232,13 @@ def _hint(key: str, known: Mapping[str, object]) -> str:
 # --- sweeps -----------------------------------------------------------------------------------
 
 
-def _swept(name: str, told: object) -> Iterator[tuple[str, Cell]]:
+def _swept(name: str, entry: object) -> Iterator[tuple[str, Cell]]:
     """The cells that one entry stands for: itself, or one for each combination of its sweep."""
     place = f"cells.{name}"
-    if not isinstance(told, dict):
-        raise SettingsError(f"{place} is {told!r}; it must be a mapping such as {{learners: 4}}")
-    rest = {key: value for key, value in told.items() if key != "sweep"}
-    sweep = _sweep(told.get("sweep", {}), f"{place}.sweep")
+    if not isinstance(entry, dict):
+        raise SettingsError(f"{place} is {entry!r}; it must be a mapping such as {{learners: 4}}")
+    rest = {key: value for key, value in entry.items() if key != "sweep"}
+    sweep = _sweep(entry.get("sweep", {}), f"{place}.sweep")
     for values in product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
         cell = rest
@@ -235,14 +248,14 @@ def _swept(name: str, told: object) -> Iterator[tuple[str, Cell]]:
         yield f"{name} {ends}".rstrip(), _cell(cell, place)
 
 
-def _sweep(told: object, place: str) -> dict[str, Sequence[object]]:
-    if not isinstance(told, dict) or not all(
-        isinstance(each, list) and each for each in told.values()
+def _sweep(entry: object, place: str) -> dict[str, Sequence[object]]:
+    if not isinstance(entry, dict) or not all(
+        isinstance(each, list) and each for each in entry.values()
     ):
         raise SettingsError(
-            f"{place} is {told!r}; it must be lists by key, such as {{run.learning_rate: [1e-3]}}"
+            f"{place} is {entry!r}; it must be lists by key, such as {{run.learning_rate: [1e-3]}}"
         )
-    return told
+    return entry
 
 
 def _check_keys(joins: object, place: str) -> None:
@@ -253,14 +266,14 @@ def _check_keys(joins: object, place: str) -> None:
                 raise SettingsError(f"unknown key {place}.{key}{hint}")
 
 
-def _cell(told: Mapping[str, object], place: str) -> Cell:
-    for key in told:
+def _cell(entry: Mapping[str, object], place: str) -> Cell:
+    for key in entry:
         if key not in Cell.__dataclass_fields__:
             known = {**dict.fromkeys(Cell.__dataclass_fields__), "sweep": None}
             raise SettingsError(f"unknown key {place}.{key}{_hint(key, known)}")
-    _check_keys(told.get("joins"), f"{place}.joins")
+    _check_keys(entry.get("joins"), f"{place}.joins")
     try:
-        cell = msgspec.convert(told, Cell)
+        cell = msgspec.convert(entry, Cell)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
     if cell.learners < 1:
@@ -276,5 +289,21 @@ def _cell(told: Mapping[str, object], place: str) -> Cell:
             f"{place}.speeds is {list(cell.speeds)}; it must be at most one number above 0 for "
             f"each of {cell.learners} learners"
         )
-    check_joins(cell.joins, place, data_parallel=cell.data_parallel)
+    _check_joins(cell.joins, place, data_parallel=cell.data_parallel)
     return cell
+
+
+def _check_joins(joins: Sequence[Join], place: str, *, data_parallel: bool) -> None:
+    if joins and data_parallel:
+        raise SettingsError(
+            f"{place}.joins is set, and data_parallel too; that is one learner, which nobody joins"
+        )
+    for join in joins:
+        if join.learners < 1:
+            raise SettingsError(
+                f"{place}.joins has {join.learners} learners; it must be at least 1"
+            )
+        if not 0 < join.at_share < 1:
+            raise SettingsError(
+                f"{place}.joins has at_share {join.at_share}; it must be above 0, and below 1"
+            )

@@ -1,5 +1,11 @@
-"""Trials side by side, each in a process of its own, so that one that fails takes nobody along."""
+"""Trials side by side, each in a process of its own, and their results on disk.
 
+A trial that fails takes no other along. Each result is a file, so that a study that is interrupted
+goes on. The file is named by the fingerprint of its trial: a trial whose settings were changed
+finds none and is computed again, and one that is in two studies of a folder is computed once.
+"""
+
+import json
 import multiprocessing
 import os
 import signal
@@ -10,17 +16,23 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import IO
 
-from islands.lab.study import results
+import msgspec
+
+from islands.files.atomic_write import replace_file
+from islands.files.folder_lock import lock_folder
 from islands.lab.study.cells import Trial
 from islands.lab.study.trial import Result, play
-from islands.protocol.errors import IslandsError
+from islands.protocol.errors import IslandsError, unusable
 from messaging.errors import VirtualTimeError
 
-END_S = 5.0
-"""How long a process that is told to end may take."""
+LOCK_FILE = "study.lock"
 
-TOLD_CHARACTERS_MAX = 4096
+END_S = 5.0
+"""Seconds that a process may take to end."""
+
+ERROR_CHARACTERS_MAX = 4096
 """Of an error; a pipe holds more than that without a reader."""
 
 
@@ -38,7 +50,7 @@ class Finished:
 class _Running:
     trial: Trial
     process: BaseProcess
-    told: Connection
+    errors: Connection
 
 
 def run(
@@ -57,7 +69,7 @@ def run(
     """
     missing: dict[str, Trial] = {}
     for trial in trials:
-        known = results.read(folder, trial)
+        known = read(folder, trial)
         if known is None:
             missing.setdefault(trial.fingerprint, trial)
         else:
@@ -95,31 +107,86 @@ def _start(trial: Trial, folder: Path, prepare: Callable[[], object]) -> _Runnin
     return _Running(trial, process, receiver)
 
 
-def _play(trial: Trial, folder: Path, prepare: Callable[[], object], told: Connection) -> None:
-    """In the process of a trial."""
+def _play(trial: Trial, folder: Path, prepare: Callable[[], object], errors: Connection) -> None:
     try:
         prepare()
-        results.write(folder, trial, play(trial))
+        write(folder, trial, play(trial))
     except (IslandsError, VirtualTimeError) as error:
-        told.send(str(error)[:TOLD_CHARACTERS_MAX])
+        errors.send(str(error)[:ERROR_CHARACTERS_MAX])
         sys.exit(1)
     except Exception as error:  # noqa: BLE001  the user's own code may raise anything
         traceback.print_exc()
-        told.send(f"{type(error).__name__}: {error}"[:TOLD_CHARACTERS_MAX])
+        errors.send(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX])
         sys.exit(1)
 
 
 def _finished(ended: _Running, folder: Path) -> Finished:
     ended.process.join()
-    result = results.read(folder, ended.trial)
+    result = read(folder, ended.trial)
     if result is not None:
         return Finished(ended.trial, result)
     code = ended.process.exitcode or 0
     try:
-        error = str(ended.told.recv()) if ended.told.poll() else ""
+        error = str(ended.errors.recv()) if ended.errors.poll() else ""
     except EOFError:
         error = ""
-    ended.told.close()
+    ended.errors.close()
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = "; where memory is short, fewer workers may help" if code == -signal.SIGKILL else ""
     return Finished(ended.trial, None, error or f"its process {how}{hint}")
+
+
+# --- results on disk --------------------------------------------------------------------------
+
+
+def prepare(folder: Path) -> IO[bytes]:
+    """Make the folder, and lock it against other studies; closing the file unlocks it.
+
+    Raises:
+        UserError: the folder cannot be written to, or another study uses it.
+    """
+    lock = lock_folder(folder, LOCK_FILE, "study")
+    try:
+        _trials(folder).mkdir(exist_ok=True)
+    except OSError as error:
+        lock.close()
+        raise unusable(f"the folder {folder} cannot be written", error) from error
+    return lock
+
+
+def read(folder: Path, trial: Trial) -> Result | None:
+    """Return the result of an earlier run of the study; None if it did not come so far.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = _path(folder, trial)
+    try:
+        return msgspec.convert(json.loads(path.read_bytes()), Result)  # it may hold NaN
+    except FileNotFoundError:
+        return None
+    except (ValueError, msgspec.MsgspecError):
+        return None  # not whole: it is computed again
+    except OSError as error:
+        raise unusable(f"the result {path} cannot be read", error) from error
+
+
+def write(folder: Path, trial: Trial, result: Result) -> None:
+    """Keep the result of a trial.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    path = _path(folder, trial)
+    try:
+        replace_file(path, json.dumps(msgspec.to_builtins(result), indent=1).encode())
+    except OSError as error:
+        raise unusable(f"the result {path} cannot be written", error) from error
+
+
+def _path(folder: Path, trial: Trial) -> Path:
+    return _trials(folder) / f"{trial.fingerprint}.json"
+
+
+def _trials(folder: Path) -> Path:
+    return folder / "trials"

@@ -31,7 +31,7 @@ CONFIDENCE = 0.95
 
 
 class Verdict(StrEnum):
-    """What follows from an interval of the relative difference and a margin."""
+    """The conclusion from an interval of the relative difference and a margin."""
 
     BASELINE = "baseline"
     BETTER = "better"

@@ -13,7 +13,7 @@ from islands.protocol.errors import UserError
 from islands.run.records.formatting import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
-"""What was found, by cell and seed; every cell is there, also one that has no result."""
+"""Results by cell and seed; every cell is there, also one that has no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class Row:
 
 
 def by_cell(
-    trials: Sequence[Trial], found: Mapping[str, Result | None]
+    trials: Sequence[Trial], ended: Mapping[str, Result | None]
 ) -> dict[str, dict[int, Result]]:
     """Results by cell and seed, in the order of the study.
 
     Args:
         trials: all of the study.
-        found: result of each, by fingerprint; None if it failed.
+        ended: result of each, by fingerprint; None if it failed.
     """
     cells: dict[str, dict[int, Result]] = {}
     for trial in trials:
-        cell, result = cells.setdefault(trial.name, {}), found.get(trial.fingerprint)
+        cell, result = cells.setdefault(trial.name, {}), ended.get(trial.fingerprint)
         if result is not None:
             cell[trial.seed] = result
     return cells
@@ -80,18 +80,18 @@ def rows_of(
     options: StudyOptions, trials: Sequence[Trial], results: Results, metric: str
 ) -> list[Row]:
     """One row per cell; one that lacks a seed, or a finite figure, has failed."""
-    found = {name: _metric(options, results[name], metric) for name in results}
+    metrics = {name: _metric(options, results[name], metric) for name in results}
     sign = -1.0 if options.higher_is_better else 1.0
     means = {  # of a baseline that is swept the best: nobody is compared with a poor one
-        trial.name: sign * mean(found[trial.name].values())
+        trial.name: sign * mean(metrics[trial.name].values())
         for trial in trials
-        if trial.key == options.baseline and _whole(found[trial.name])
+        if trial.key == options.baseline and _whole(metrics[trial.name])
     }
     baseline = min(means, key=means.__getitem__, default=None)
     rows = []
-    for name, metrics in found.items():
-        told = [*results[name].values()]
-        if not _whole(metrics):
+    for name, own in metrics.items():
+        ended = [*results[name].values()]
+        if not _whole(own):
             comparison = Comparison(Verdict.FAILED)
         elif name == baseline:
             comparison = Comparison(Verdict.BASELINE)
@@ -99,19 +99,19 @@ def rows_of(
             comparison = Comparison(Verdict.UNDECIDED)
         else:
             comparison = compare(
-                metrics,
-                found[baseline],
+                own,
+                metrics[baseline],
                 within=options.within,
                 higher_is_better=options.higher_is_better,
             )
         rows.append(
             Row(
                 name,
-                metrics,
+                own,
                 comparison,
-                mean(each.yield_share for each in told) if told else 0.0,
-                mean(each.participation for each in told) if told else 0.0,
-                mean(each.virtual_s for each in told) if told else 0.0,
+                mean(each.yield_share for each in ended) if ended else 0.0,
+                mean(each.participation for each in ended) if ended else 0.0,
+                mean(each.virtual_s for each in ended) if ended else 0.0,
             )
         )
     return rows
@@ -144,25 +144,25 @@ def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
     cells = markdown_table([head, *(_cells(row) for row in rows)])
     alike = "" if options.seed_argument else "; all seeds read the data in one order"
     seeds = ", ".join(map(str, options.seeds))
-    told = (
+    sentences = (
         f"Budget: {options.tokens:,} tokens each; seeds {seeds}{alike}. `within`: at most "
         f"{options.within:.1%} worse than the baseline. `failed`: a trial failed, did not spend "
         "its budget, or ended with a figure that is no number."
     )
-    return f"{cells}\n\n{told}\n"
+    return f"{cells}\n\n{sentences}\n"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found = row.comparison
-    known = found.low is not None and found.high is not None
+    comparison = row.comparison
+    known = comparison.low is not None and comparison.high is not None
     return (
         row.name,
         f"{row.mean:.4g}",
         " ".join(f"{value:.4g}" for value in row.metric.values()),
-        "" if found.worse_by is None else f"{found.worse_by:+.2%}",
-        f"{found.low:+.2%} to {found.high:+.2%}" if known else "",
+        "" if comparison.worse_by is None else f"{comparison.worse_by:+.2%}",
+        f"{comparison.low:+.2%} to {comparison.high:+.2%}" if known else "",
         f"{row.yield_share:.3f}",
         f"{row.participation:.3f}",
         f"{row.virtual_s:.1f}",
-        found.verdict.value,
+        comparison.verdict.value,
     )

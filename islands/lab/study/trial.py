@@ -1,21 +1,26 @@
-"""One trial: the production actors train a task on a virtual clock; what came of it.
+"""One trial: the production actors train a task on a virtual clock, and the result is evaluated.
 
 A step's arithmetic is done while the clock stands still, and the cell says how long it took. So a
 trial is the same on every machine but for the rounding of its device, and its result does not
 depend on what else the machine does.
+
+Learners may join in the course of a trial, as scavenged compute does. They are counted at the end
+of a cell's names: of four learners and two that join, the latter are `learner-4` and `learner-5`. A
+**stage** is what lies between two joins: the share of the budget at which it begins, and the
+learners that train in it.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.study.cells import Trial
-from islands.lab.study.joins import Stage, stages_of
+from islands.lab.study.cells import Join, Trial
 from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
 from islands.model.interfaces import Place, Trainer, Workload, first_pass
@@ -47,13 +52,51 @@ SETTLE_S = 1000.0
 SPENT = "tokens"
 """Why a run ends that has come to the end of its budget."""
 
-
+Hosts = Mapping[str, LearnerHost]
 Point = tuple[int, int, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a trial in which the same learners train.
+
+    Args:
+        begins: share of the budget's tokens that is processed before it.
+        share: share of the tokens that is processed in it.
+        hosts: the machines of its learners, by name.
+    """
+
+    begins: float
+    share: float
+    hosts: Hosts
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens that all of them process in a second."""
+        return sum(host.batch_tokens / host.step_s for host in self.hosts.values())
+
+
+def stages_of(hosts: Hosts, joins: Sequence[Join]) -> list[Stage]:
+    """Return the stages of a trial, first to last.
+
+    Args:
+        hosts: machines of all learners, those that join later at the end and in that order.
+        joins: of the cell.
+    """
+    ordered = sorted(joins, key=lambda join: join.at_share)
+    names = list(hosts)
+    first = len(names) - sum(join.learners for join in ordered)
+    present = accumulate((join.learners for join in ordered), initial=first)
+    begins = [0.0, *(join.at_share for join in ordered), 1.0]
+    return [
+        Stage(begin, end - begin, {name: hosts[name] for name in names[:count]})
+        for (begin, end), count in zip(pairwise(begins), present, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a trial.
+    """The result of a trial.
 
     Args:
         figures: of the task's evaluation of the final values.
@@ -86,7 +129,7 @@ class Result:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the syncer's host was given at the end."""
+    """The values and figures that the syncer's host was given at the end."""
 
     values: list[NDArray[np.float32]] = field(default_factory=list)
     share: SyncerShare = field(default_factory=dict)
@@ -148,7 +191,6 @@ async def _live(
     curve: list[Point],
     stages: Sequence[Stage],
 ) -> float:
-    """Run to the end of the budget, evaluating now and then; returns when that was."""
     loop = asyncio.get_running_loop()
     for name in (SUPERVISOR, SYNCER, *stages[0].hosts):
         world.start(name)

@@ -4,14 +4,15 @@
 with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
-`SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and a caller that
-waits for one sleeps. Its arithmetic is that of `NumpyTrainer`. `toy_workload.py` has a trainer
-without arithmetic for models of any size: it holds no more memory than a learner must.
+`SleepingDevice` behaves like an accelerator: steps queue up behind one another, and a caller that
+waits for one sleeps. On it, `toy_workload.py` has a trainer without arithmetic for models of any
+size: it holds no more memory than a learner must.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import ml_dtypes
 import numpy as np
@@ -96,12 +97,12 @@ class ToyMoments(ToySnapshot):
         return self.sound
 
 
-class ToyTask:
-    """Fragments, shards and batches of a toy, whatever computes on them.
+class ToyOptions(TypedDict, total=False):
+    """Options of a toy, whatever computes on it.
 
-    Args:
-        fragments: P, the number of fragments asked for.
-        seed: Seed of the order of the batches.
+    Attributes:
+        seed: Seed of the order of the batches; of a `NumpyTrainer` also of the initial value, the
+            target and the noise.
         shapes: The leaves, as (path, shape).
         min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
         batch_tokens: Tokens that one step counts.
@@ -111,34 +112,38 @@ class ToyTask:
             toy has none: these values are trained like the others, and travel as moments do.
     """
 
-    def __init__(
-        self,
-        fragments: int = 4,
-        *,
-        seed: int = 0,
-        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
-        min_piece_bytes: int = 4,
-        batch_tokens: int = BATCH_TOKENS,
-        shards: int = 64,
-        batches_per_shard: int = BATCHES_PER_SHARD,
-        merges_moments: bool = False,
-    ) -> None:
+    seed: int
+    shapes: Sequence[tuple[str, tuple[int, ...]]]
+    min_piece_bytes: int
+    batch_tokens: int
+    shards: int
+    batches_per_shard: int
+    merges_moments: bool
+
+
+class ToyTask:
+    """Fragments, shards and batches of a toy, whatever computes on them."""
+
+    def __init__(self, fragments: int = 4, **options: Unpack[ToyOptions]) -> None:
+        seed, shards = options.get("seed", 0), options.get("shards", 64)
+        shapes = options.get("shapes", TOY_SHAPES)
+        batches_per_shard = options.get("batches_per_shard", BATCHES_PER_SHARD)
         leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
         moments = {
             path: Leaf(MOMENTS_PREFIX + path, shape, "float32", Role.STATE)
             for path, shape in shapes
-            if merges_moments
+            if options.get("merges_moments", False)
         }
         self.layout: Layout = plan(
             [*leaves, *moments.values()],
             count=fragments,
-            min_piece_bytes=min_piece_bytes,
+            min_piece_bytes=options.get("min_piece_bytes", 4),
             labels={"task": "toy", "seed": str(seed)},
             beside={leaf.path: path for path, leaf in moments.items()},
         )
         self.shards: int = shards
         self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
-        self._batch_tokens = batch_tokens
+        self._batch_tokens = options.get("batch_tokens", BATCH_TOKENS)
 
     def setup(self) -> None:
         """Do nothing: there is nothing to compile."""
@@ -173,50 +178,29 @@ class NumpyTrainer(ToyTask):
     """A learner of a noisy quadratic, deterministic and without JAX.
 
     Args:
-        fragments: See `ToyTask`.
-        seed: Seed of the initial value, the target, the noise and the order of the batches.
-        shapes: See `ToyTask`.
-        min_piece_bytes: See `ToyTask`.
-        batch_tokens: See `ToyTask`.
-        shards: See `ToyTask`.
-        batches_per_shard: See `ToyTask`.
+        fragments: P, the number of fragments asked for.
         noise: Standard deviation of a batch's target around the true one.
         momentum: Momentum of the inner SGD, so that there are moments to keep or lose; at 0 there
             are none.
         noises: Number of different targets that batches have.
         moment_piece_bytes: Largest size of a piece of moments; a small limit makes several pieces.
-        merges_moments: See `ToyTask`.
+        options: See `ToyOptions`.
     """
 
     def __init__(
         self,
         fragments: int = 4,
         *,
-        seed: int = 0,
-        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
-        min_piece_bytes: int = 4,
-        batch_tokens: int = BATCH_TOKENS,
-        shards: int = 64,
-        batches_per_shard: int = BATCHES_PER_SHARD,
         noise: float = 0.1,
         momentum: float = 0.5,
         noises: int = NOISES,
         moment_piece_bytes: int = MOMENT_PIECE_BYTES,
-        merges_moments: bool = False,
+        **options: Unpack[ToyOptions],
     ) -> None:
-        super().__init__(
-            fragments,
-            seed=seed,
-            shapes=shapes,
-            min_piece_bytes=min_piece_bytes,
-            batch_tokens=batch_tokens,
-            shards=shards,
-            batches_per_shard=batches_per_shard,
-            merges_moments=merges_moments,
-        )
+        super().__init__(fragments, **options)
         self._momentum = np.float32(momentum)
         self._moment_piece_bytes = moment_piece_bytes
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(options.get("seed", 0))
         size = self.layout.size
         self._initial = rng.standard_normal(size, np.float32)
         self._target = rng.standard_normal(size, np.float32)
@@ -290,8 +274,8 @@ class NumpyTrainer(ToyTask):
         """Digest of the momentum's description; "" without momentum."""
         if not self._momentum:
             return ""
-        told = f"momentum {self._moment.dtype} {self._moment.shape}"
-        return digest(memoryview(told.encode()))
+        words = f"momentum {self._moment.dtype} {self._moment.shape}"
+        return digest(memoryview(words.encode()))
 
     @property
     def moment_pieces(self) -> int:
@@ -316,7 +300,6 @@ class NumpyTrainer(ToyTask):
         self._moment = moment
 
     def _moment_range(self, piece: int) -> slice:
-        """Return the range of bytes of a piece."""
         start = piece * self._moment_piece_bytes
         return slice(start, min(start + self._moment_piece_bytes, self._moment.nbytes))
 
@@ -370,29 +353,12 @@ class SleepingDevice:
         return SleepingStep(loss, self.free_s, self._clock)
 
 
-class SleepingTrainer(NumpyTrainer):
-    """A `NumpyTrainer` each of whose steps occupies a device that only sleeps.
-
-    Args:
-        step_s: Duration of a step.
-        fragments: P, the number of fragments asked for.
-    """
-
-    def __init__(self, step_s: float, fragments: int = 4) -> None:
-        super().__init__(fragments)
-        self._device = SleepingDevice(step_s)
-
-    def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Queue a sleep behind the earlier ones; the arithmetic is done at once."""
-        return self._device.occupy(super().step(batch, learning_rate).loss())
-
-
 def _toy(batch: object) -> ToyBatch:
     if not isinstance(batch, ToyBatch):
         raise InvariantError(f"a toy trainer was given a {type(batch).__name__}")
     return batch
 
 
-def _keeps_the_contract(numpy: NumpyTrainer, sleeping: SleepingTrainer) -> tuple[Trainer, ...]:
-    """Let mypy prove that both are a `Trainer`."""
-    return numpy, sleeping
+def _keeps_the_contract(trainer: NumpyTrainer) -> Trainer:
+    """Let mypy prove that it is a `Trainer`."""
+    return trainer

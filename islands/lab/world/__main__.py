@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.lab.world.faults import draw
+from islands.lab.world.scenario import draw
 from islands.lab.world.trial import Outcome, play
 
 
@@ -31,7 +31,7 @@ def verdict(outcome: Outcome) -> str:
     times = f"healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s"
     sentences = [
         f"seed {scenario.seed}: {size}; {times}; {len(outcome.lines)} entries",
-        *(f"  {fault}" for fault in scenario.faults),
+        *(f"  {strike}" for strike in scenario.strikes),
         *(f"  {kind}: {count}" for kind, count in sorted(faults_done(outcome).items())),
         *(str(violation) for violation in outcome.violations),
         "every promise kept"

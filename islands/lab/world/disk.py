@@ -20,7 +20,6 @@ class SimulatedFile:
     """An open file of a `SimulatedDisk`, with the content that it had when it was opened."""
 
     def __init__(self, content: bytes, at_bytes: int) -> None:
-        """Begin to read at an offset."""
         self._content = content
         self._at = at_bytes
 

@@ -117,7 +117,6 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
 
 
 def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
-    """Have the learners of a few runs gossip, and a syncer merge at the end only."""
     if rng.random() >= GOSSIPING or learners == 1:
         return settings
     gossip = GossipSettings(
@@ -131,7 +130,6 @@ def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunS
 
 
 def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
-    """Have the learners of some runs choose their precision by what they measure."""
     waits = settings.learner_waits is LearnerWaits.AT_TAU
     if waits or settings.overlap_steps == 0 or rng.random() >= ADAPTING:
         return settings
@@ -183,7 +181,6 @@ def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
 
 
 def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
-    """Have some runs send increments."""
     if rng.random() >= BY_INCREMENTS:
         return settings
     precisions = [each for each in UpdatePrecision if each.of_increments]

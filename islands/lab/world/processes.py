@@ -32,7 +32,6 @@ class SimulatedProcess:
         crash: Callable[["SimulatedProcess"], object],
         lost: Callable[[], object],
     ) -> None:
-        """Make the process; `run` starts it."""
         self.actor = actor
         self.silent = False
         self._crash = crash
@@ -64,7 +63,7 @@ class SimulatedProcesses(ProcessTable):
     Args:
         network: where a frozen process accepts no session.
         make: builds the process of a name.
-        ended: told how a process ended.
+        ended: called with the name of a process that ended, and how.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class SimulatedProcesses(ProcessTable):
         make: Callable[[str], Process],
         ended: Callable[[str, ProcessEnd], None],
     ) -> None:
-        """Start nothing yet."""
         super().__init__(make, ended)
         self._network = network
 

@@ -165,7 +165,6 @@ class World:
         figures: Callable[[str, StepFigures], None] | None = None,
         step_end_s: StepEnd | None = None,
     ) -> None:
-        """Make the hosts, on which no process runs yet."""
         self.settings = settings
         self.hosts = learners
         self.tape = tape
@@ -205,7 +204,6 @@ class World:
         return self.processes
 
     def _stream(self, name: str) -> random.Random:
-        """An independent random stream for one purpose."""
         return random.Random(f"{self.settings.seed}/{self.rng.getrandbits(32)}/{name}")
 
     # --- processes ----------------------------------------------------------------------------
@@ -276,7 +274,6 @@ class World:
         return make_learner(name, self._context, compute, worker=worker, rng=rng)
 
     def _step_s(self, name: str, host: LearnerHost, rng: random.Random) -> float:
-        """How long the step takes that a learner begins now."""
         work_s = self.slow.get(name, 1.0) * host.draw_step_s(rng)
         begin_s = asyncio.get_running_loop().time()
         return self._step_end_s(name, begin_s, work_s) - begin_s
@@ -377,7 +374,6 @@ class World:
         self.tape.write(asyncio.get_running_loop().time(), WORLD, entry)
 
     def _note_final(self, actor: RoleProcess) -> None:
-        """Record the published values with which the run ended."""
         if not isinstance(actor, SyncerActor) or not hasattr(actor, "state"):
             return
         cut = actor.state.cut("")
@@ -430,8 +426,8 @@ class World:
     @property
     def syncer(self) -> SyncerActor | None:
         """The running syncer, of two the second; None if none runs."""
-        found = [self._actor(name) for name in (SPARE_SYNCER, SYNCER)]
-        return next((actor for actor in found if isinstance(actor, SyncerActor)), None)
+        actors = [self._actor(name) for name in (SPARE_SYNCER, SYNCER)]
+        return next((actor for actor in actors if isinstance(actor, SyncerActor)), None)
 
     @property
     def syncer_state(self) -> SyncerState | None:

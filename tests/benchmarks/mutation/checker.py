@@ -3,8 +3,8 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 ORDER, ACCOUNTS = "islands/lab/checker/order.py", "islands/lab/checker/accounts.py"
-BOUNDS, MOMENTS = "islands/lab/checker/bounds.py", "islands/lab/checker/moments.py"
-EVIDENCE, SPANS = "islands/lab/checker/evidence.py", "islands/lab/checker/spans.py"
+BOUNDS = MOMENTS = "islands/lab/checker/bounds.py"
+EVIDENCE = SPANS = "islands/lab/checker/evidence.py"
 REPLAYING = "islands/lab/replay/replaying.py"
 TAPES = ("tests/lab/checker/test_tapes.py",)
 RECORD = ("tests/lab/replay/test_record.py",)

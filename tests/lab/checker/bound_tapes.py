@@ -2,7 +2,7 @@
 
 from math import inf, nan
 
-from islands.lab.checker import bounds, moments
+from islands.lab.checker import bounds
 from islands.protocol.identities import Role
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.learner_entries import (
@@ -40,6 +40,7 @@ from tests.lab.checker.told import (
     admitted,
     adopted,
     began,
+    by,
     merged,
     reported,
     told,
@@ -66,16 +67,12 @@ def started(name: str) -> Told:
     return WORLD, ProcessStarted(name)
 
 
-FINITE = [
-    told(
-        "all is finite",
-        bounds.values_are_finite,
-        [merged("1.1"), (WORLD, Final(["1.1"], ["x"], finite=True))],
-    ),
+FINITE = by(
+    bounds.values_are_finite,
+    told("all is finite", [merged("1.1"), (WORLD, Final(["1.1"], ["x"], finite=True))]),
     *(
         told(
             f"{what} of a merge is not finite",
-            bounds.values_are_finite,
             [merged("1.1", **changed)],
             f"fragment 0: merging 1.1 measured {measured}",
         )
@@ -87,53 +84,54 @@ FINITE = [
     ),
     told(
         "the final values are not finite",
-        bounds.values_are_finite,
         [(7.0, WORLD, Final(["1.1"], ["x"], finite=False))],
         "the run ended with values that are not finite, at 7.000 s",
     ),
-]
+)
 
 MEMORY = [
-    told(
-        "as many bytes wait as two open rounds of two learners have",
+    *by(
         bounds.contributions_fit,
-        [
-            *(admitted("1.1"), admitted("1.2", BEN), admitted("1.3", BEN)),
-            *(admitted("1.4", "eve", Role.OBSERVER), ended(SYNCER, waiting_bytes_most=64)),
-            *(killed(SYNCER, waiting_bytes_most=64), ended(ANA)),
-        ],
-    ),
-    *(
         told(
-            f"one byte more waits in one that {how}",
-            bounds.contributions_fit,
+            "as many bytes wait as two open rounds of two learners have",
             [
                 *(admitted("1.1"), admitted("1.2", BEN), admitted("1.3", BEN)),
-                *(admitted("1.4", "eve", Role.OBSERVER), end),
+                *(admitted("1.4", "eve", Role.OBSERVER), ended(SYNCER, waiting_bytes_most=64)),
+                *(killed(SYNCER, waiting_bytes_most=64), ended(ANA)),
             ],
-            "syncer held 65 bytes, allowed are 64",
-        )
-        for how, end in (
-            ("ended", ended(SYNCER, waiting_bytes_most=65)),
-            ("was killed", killed(SYNCER, waiting_bytes_most=65)),
-        )
+        ),
+        *(
+            told(
+                f"one byte more waits in one that {how}",
+                [
+                    *(admitted("1.1"), admitted("1.2", BEN), admitted("1.3", BEN)),
+                    *(admitted("1.4", "eve", Role.OBSERVER), end),
+                ],
+                "syncer held 65 bytes, allowed are 64",
+            )
+            for how, end in (
+                ("ended", ended(SYNCER, waiting_bytes_most=65)),
+                ("was killed", killed(SYNCER, waiting_bytes_most=65)),
+            )
+        ),
     ),
-    told(
-        "mailboxes are as full as they may be",
+    *by(
         bounds.mailboxes_are_short,
-        [ended(ANA, mailbox_most=3), killed(BEN, mailbox_most=3), ended(SYNCER)],
-    ),
-    *(
         told(
-            f"a mailbox of one that {how} held one more",
-            bounds.mailboxes_are_short,
-            [end],
-            "the mailbox of ana held 4 messages",
-        )
-        for how, end in (
-            ("ended", ended(ANA, mailbox_most=4)),
-            ("was killed", killed(ANA, mailbox_most=4)),
-        )
+            "mailboxes are as full as they may be",
+            [ended(ANA, mailbox_most=3), killed(BEN, mailbox_most=3), ended(SYNCER)],
+        ),
+        *(
+            told(
+                f"a mailbox of one that {how} held one more",
+                [end],
+                "the mailbox of ana held 4 messages",
+            )
+            for how, end in (
+                ("ended", ended(ANA, mailbox_most=4)),
+                ("was killed", killed(ANA, mailbox_most=4)),
+            )
+        ),
     ),
 ]
 
@@ -151,20 +149,18 @@ def failed(at_s: float, name: str, error: str) -> Told:
 
 FAILED_DISK = f"syncer failed: {NO_DISK}"
 FAILED_FENCE = f"syncer failed: {FENCED}"
-ENDS = [
+ENDS = by(
+    bounds.run_ends,
     told(
         "all end in order, with what was merged last",
-        bounds.run_ends,
         [began(), *MERGES, OVER, ended(ANA), killed(BEN), LAST],
         must_finish=True,
     ),
-    told("a run that goes on", bounds.run_ends, [began(), *MERGES]),
-    told(
-        "a process fails", bounds.run_ends, [ended(ANA, "KeyError(3)")], "ana failed: KeyError(3)"
-    ),
-    told("a process does not end", bounds.run_ends, [(WORLD, LeftOver(ANA))], "ana did not end"),
+    told("a run that goes on", [began(), *MERGES]),
+    told("a process fails", [ended(ANA, "KeyError(3)")], "ana failed: KeyError(3)"),
+    told("a process does not end", [(WORLD, LeftOver(ANA))], "ana did not end"),
     *(
-        told(f"there is no {what}", bounds.run_ends, lines, "the run did not end", must_finish=True)
+        told(f"there is no {what}", lines, "the run did not end", must_finish=True)
         for what, lines in (
             ("end of the run", [began(), *MERGES, LAST]),
             ("final value", [began(), *MERGES, OVER]),
@@ -173,7 +169,6 @@ ENDS = [
     *(
         told(
             f"fragment {index} ends with another value",
-            bounds.run_ends,
             [began(), *MERGES, OVER, LAST, (WORLD, Final(["1.2", "1.1"], digests, finite=True))],
             f"fragment {index} ended with other values than were merged last",
             must_finish=True,
@@ -183,7 +178,6 @@ ENDS = [
     *(
         told(
             f"a process ends for want of its disk at {at_s} s, with a {fault}",
-            bounds.run_ends,
             [struck(1.0, fault, SYNCER, ANA), failed(at_s, SYNCER, NO_DISK)],
         )
         for fault, at_s in ((FULL, 1.0), (FULL, 9.0), (FAILING, 9.0))
@@ -191,7 +185,6 @@ ENDS = [
     *(
         told(
             f"a process ends for want of its disk, {what}",
-            bounds.run_ends,
             [*lines, failed(9.0, SYNCER, NO_DISK)],
             FAILED_DISK,
         )
@@ -239,11 +232,7 @@ ENDS = [
         )
     ),
     *(
-        told(
-            f"a process ends for want of its disk, {what}",
-            bounds.run_ends,
-            [*lines, failed(9.0, SYNCER, NO_DISK)],
-        )
+        told(f"a process ends for want of its disk, {what}", [*lines, failed(9.0, SYNCER, NO_DISK)])
         for what, lines in (
             (
                 "mended just now",
@@ -267,23 +256,19 @@ ENDS = [
     ),
     told(
         "a process fails by something else while its disk is full",
-        bounds.run_ends,
         [struck(1.0, FULL, SYNCER), failed(2.0, SYNCER, "KeyError(DiskError)")],
         "syncer failed: KeyError(DiskError)",
     ),
     told(
         "the older of two syncers is fenced",
-        bounds.run_ends,
         [began(), struck(1.0, SECOND_SYNCER, SPARE), began(2, SPARE), ended(SYNCER, FENCED)],
     ),
     told(
         "the older of two syncers is fenced before the other tells its epoch",
-        bounds.run_ends,
         [began(), struck(1.0, SECOND_SYNCER, SPARE), ended(SYNCER, FENCED)],
     ),
     told(
         "the second syncer is fenced by one that started anew",
-        bounds.run_ends,
         [
             *(began(), struck(1.0, SECOND_SYNCER, SPARE), began(2, SPARE), started(SYNCER)),
             ended(SPARE, FENCED),
@@ -291,40 +276,30 @@ ENDS = [
     ),
     told(
         "a syncer is fenced by another, before either tells its epoch",
-        bounds.run_ends,
         [struck(1.0, SECOND_SYNCER, SPARE), ended(SPARE, FENCED)],
     ),
     told(
         "a syncer is fenced after another process was frozen",
-        bounds.run_ends,
         [began(), struck(1.0, FREEZE, SPARE), ended(SYNCER, FENCED)],
         FAILED_FENCE,
     ),
-    told(
-        "the only syncer is fenced",
-        bounds.run_ends,
-        [began(), ended(SYNCER, FENCED)],
-        FAILED_FENCE,
-    ),
+    told("the only syncer is fenced", [began(), ended(SYNCER, FENCED)], FAILED_FENCE),
     told(
         "the newer of two syncers is fenced",
-        bounds.run_ends,
         [began(3), struck(1.0, SECOND_SYNCER, SPARE), began(2, SPARE), ended(SYNCER, FENCED)],
         FAILED_FENCE,
     ),
     told(
         "one is fenced by a process that is no syncer",
-        bounds.run_ends,
         [began(), started(SPARE), began(2, SPARE), ended(SYNCER, FENCED)],
         FAILED_FENCE,
     ),
     told(
         "a learner is fenced, as no journal is its own",
-        bounds.run_ends,
         [began(), struck(1.0, SECOND_SYNCER, SPARE), began(2, SPARE), ended(ANA, FENCED)],
         f"ana failed: {FENCED}",
     ),
-]
+)
 
 
 def fresh(waited_s: float = 0.0) -> tuple[str, Entry]:
@@ -345,211 +320,192 @@ def given(piece: int, to: str = ANA, donor: str = BEN) -> Told:
 BEN_STEPPED = reported(1, actor=BEN, incarnation="1.2")
 NEVER_GIVEN = "ana took pieces {} that ben never gave"
 MOMENTS = [
-    told(
-        "processes settle for moments, then step",
-        moments.steps_follow_moments,
-        [
-            *(started(ANA), started(BEN), reported(0), fresh(), reported(10)),
-            *((BEN, MomentsTaken(donor=ANA, pieces=1, seconds=0.0, waited_s=0.0)), BEN_STEPPED),
-            *(started(ANA), taken(), reported(10, incarnation="1.3")),
-        ],
-    ),
-    told(
-        "a process has adopted a value before it settles",
-        moments.steps_follow_moments,
-        [started(ANA), adopted("1.0", 10), fresh(), reported(10)],
-    ),
-    told(
-        "a tape that does not show when processes began",
-        moments.steps_follow_moments,
-        [fresh(), fresh(), reported(10)],
-    ),
-    told(
-        "a process steps and settles later",
-        moments.steps_follow_moments,
-        [started(ANA), reported(1), reported(2), (3.0, *fresh())],
-        "ana stepped before 1.000 s and has not said from where",
-        "ana settled for moments twice, again at 3.000 s",
-    ),
-    told(
-        "a process that was started anew steps with what it had",
-        moments.steps_follow_moments,
-        [started(ANA), fresh(), started(ANA), reported(10)],
-        "ana stepped before 3.000 s and has not said from where",
-    ),
-    told(
-        "another process settles",
-        moments.steps_follow_moments,
-        [started(ANA), started(BEN), fresh(), BEN_STEPPED],
-        "ben stepped before 3.000 s and has not said from where",
-    ),
-    *(
+    *by(
+        bounds.steps_follow_moments,
         told(
-            f"a process settles for {what}",
-            moments.steps_follow_moments,
-            [started(ANA), first, second],
-            "ana settled for moments twice, again at 2.000 s",
-        )
-        for what, first, second in (
-            ("fresh moments twice", fresh(), fresh()),
-            ("fresh moments, then takes some", fresh(), taken()),
-            ("a donor's moments, then for fresh ones", taken(), fresh()),
-        )
-    ),
-    told(
-        "a donor that has stepped gives all pieces",
-        moments.moments_are_given,
-        [BEN_STEPPED, given(1), given(0), taken()],
-    ),
-    *(
+            "processes settle for moments, then step",
+            [
+                *(started(ANA), started(BEN), reported(0), fresh(), reported(10)),
+                *((BEN, MomentsTaken(donor=ANA, pieces=1, seconds=0.0, waited_s=0.0)), BEN_STEPPED),
+                *(started(ANA), taken(), reported(10, incarnation="1.3")),
+            ],
+        ),
         told(
-            f"the donor gave {what}",
-            moments.moments_are_given,
-            [BEN_STEPPED, reported(10), *lines, taken()],
-            NEVER_GIVEN.format(missing),
-        )
-        for what, lines, missing in (
-            ("nothing", [], [0, 1]),
-            ("the first piece alone", [given(0)], [1]),
-            ("the last piece alone, and one more", [given(1), given(2)], [0]),
-            ("them to another", [given(0, "eve"), given(1, "eve")], [0, 1]),
-            ("them before the process began", [given(0), started(ANA), given(1)], [0]),
-        )
-    ),
-    told(
-        "another donor gave them",
-        moments.moments_are_given,
-        [reported(10, actor="eve"), given(0, donor="eve"), given(1, donor="eve"), taken()],
-        NEVER_GIVEN.format([0, 1]),
-    ),
-    *(
+            "a process has adopted a value before it settles",
+            [started(ANA), adopted("1.0", 10), fresh(), reported(10)],
+        ),
+        told("a tape that does not show when processes began", [fresh(), fresh(), reported(10)]),
         told(
-            f"the donor {what}",
-            moments.moments_are_given,
-            [*lines, given(0), taken(pieces=1)],
-            "ben gave moments to ana and had none",
-        )
-        for what, lines in (
-            ("never reported", [reported(10)]),
-            ("has not stepped", [reported(0, actor=BEN)]),
-            ("was started anew since it stepped", [BEN_STEPPED, started(BEN)]),
-        )
-    ),
-    told(
-        "another process began since the donor stepped",
-        moments.moments_are_given,
-        [BEN_STEPPED, started(ANA), given(0), started("eve"), taken(pieces=1)],
-    ),
-    told(
-        "another process began since the moments were given to one with a later name",
-        moments.moments_are_given,
-        [
-            *(reported(10, actor="eve"), given(0, BEN, "eve"), started(ANA)),
-            (BEN, MomentsTaken(donor="eve", pieces=1, seconds=0.1, waited_s=0.5)),
-        ],
-    ),
-    told(
-        "one gives moments to itself",
-        moments.moments_are_given,
-        [BEN_STEPPED, given(0, BEN)],
-        "ben gave moments to ben and had none",
-    ),
-    *(
+            "a process steps and settles later",
+            [started(ANA), reported(1), reported(2), (3.0, *fresh())],
+            "ana stepped before 1.000 s and has not said from where",
+            "ana settled for moments twice, again at 3.000 s",
+        ),
         told(
-            f"a learner takes the moments of its disk, {what}",
-            moments.moments_are_given,
-            [line, taken(DISK)],
-            *sentences,
-        )
-        for what, line, sentences in (
-            ("which it saved", (ANA, MomentsKept("")), ()),
-            ("which it saved as it ended", (ANA, Exit("drained", failed=False)), ()),
-            *(
-                (what, line, ("ana took moments from its disk, where it had saved none",))
-                for what, line in (
-                    ("where it could save none", (ANA, MomentsKept("the disk is full"))),
-                    ("where another saved its own", (BEN, MomentsKept(""))),
-                    ("where nobody saved any", reported(10)),
-                )
-            ),
-        )
-    ),
-    told(
-        "processes wait as long as they may",
-        moments.nobody_waits_for_moments,
-        [fresh(1.0), taken(waited_s=1.0 + 1e-5)],
-    ),
-    *(
+            "a process that was started anew steps with what it had",
+            [started(ANA), fresh(), started(ANA), reported(10)],
+            "ana stepped before 3.000 s and has not said from where",
+        ),
         told(
-            f"a process waits too long for {what}",
-            moments.nobody_waits_for_moments,
-            [line],
-            f"ana waited {waited_s} s for moments",
-        )
-        for what, line, waited_s in (
-            ("nothing", fresh(1.001), 1.001),
-            ("a donor", taken(waited_s=1.00002), 1.00002),
-        )
+            "another process settles",
+            [started(ANA), started(BEN), fresh(), BEN_STEPPED],
+            "ben stepped before 3.000 s and has not said from where",
+        ),
+        *(
+            told(
+                f"a process settles for {what}",
+                [started(ANA), first, second],
+                "ana settled for moments twice, again at 2.000 s",
+            )
+            for what, first, second in (
+                ("fresh moments twice", fresh(), fresh()),
+                ("fresh moments, then takes some", fresh(), taken()),
+                ("a donor's moments, then for fresh ones", taken(), fresh()),
+            )
+        ),
     ),
-    told(
-        "a process waits for 4 s, and is frozen a while beyond that",
-        moments.nobody_waits_for_moments,
-        [struck(8.9, FREEZE, ANA), (10.0, *fresh(4.0)), struck(12.0, THAW, ANA)],
-        "ana waited 4.0 s for moments",
-    ),
-    *(
+    *by(
+        bounds.moments_are_given,
         told(
-            f"a process waits for 4 s, {what}",
-            moments.nobody_waits_for_moments,
-            [*lines, (10.0, *fresh(4.0))],
-            *(() if right else ("ana waited 4.0 s for moments",)),
-        )
-        for what, right, lines in (
-            ("frozen for 3 s", True, [struck(6.5, FREEZE, ANA), struck(9.5, THAW, ANA)]),
-            ("frozen for 2.9 s", False, [struck(6.5, FREEZE, ANA), struck(9.4, THAW, ANA)]),
-            ("another frozen", False, [struck(6.5, FREEZE, BEN), struck(9.5, THAW, BEN)]),
-            ("frozen before", False, [struck(3.0, FREEZE, ANA), struck(6.0, THAW, ANA)]),
-            ("frozen half before", False, [struck(4.0, FREEZE, ANA), struck(8.9, THAW, ANA)]),
-            ("frozen since 3 s", True, [struck(7.0, FREEZE, ANA)]),
-            (
-                "frozen in two spans",
-                True,
-                [
-                    *(struck(6.0, FREEZE, ANA), struck(7.5, THAW, ANA)),
-                    *(struck(8.0, FREEZE, ANA), struck(9.5, THAW, ANA)),
-                ],
-            ),
-            (
-                "frozen once, though told twice",
-                False,
-                [
-                    *(struck(6.0, FREEZE, ANA), struck(6.0, FREEZE, ANA)),
-                    struck(7.6, THAW, ANA),
-                ],
-            ),
-            (
-                "thawed twice",
-                False,
-                [
-                    *(struck(6.0, FREEZE, ANA), struck(7.0, THAW, ANA)),
-                    struck(9.5, THAW, ANA),
-                ],
-            ),
-            (
-                "frozen until it was started anew",
-                False,
-                [struck(6.0, FREEZE, ANA), (7.0, WORLD, ProcessStarted(ANA))],
-            ),
-            (
-                "frozen for 3 s, and long before",
-                True,
-                [
-                    *(struck(0.0, FREEZE, ANA), struck(1.0, THAW, ANA)),
-                    *(struck(6.5, FREEZE, ANA), struck(9.5, THAW, ANA)),
-                ],
-            ),
-            ("with a slow disk", False, [struck(6.0, SLOW_DISK, ANA)]),
-        )
+            "a donor that has stepped gives all pieces", [BEN_STEPPED, given(1), given(0), taken()]
+        ),
+        *(
+            told(
+                f"the donor gave {what}",
+                [BEN_STEPPED, reported(10), *lines, taken()],
+                NEVER_GIVEN.format(missing),
+            )
+            for what, lines, missing in (
+                ("nothing", [], [0, 1]),
+                ("the first piece alone", [given(0)], [1]),
+                ("the last piece alone, and one more", [given(1), given(2)], [0]),
+                ("them to another", [given(0, "eve"), given(1, "eve")], [0, 1]),
+                ("them before the process began", [given(0), started(ANA), given(1)], [0]),
+            )
+        ),
+        told(
+            "another donor gave them",
+            [reported(10, actor="eve"), given(0, donor="eve"), given(1, donor="eve"), taken()],
+            NEVER_GIVEN.format([0, 1]),
+        ),
+        *(
+            told(
+                f"the donor {what}",
+                [*lines, given(0), taken(pieces=1)],
+                "ben gave moments to ana and had none",
+            )
+            for what, lines in (
+                ("never reported", [reported(10)]),
+                ("has not stepped", [reported(0, actor=BEN)]),
+                ("was started anew since it stepped", [BEN_STEPPED, started(BEN)]),
+            )
+        ),
+        told(
+            "another process began since the donor stepped",
+            [BEN_STEPPED, started(ANA), given(0), started("eve"), taken(pieces=1)],
+        ),
+        told(
+            "another process began since the moments were given to one with a later name",
+            [
+                *(reported(10, actor="eve"), given(0, BEN, "eve"), started(ANA)),
+                (BEN, MomentsTaken(donor="eve", pieces=1, seconds=0.1, waited_s=0.5)),
+            ],
+        ),
+        told(
+            "one gives moments to itself",
+            [BEN_STEPPED, given(0, BEN)],
+            "ben gave moments to ben and had none",
+        ),
+        *(
+            told(
+                f"a learner takes the moments of its disk, {what}", [line, taken(DISK)], *sentences
+            )
+            for what, line, sentences in (
+                ("which it saved", (ANA, MomentsKept("")), ()),
+                ("which it saved as it ended", (ANA, Exit("drained", failed=False)), ()),
+                *(
+                    (what, line, ("ana took moments from its disk, where it had saved none",))
+                    for what, line in (
+                        ("where it could save none", (ANA, MomentsKept("the disk is full"))),
+                        ("where another saved its own", (BEN, MomentsKept(""))),
+                        ("where nobody saved any", reported(10)),
+                    )
+                ),
+            )
+        ),
+    ),
+    *by(
+        bounds.nobody_waits_for_moments,
+        told("processes wait as long as they may", [fresh(1.0), taken(waited_s=1.0 + 1e-5)]),
+        *(
+            told(
+                f"a process waits too long for {what}",
+                [line],
+                f"ana waited {waited_s} s for moments",
+            )
+            for what, line, waited_s in (
+                ("nothing", fresh(1.001), 1.001),
+                ("a donor", taken(waited_s=1.00002), 1.00002),
+            )
+        ),
+        told(
+            "a process waits for 4 s, and is frozen a while beyond that",
+            [struck(8.9, FREEZE, ANA), (10.0, *fresh(4.0)), struck(12.0, THAW, ANA)],
+            "ana waited 4.0 s for moments",
+        ),
+        *(
+            told(
+                f"a process waits for 4 s, {what}",
+                [*lines, (10.0, *fresh(4.0))],
+                *(() if right else ("ana waited 4.0 s for moments",)),
+            )
+            for what, right, lines in (
+                ("frozen for 3 s", True, [struck(6.5, FREEZE, ANA), struck(9.5, THAW, ANA)]),
+                ("frozen for 2.9 s", False, [struck(6.5, FREEZE, ANA), struck(9.4, THAW, ANA)]),
+                ("another frozen", False, [struck(6.5, FREEZE, BEN), struck(9.5, THAW, BEN)]),
+                ("frozen before", False, [struck(3.0, FREEZE, ANA), struck(6.0, THAW, ANA)]),
+                ("frozen half before", False, [struck(4.0, FREEZE, ANA), struck(8.9, THAW, ANA)]),
+                ("frozen since 3 s", True, [struck(7.0, FREEZE, ANA)]),
+                (
+                    "frozen in two spans",
+                    True,
+                    [
+                        *(struck(6.0, FREEZE, ANA), struck(7.5, THAW, ANA)),
+                        *(struck(8.0, FREEZE, ANA), struck(9.5, THAW, ANA)),
+                    ],
+                ),
+                (
+                    "frozen once, though told twice",
+                    False,
+                    [
+                        *(struck(6.0, FREEZE, ANA), struck(6.0, FREEZE, ANA)),
+                        struck(7.6, THAW, ANA),
+                    ],
+                ),
+                (
+                    "thawed twice",
+                    False,
+                    [
+                        *(struck(6.0, FREEZE, ANA), struck(7.0, THAW, ANA)),
+                        struck(9.5, THAW, ANA),
+                    ],
+                ),
+                (
+                    "frozen until it was started anew",
+                    False,
+                    [struck(6.0, FREEZE, ANA), (7.0, WORLD, ProcessStarted(ANA))],
+                ),
+                (
+                    "frozen for 3 s, and long before",
+                    True,
+                    [
+                        *(struck(0.0, FREEZE, ANA), struck(1.0, THAW, ANA)),
+                        *(struck(6.5, FREEZE, ANA), struck(9.5, THAW, ANA)),
+                    ],
+                ),
+                ("with a slow disk", False, [struck(6.0, SLOW_DISK, ANA)]),
+            )
+        ),
     ),
 ]
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.lab.checker import RULES, Limits, accounts, bounds, evidence, judge, moments, order
-from islands.lab.checker.tickets import TicketFacts, pair, ticket
+from islands.lab.checker import RULES, Limits, accounts, bounds, evidence, judge, order
+from islands.lab.checker.evidence import TicketFacts, pair, ticket
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
@@ -32,7 +32,7 @@ def test_a_rule_says_of_a_tape_what_it_should(tape: Tape) -> None:
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Every sentence that the rules can say: where it stands, and a pattern of it."""
-    for module in (accounts, bounds, evidence, moments, order):
+    for module in (accounts, bounds, evidence, order):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             match node:
                 case ast.Yield(value=(ast.JoinedStr() | ast.Constant()) as said):

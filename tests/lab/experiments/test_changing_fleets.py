@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from islands.cli.__main__ import main
@@ -18,7 +17,7 @@ from islands.lab.experiments.scavenging import (
     Units,
     ideal,
 )
-from islands.lab.settings.changing_fleets import (
+from islands.lab.settings.fleets import (
     GrowOptions,
     ScavengeOptions,
     of_growth,
@@ -51,9 +50,9 @@ def test_a_run_grows_and_shrinks_while_it_goes_on(*, abrupt: bool) -> None:
     assert last.learners == 2.0
     assert max(phase.longest_gap_s for phase in grown.phases) == 0.0
     assert max(number for _, number in grown.per_merge) == 6
-    assert "no promise was broken" in growth.table(options, grown)
-    assert msgspec.json.decode(growth.json_of(options, grown))["violations"] == []
-    assert growth.plot(options, grown).startswith(b"\x89PNG")
+    assert "no promise was broken" in growth.table(options, {growth.RUN: grown})
+    assert growth.figures_of(options, {growth.RUN: grown})["violations"] == ()
+    assert growth.pictures(options, {growth.RUN: grown})["grow.png"]().startswith(b"\x89PNG")
 
 
 def test_the_command_writes_table_figures_and_plot(
@@ -97,7 +96,7 @@ def test_extra_compute_saves_time() -> None:
     stalled = ideal(SCAVENGE, 1.0) + stalls_s / (SCAVENGE.steps * SCAVENGE.step_s)
     assert times[DATA_PARALLEL, 1.0] == pytest.approx(stalled, abs=0.02)
     assert "0.75" in scavenging.table(SCAVENGE, found)
-    assert len(msgspec.json.decode(scavenging.json_of(SCAVENGE, found))) == 4
+    assert len(scavenging.figures_of(SCAVENGE, found)) == 4
 
 
 def test_what_was_lost_is_replaced() -> None:

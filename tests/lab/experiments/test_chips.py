@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.lab.experiments.cells import figures_of, overlaps, steady
 from islands.lab.experiments.chips import Chips, Counted, Device, ElasticChips, RigidChips
+from islands.lab.experiments.fleet import Figures, overlaps, steady
 
 LEARNER = Chips(1024.0)
 YEAR_S = LEARNER.mtbi_s
@@ -93,7 +93,7 @@ def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
         for begin_s in begins_s:
             device.step(begin_s, 10.0)
     assert [each.still for each in fleet] == [[(20.0, 50.0)], [(10.0, 30.0), (40.0, 55.0)]]
-    figures = figures_of(cell, fleet)
+    figures = Figures.of(cell, fleet)
     assert figures.goodput == pytest.approx((30 + 25) / 120)
     assert figures.uptime == pytest.approx(1 - (10 + 10) / 60)
 
@@ -101,7 +101,7 @@ def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
 def test_whoever_never_steps_is_still_from_beginning_to_end() -> None:
     """A fleet of none that steps has neither goodput nor uptime."""
     cell = replace(steady(1), warmup_s=5.0, measured_s=10.0)
-    figures = figures_of(cell, [Counted(from_s=5.0, until_s=15.0)])
+    figures = Figures.of(cell, [Counted(from_s=5.0, until_s=15.0)])
     assert (figures.goodput, figures.uptime, figures.stalls_s) == (0.0, 0.0, (((5.0, 15.0),),))
 
 

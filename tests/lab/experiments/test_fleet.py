@@ -1,16 +1,35 @@
 """The actors on chips that fail, next to the event model alone; the table of what came of it."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
-from islands.lab.experiments import event_model, fleet
-from islands.lab.experiments.cells import HOUR_S, Cell, Link, Played, steady
+from islands.lab.experiments.fleet import (
+    HOUR_S,
+    Cell,
+    Figures,
+    Link,
+    Tally,
+    Training,
+    play,
+    play_alone,
+    steady,
+)
+from islands.lab.experiments.goodput import (
+    CHIPS,
+    PUBLISHED,
+    Fleets,
+    Played,
+    Row,
+    cells_of,
+    differences,
+    figures_of,
+    rms,
+    table,
+)
 from islands.lab.experiments.lock_step import lock_step
-from islands.lab.experiments.paper import CHIPS, GOODPUT, Row
-from islands.lab.experiments.runner import cells_of
-from islands.lab.experiments.table import Fleets, differences, json_of, rms, table
-from islands.lab.settings.goodput import GoodputOptions, Published
+from islands.lab.settings.fleets import GoodputOptions, Published
 from islands.numerics.quantize import size_bytes
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Phase
@@ -35,8 +54,9 @@ def quick(learners: int, chips: float, *, elastic: bool = True, **changes: objec
 def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
     """No learner waits for anything, so chips step whenever they can; all contribute."""
     cell = quick(row.learners, 2.4e6, elastic=row.elastic, measured_s=hours * HOUR_S)
-    figures, training = fleet.play(cell)
-    plain = event_model.play(cell)
+    played = play(cell)
+    figures, training = played.figures, played.training
+    plain = play_alone(cell)
     assert figures.goodput == pytest.approx(plain.goodput, abs=0.005)
     assert figures.uptime == pytest.approx(plain.uptime, abs=0.005)
     assert training.yield_share > 0.75, "the last steps are still to be merged"
@@ -55,7 +75,7 @@ def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
         warmup_s=30.0,
         measured_s=120.0,
     )
-    figures, _ = fleet.play(cell)
+    figures = play(cell).figures
     assert figures.goodput == pytest.approx(1.0, abs=1e-6)
     assert figures.uptime == pytest.approx(1.0, abs=1e-6)
     assert all(not stalls for stalls in figures.stalls_s)
@@ -72,7 +92,7 @@ def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
         warmup_s=20.0,
         measured_s=40.0,
     )
-    figures, _ = fleet.play(cell)
+    figures = play(cell).figures
     assert figures.goodput == pytest.approx(0.5, abs=0.02), "four messages of a quarter of a second"
     assert figures.uptime == pytest.approx(figures.goodput, abs=0.01)
 
@@ -106,7 +126,8 @@ def test_the_bytes_of_links_are_those_that_the_run_sends(
         warmup_s=30.0,
         measured_s=120.0,
     )
-    figures, training = fleet.play(cell)
+    played = play(cell)
+    figures, training = played.figures, played.training
     exact = [(1_500_000, 3_000_000)] if moments else []
     size = 3_000_000 if moments else 1_500_000
     merges = len(training.merges_s)
@@ -134,7 +155,7 @@ def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
     (second,) = bench.pulls()
     bench.answer(second)
     bench.merge()
-    tally = fleet.Tally.of(bench.state, 7.0)
+    tally = Tally.of(bench.state, 7.0)
     assert (tally.processed, tally.applied, tally.carried_bytes) == (400, 80.0, 7.0)
     assert (tally.merges, tally.contributions) == (2, 2)
 
@@ -142,8 +163,9 @@ def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
 def test_a_fleet_is_the_same_when_it_is_played_again() -> None:
     """All chance is of the seed."""
     cell = quick(2, 1.2e6, noise=0.1, speeds=(1.0, 1.2), warmup_s=60.0, measured_s=300.0)
-    assert fleet.play(cell) == fleet.play(cell)
-    assert fleet.play(replace(cell, seed=1)) != fleet.play(cell)
+    played = play(cell)
+    assert play(cell) == played
+    assert play(replace(cell, seed=1)).figures != played.figures
 
 
 def test_a_narrow_link_costs_yield_and_no_goodput() -> None:
@@ -152,9 +174,9 @@ def test_a_narrow_link_costs_yield_and_no_goodput() -> None:
         quick(2, 1.5e5, warmup_s=0.5 * HOUR_S, link=replace(QUICK_LINK, gbit_s=gbit_s))
         for gbit_s in (10.0, 0.05)
     )
-    (fast, fast_training), (slow, slow_training) = fleet.play(wide), fleet.play(narrow)
-    assert slow.goodput == pytest.approx(fast.goodput, abs=0.005)
-    assert slow_training.yield_share < fast_training.yield_share - 0.1
+    fast, slow = play(wide), play(narrow)
+    assert slow.figures.goodput == pytest.approx(fast.figures.goodput, abs=0.005)
+    assert slow.training.yield_share < fast.training.yield_share - 0.1
 
 
 QUICK_LINK = quick(2, 1.5e5).link
@@ -162,12 +184,19 @@ QUICK_LINK = quick(2, 1.5e5).link
 
 def by_the_event_model(hours: float) -> Fleets:
     """Fleets of the paper's table, by the event model in place of the actors."""
-    training = fleet.play(quick(1, 2.4e6, measured_s=60.0))[1]
-    played = {}
-    for key, cell in cells_of(GoodputOptions(table=Published.PAPER, hours=hours)).items():
-        plain = event_model.play(cell)
-        played[key] = Played(cell, plain, training, plain)
-    return played
+    cells = cells_of(GoodputOptions(table=Published.PAPER, hours=hours))
+    return {key: without_actors(cell, play_alone(cell)) for key, cell in cells.items()}
+
+
+@cache
+def some_training() -> Training:
+    """The training of any fleet."""
+    return play(quick(1, 2.4e6, measured_s=60.0)).training
+
+
+def without_actors(cell: Cell, plain: Figures) -> Played:
+    """A fleet whose figures are those of the event model, beside some training."""
+    return Played(cell, plain, some_training(), plain)
 
 
 def test_the_event_model_is_near_what_was_published() -> None:
@@ -189,21 +218,20 @@ def test_chips_that_fail_twice_as_often_are_half_as_many() -> None:
     (key, cell), *_ = cells_of(often).items()
     year = GoodputOptions(chips=(2.4e6,), learners=(16,), not_elastic=False, hours=40.0)
     (other,) = cells_of(year).values()
-    plain = event_model.play(cell)
-    assert abs(plain.goodput - event_model.play(other).goodput) < 0.02
-    training = fleet.play(quick(1, 2.4e6, measured_s=60.0))[1]
-    assert "(" not in table({key: Played(cell, plain, training, plain)})
+    plain = play_alone(cell)
+    assert abs(plain.goodput - play_alone(other).goodput) < 0.02
+    assert "(" not in table(often, {key: without_actors(cell, plain)})
 
 
 def test_the_table_tells_predictions_from_calibration() -> None:
     """Thirty fleets, each next to its published figure."""
     fleets = by_the_event_model(1.0)
-    told = table(fleets)
-    assert len(fleets) == 30 == sum(len(row) for row in GOODPUT.values())
+    told = table(QUICK, fleets)
+    assert len(fleets) == 30 == sum(len(row) for row in PUBLISHED.values())
     assert told.count("(predicted)") == 4
     assert told.count("(calibrated)") == 2
     assert f"{100 * fleets[Row(16), CHIPS[-1]].figures.goodput:.1f} (86)" in told
-    assert b'"goodput_published": 0.86' in json_of(fleets)
+    assert 0.86 in [row["goodput_published"] for row in figures_of(QUICK, fleets)]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from math import inf
 
-import msgspec
 import pytest
 
 from islands.lab.experiments import bandwidth, regions
-from islands.lab.experiments.bandwidth_search import Search, cell_of, least, search
+from islands.lab.experiments.bandwidth import Search, cell_of, least, search
 from islands.lab.experiments.fleet import play
 from islands.lab.experiments.formulas import (
     Job,
@@ -17,7 +16,7 @@ from islands.lab.experiments.formulas import (
     syncer_gbit_s,
 )
 from islands.lab.experiments.lock_step import lock_step
-from islands.lab.settings.simulations import BandwidthOptions, RegionsOptions, of_regions
+from islands.lab.settings.fleets import BandwidthOptions, RegionsOptions, of_regions
 from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
@@ -41,8 +40,8 @@ def test_learners_that_wait_come_to_what_the_formula_says(
 ) -> None:
     """Latency, both ways of a value, what is hidden, and what an element takes on the wire."""
     gbit_s = needed_gbit_s(settings, JOB, utilisation)
-    figures, _ = play(cell_of(Search(settings, JOB, 2, (utilisation,), 0.1), gbit_s))
-    assert figures.goodput == pytest.approx(utilisation, abs=0.01)
+    played = play(cell_of(Search(settings, JOB, 2, (utilisation,), 0.1), gbit_s))
+    assert played.figures.goodput == pytest.approx(utilisation, abs=0.01)
 
 
 def test_formulas_by_hand() -> None:
@@ -94,7 +93,7 @@ def test_a_search_plays_runs() -> None:
     told = bandwidth.table(options, found)
     assert "/ 480 / 86.8 |" in told
     assert "16 shards" in told
-    (row,) = msgspec.json.decode(bandwidth.json_of(options, found))
+    (row,) = bandwidth.figures_of(options, found)
     assert row["gbit_s_published"] == 86.8
 
 
@@ -120,7 +119,7 @@ def test_decoupled_regions_are_many_times_as_fast() -> None:
     """Over 3 Gbit/s, quantised both ways; over wide links waiting costs little."""
     kinds = (regions.DATA_PARALLEL, regions.QUANTISED)
     cells = regions.cells_of(QUICK)
-    found = {key: regions.play(cell) for key, cell in cells.items() if key[0] in kinds}
+    found = {key: play(cell) for key, cell in cells.items() if key[0] in kinds}
     useful = {key[:2]: played.useful for key, played in found.items()}
     narrow, wide = QUICK.gbit_s
     assert useful[regions.QUANTISED, narrow] > 8 * useful[regions.DATA_PARALLEL, narrow]
@@ -130,8 +129,8 @@ def test_decoupled_regions_are_many_times_as_fast() -> None:
             found.setdefault((kind, gbit_s, 0), found[regions.QUANTISED, gbit_s, 0])
     told = regions.table(QUICK, found)
     assert "data-parallel by a ring (formula): within 20 % of the best from" in told
-    assert regions.plot(QUICK, found).startswith(b"\x89PNG")
-    assert b"ring_by_formula" in regions.json_of(QUICK, found)
+    assert regions.pictures(QUICK, found)["regions.png"]().startswith(b"\x89PNG")
+    assert "ring_by_formula" in regions.figures_of(QUICK, found)
 
 
 def test_where_shares_reach_a_level() -> None:

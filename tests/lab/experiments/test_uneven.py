@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from islands.lab.experiments import uneven
+from islands.lab.experiments.fleet import play
 from islands.lab.experiments.lock_step import goodput_of_waiting
-from islands.lab.settings.goodput import patient
-from islands.lab.settings.simulations import UnevenOptions
+from islands.lab.settings.fleets import UnevenOptions, patient
 from islands.protocol.errors import SettingsError
 
 OPTIONS = UnevenOptions(
@@ -27,7 +26,7 @@ def test_learners_wait_in_lock_step_and_never_otherwise() -> None:
     """Without grace one contribution of four is merged; with grace, nearly all are."""
     cells = uneven.cells_of(OPTIONS)
     keys = [key for key in cells if key[0].adoption == "overwrite" and "K=4" not in key[0].merge]
-    found = {key: uneven.play(cells[key]) for key in keys}
+    found = {key: play(cells[key]) for key in keys}
     lock, alone, grace = found.values()
     formula = goodput_of_waiting(OPTIONS.speeds, OPTIONS.noise)
     assert lock.figures.goodput == pytest.approx(formula, abs=0.05)
@@ -38,14 +37,14 @@ def test_learners_wait_in_lock_step_and_never_otherwise() -> None:
     assert alone.training.yield_share < 0.5 < grace.training.yield_share
     told = uneven.table(OPTIONS, found)
     assert "wait for all at each step" in told
-    assert len(msgspec.json.decode(uneven.json_of(OPTIONS, found))["runs"]) == 3
+    assert [*uneven.figures_of(OPTIONS, found)] == ["lock_step_goodput_by_formula", "runs"]
 
 
 def test_carrying_on_loses_no_tokens_of_those_that_are_merged() -> None:
     """With delay correction what was done during the overlap stays."""
     cells = uneven.cells_of(OPTIONS)
     (kept,) = (
-        uneven.play(cell)
+        play(cell)
         for (row, _), cell in cells.items()
         if row.adoption == "delay_corrected" and row.merge.startswith("K=4")
     )

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from islands.files.tape_writing import HEAD
 from islands.lab.faults.evidence import final_of, history_of, limits_of, lines_of
-from islands.lab.faults.schedule import Struck, strikes_of
+from islands.lab.faults.fault import Struck
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.lab.toys.toy import ToyTask
 from islands.protocol.settings.run import RunSettings, Timing

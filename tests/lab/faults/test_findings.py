@@ -5,6 +5,7 @@ from dataclasses import astuple, replace
 import pytest
 
 from islands.lab.checker import Violation
+from islands.lab.faults.fault import Struck
 from islands.lab.faults.findings import (
     Control,
     Finding,
@@ -12,10 +13,10 @@ from islands.lab.faults.findings import (
     demand_rates,
     finding_of,
 )
+from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, rate_of
-from islands.lab.faults.schedule import Struck, strikes_of
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.verdict import verdict_of
-from islands.lab.faults.watched import Stepped
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Role, Status

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from islands.lab.faults.bare_loop import STALLS_FILE, STEP_S, BareLoop, Stall, watch
+from islands.lab.faults.fault import Struck
 from islands.lab.faults.findings import Control, finding_of
+from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, worst
-from islands.lab.faults.schedule import Struck, strikes_of
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.verdict import verdict_of
-from islands.lab.faults.watched import Stepped
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.histogram import PER_DECADE
 from islands.protocol.settings.run import Timing

@@ -6,10 +6,10 @@ import os
 import pytest
 
 from islands.lab.faults.connection import Way
+from islands.lab.faults.fault import Direction, Fault, FaultKind, Peer
 from islands.lab.faults.paths import HOST, Paths, stream_faults_of, ways_of
 from islands.lab.faults.proxy import FaultProxy
 from islands.lab.faults.stream_faults import Cut, Faults
-from islands.lab.settings.chaos import Direction, FaultKind, Peer, PlannedFault
 from islands.run.hosting.process_identity import Identity, facts
 
 
@@ -33,7 +33,7 @@ async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
         server = await asyncio.start_server(echo, HOST, paths.ports.hub)
         reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
         for name, passes in (("learner-0", True), ("learner-1", False)):
-            cut = PlannedFault(FaultKind.CUT, link=Peer.SUPERVISOR, for_s=60.0)
+            cut = Fault(FaultKind.CUT, link=Peer.SUPERVISOR, for_s=60.0)
             task = asyncio.create_task(paths.break_for(cut, [name]))
             await asyncio.sleep(0)
             writer.write(b"hello")
@@ -53,7 +53,7 @@ async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
 
 async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place() -> None:
     """Nothing was shown by it; with a connection, also one that came meanwhile, it did."""
-    latency = PlannedFault(FaultKind.LATENCY, link=Peer.SUPERVISOR, for_s=0.01)
+    latency = Fault(FaultKind.LATENCY, link=Peer.SUPERVISOR, for_s=0.01)
     async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
         told = await paths.break_for(latency, ["learner-1"])
         assert told == ("no connection of learner-1 passed the proxy", None)
@@ -70,8 +70,8 @@ async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place
 
 async def test_resets_are_counted_and_one_that_never_came_did_not_take_place() -> None:
     """A link that carries nothing is not reset; what it carries then is cut off."""
-    idle = PlannedFault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.01)
-    busy = PlannedFault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.5, mean_bytes=1.0)
+    idle = Fault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.01)
+    busy = Fault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.5, mean_bytes=1.0)
     async with Paths(0, this_process, ["learner-1"]) as paths:
         server = await asyncio.start_server(echo, HOST, paths.ports.hub)
         reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
@@ -109,7 +109,7 @@ async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
 def test_each_kind_spoils_bytes_in_its_own_way() -> None:
     """A flap and a reset are made of several."""
     kinds = [kind for kind in FaultKind if kind.of_links]
-    plain = [kind for kind in kinds if stream_faults_of(PlannedFault(kind)) == Faults()]
+    plain = [kind for kind in kinds if stream_faults_of(Fault(kind)) == Faults()]
     assert plain == [FaultKind.FLAP, FaultKind.RESET]
     assert ways_of(Direction.BOTH) == tuple(Way)
     assert ways_of(Direction.UP) == (Way.UP,)

@@ -3,11 +3,11 @@
 import re
 
 from islands.lab.checker import Violation
+from islands.lab.faults.fault import Struck
 from islands.lab.faults.findings import Control, Finding, Played
 from islands.lab.faults.gaps import Gap
-from islands.lab.faults.report import page
-from islands.lab.faults.schedule import Struck, strikes_of
-from islands.lab.faults.timeline import Picture, timeline
+from islands.lab.faults.report import Picture, page, timeline
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.verdict import verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.identities import Phase
@@ -29,7 +29,7 @@ def test_all_that_was_found_is_on_the_page() -> None:
     found = Finding(STRUCK, Gap(0.03, 0.012, 0.018), 0.5, 0.6, 5.1, 1.25, kept_out=3)
     control = Control(100.0, 105.0, Gap(0.01, 0.002, 0.008), {"learner-0": 50.0, "learner-2": 49.0})
     played = Played((found,), control, (Violation("fence", "<late>"),), (), (), ("left out",))
-    verdict = verdict_of(OPTIONS, played.findings, control, played.violations, played.untold)
+    verdict = verdict_of(OPTIONS, played.findings, control, played.violations, played.left_out)
     shown = page(OPTIONS, played, verdict, "islands chaos x.yaml", "seed: 0")
     for told in (
         *(

@@ -1,6 +1,7 @@
 """The scenarios of the tree, played by the actors on a virtual clock, and the page they make."""
 
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from islands.cli.__main__ import main
 from islands.cli.parsing import parse
 from islands.lab.faults.report import page
 from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.simulated import ROUTE, play, scenario_of, untold
+from islands.lab.faults.simulated import ROUTE, left_out, play, scenario_of
 from islands.lab.faults.verdict import verdict_of
 from islands.lab.settings.chaos import ChaosOptions, faults_of
-from islands.lab.world.faults import Cut, Kill, Leave, Slow
-from islands.lab.world.host_faults import BadPath, Freeze, Reset
+from islands.lab.world.deeds import deeds_of
 from islands.protocol.tape.kinds import read
+from messaging.simulation.network import Route
 
 SCENARIOS = Path(__file__).parents[3] / "examples" / "scenarios"
 FILES = sorted(path.name for path in SCENARIOS.glob("*.yaml"))
@@ -62,15 +63,15 @@ def test_a_scenario_of_the_tree_is_read(name: str) -> None:
     """All of its faults have a place in time, and the simulation can express some of them."""
     options = read_file(name)
     strikes = strikes_of(options)
-    assert {strike.kind for strike in strikes} == {f.fault for f in faults_of(options).values()}
-    assert scenario_of(options).faults
+    assert {strike.kind for strike in strikes} == {f.kind for f in faults_of(options).values()}
+    assert scenario_of(options).strikes
 
 
 def test_a_scenario_keeps_every_promise_on_a_virtual_clock() -> None:
     """What the simulation can express of it is played, and its page fetches nothing."""
     options = read_file("quick.yaml")
     played = play(options, print)
-    verdict = verdict_of(options, played.findings, None, played.violations, played.untold)
+    verdict = verdict_of(options, played.findings, None, played.violations, played.left_out)
     assert verdict.kept, [*played.violations, *(j.broken for j in verdict.judged)]
     assert played.findings
     shown = page(options, played, verdict, "islands chaos <file>", "learners: 3")
@@ -109,24 +110,50 @@ def test_faults_become_those_of_the_simulation() -> None:
         control_s=3.0,
         rest_s=1.0,
     )
-    assert list(scenario_of(options).faults) == [
-        Kill(3.0, ("learner-1",), silent=False, down_s=(0.3,)),
-        Leave(4.0, "learner-0", 1.0),
-        Slow(6.0, "learner-0", 4.0, 2.0),
-        Freeze(9.0, ("syncer",), 1.0),
-        Kill(13.0, ("supervisor",), silent=False, down_s=(2.0,)),
-        Cut(16.0, "syncer", "learner-1", one_way=True, for_s=1.0),
-        Cut(18.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
-        BadPath(21.0, "learner-0", "syncer", replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
-        BadPath(23.0, "supervisor", "learner-0", replace(ROUTE, bandwidth_bytes_per_s=9e3), 1.0),
-        BadPath(25.0, "learner-0", "syncer", replace(ROUTE, duplicate=0.5), 1.0),
-        BadPath(25.0, "syncer", "learner-0", replace(ROUTE, duplicate=0.5), 1.0),
-        Reset(27.0, "learner-0", "supervisor"),
-        Reset(27.0, "learner-0", "syncer"),
+    bad = {"latency_s": 0.3, "jitter_s": 0.1}
+    assert deeds(options) == [
+        *[(3.0, "kill", "learner-1"), (3.3, "start", "learner-1")],
+        *[(4.0, "leave", "learner-0"), (5.0, "start", "learner-0")],
+        *[(6.0, "slow", "learner-0", 4.0), (8.0, "slow", "learner-0", 1.0)],
+        *[(9.0, "freeze", "syncer"), (10.0, "thaw", "syncer")],
+        *[(13.0, "kill", "supervisor"), (15.0, "start", "supervisor")],
+        *[(16.0, "cut", "syncer", "learner-1", True), (17.0, "heal", "syncer", "learner-1")],
+        (18.0, "note", "flapping", "learner-0", "supervisor"),
+        *[(18.0, "cut", "learner-0", "supervisor", False, False)],
+        *[(19.0, "heal", "learner-0", "supervisor")],
+        *path(21.0, "learner-0", "syncer", replace(ROUTE, **bad)),
+        *path(23.0, "supervisor", "learner-0", replace(ROUTE, bandwidth_bytes_per_s=9e3)),
+        *path(25.0, "learner-0", "syncer", replace(ROUTE, duplicate=0.5)),
+        *path(25.0, "syncer", "learner-0", replace(ROUTE, duplicate=0.5)),
+        *[(27.0, "reset", "learner-0", "supervisor"), (27.0, "reset", "learner-0", "syncer")],
     ]
-    assert [sentence.partition(" has")[0] for sentence in untold(options)] == [
+    assert [sentence.partition(" has")[0] for sentence in left_out(options)] == [
         "terminate of supervisor",
         "flip of learner-0, learner-1, learner-2",
+    ]
+
+
+def deeds(options: ChaosOptions) -> list[tuple[object, ...]]:
+    """What a scenario does to a world: time, deed, and whom it happens to."""
+    found: list[tuple[object, ...]] = []
+    for strike in scenario_of(options).strikes:
+        for at_s, deed in deeds_of(strike, ROUTE):
+            assert isinstance(deed, partial)
+            given = deed.keywords.values()
+            flat = [
+                each for one in given for each in (one if isinstance(one, list | tuple) else [one])
+            ]
+            kill = deed.func.__name__ == "kill"
+            found.append((pytest.approx(at_s), deed.func.__name__, *(flat[:-2] if kill else flat)))
+    return found
+
+
+def path(at_s: float, source: str, target: str, route: Route) -> list[tuple[object, ...]]:
+    """The deeds of a path that behaves otherwise for a second."""
+    return [
+        (at_s, "note", "bad path", source, target),
+        (at_s, "set_route", source, target, route),
+        (at_s + 1.0, "set_route", source, target, ROUTE),
     ]
 
 
@@ -146,16 +173,25 @@ def test_packets_of_a_remote_host_are_dropped_as_its_links_are_cut() -> None:
         remote=1,
         control_s=1.0,
     )
-    assert list(scenario_of(options).faults) == [
-        Cut(1.0, "learner-2", "supervisor", one_way=True, for_s=1.0),
-        Cut(1.0, "learner-2", "syncer", one_way=True, for_s=1.0),
+    peers = ("supervisor", "syncer")
+    cuts = [
+        (at_s, *deed)
+        for peer in peers
+        for at_s, *deed in (
+            (1.0, "cut", "learner-2", peer, True),
+            (2.0, "heal", "learner-2", peer),
+        )
+    ]
+    assert deeds(options) == [
+        *cuts,
         *(
-            BadPath(7.0, source, target, replace(ROUTE, drop=0.2), 1.0)
-            for peer in ("supervisor", "syncer")
+            deed
+            for peer in peers
             for source, target in (("learner-2", peer), (peer, "learner-2"))
+            for deed in path(7.0, source, target, replace(ROUTE, drop=0.2))
         ),
     ]
-    assert len(untold(options)) == 1
+    assert len(left_out(options)) == 1
 
 
 def test_the_command_writes_the_page_and_the_history(

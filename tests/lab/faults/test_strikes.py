@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from islands.lab.faults.fault import Strike
 from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.paths import HOST
-from islands.lab.faults.schedule import Strike, strikes_of
+from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.strikes import NOBODY, Means, PromiseBroken, carry_out
 from islands.lab.faults.victim import open_orders
 from islands.lab.settings.chaos import ChaosOptions
@@ -49,7 +50,7 @@ async def test_a_killed_process_is_gone(tmp_path: Path, victim: subprocess.Popen
     """And of a name that nobody has, that is told."""
     assert await carry_out(means(tmp_path), strike(fault="kill")) == ("", None)
     assert victim.wait(10.0) == -9
-    assert await carry_out(means(tmp_path), strike(fault="kill")) == (NOBODY, None)
+    assert await carry_out(means(tmp_path), strike(fault="kill")) == NOBODY
 
 
 @pytest.mark.parametrize("kind", ["freeze", "straggle"])

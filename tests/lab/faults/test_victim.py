@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from islands.files.rotation import RotatingFile
-from islands.lab.faults.fleet import Fleet, HubSettings
+from islands.lab.faults.fleet import Fleet, HubSettings, MergedBy, Reader, Stepped, Watched, encode
 from islands.lab.faults.victim import (
     EXIT_CODE,
     TRUE_TIME,
@@ -20,7 +20,6 @@ from islands.lab.faults.victim import (
     set_clock_ahead,
     write_through,
 )
-from islands.lab.faults.watched import MergedBy, Reader, Stepped, Watched, encode
 from islands.protocol.errors import UserError
 from islands.run.hosting import process_runtime
 from islands.run.records import run_folder
@@ -158,8 +157,8 @@ def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
     assert reader.rows == rows[2:]
     fleet = Fleet(tmp_path, HubSettings(RunSpec(), 1))
     fleet.watched = reader
-    assert (reader.merged_s, reader.told_s) == ({"a": 2.0, "b": 1.0}, {"a": 3.0})
+    assert (reader.merged_s, reader.reported_s) == ({"a": 2.0, "b": 1.0}, {"a": 3.0})
     assert fleet.merged_since(1.5, ["a"])
     assert not fleet.merged_since(1.5, ["a", "b"])
-    assert fleet.told_since(2.5, ["a"])
-    assert not fleet.told_since(2.5, ["a", "b"])
+    assert fleet.reported_since(2.5, ["a"])
+    assert not fleet.reported_since(2.5, ["a", "b"])

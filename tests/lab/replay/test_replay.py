@@ -10,8 +10,7 @@ import pytest
 from jax import Device
 
 from islands.cli.__main__ import main
-from islands.lab.replay.reading import record_files
-from islands.lab.replay.replaying import Findings, Replay
+from islands.lab.replay.replaying import Findings, Replay, record_files
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import UserError

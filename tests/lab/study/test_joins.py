@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from islands.lab.settings.study import StudyOptions
-from islands.lab.study.cells import trials_of
-from islands.lab.study.joins import Join, stages_of
-from islands.lab.study.trial import SPENT, decaying, hosts_of, play
+from islands.lab.study.cells import Join, trials_of
+from islands.lab.study.trial import SPENT, decaying, hosts_of, play, stages_of
 from islands.lab.world.world import LearnerHost
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError

@@ -11,7 +11,7 @@ from islands.cli.__main__ import main
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.lab.study.plot import plot, points_of
-from islands.lab.study.results import prepare, read, write
+from islands.lab.study.runner import prepare, read, write
 from islands.lab.study.statistics import Comparison, Verdict
 from islands.lab.study.table import Row, by_cell, rows_of, table
 from islands.lab.study.trial import Result

@@ -4,13 +4,11 @@
 prints the line that plays it again; ``python -m islands.lab.world SEED`` does so without pytest.
 """
 
-from collections import Counter
-
 import pytest
 
+from islands.lab.faults.fault import FaultKind
 from islands.lab.world.__main__ import faults_done, verdict
-from islands.lab.world.faults import KINDS, Kill, Scenario, draw
-from islands.lab.world.host_faults import DISK_KINDS, BadDisk, Freeze
+from islands.lab.world.scenario import DISK_KINDS, HOST_KINDS, KINDS, Scenario, draw
 from islands.lab.world.trial import play
 
 pytestmark = pytest.mark.simulation
@@ -25,19 +23,16 @@ def test_seed_keeps_every_promise(seed: int) -> None:
 def test_schedules_hold_every_kind_of_fault() -> None:
     """A hundred seeds draw each kind of fault, and deaths of every role, alone and together."""
     scenarios = [draw(number) for number in range(100)]
-    drawn = Counter(type(fault).__name__.lower() for s in scenarios for fault in s.faults)
-    ours = {"freeze", "baddisk", "flip", "reset", "flap", "badpath", "secondsyncer", "inflate"}
-    assert sorted(drawn) == sorted({*KINDS, "pause", "drain", *ours})
-    kills = [fault for s in scenarios for fault in s.faults if isinstance(fault, Kill)]
-    frozen = [fault for s in scenarios for fault in s.faults if isinstance(fault, Freeze)]
+    strikes = [strike for scenario in scenarios for strike in scenario.strikes]
+    drawn = {strike.kind for strike in strikes}
+    assert drawn == {*KINDS, *HOST_KINDS, FaultKind.PAUSE, FaultKind.DRAIN}
+    kills = [strike for strike in strikes if strike.kind is FaultKind.KILL]
     for role in ("supervisor", "syncer", "learner-0"):
-        assert any(kill.names == (role,) for kill in kills)
-    assert any(len(kill.names) > 3 for kill in kills)
-    assert any(set(kill.names) == {"supervisor", "syncer"} for kill in kills)
-    assert any(fault.names == ("syncer",) for fault in frozen)
-    assert {fault.kind for s in scenarios for fault in s.faults if isinstance(fault, BadDisk)} == {
-        *DISK_KINDS
-    }
+        assert any(kill.victims == (role,) for kill in kills)
+    assert any(len(kill.victims) > 3 for kill in kills)
+    assert any(set(kill.victims) == {"supervisor", "syncer"} for kill in kills)
+    assert (FaultKind.FREEZE, ("syncer",)) in [(strike.kind, strike.victims) for strike in strikes]
+    assert {strike.disk for strike in strikes if strike.kind is FaultKind.DISK} == {*DISK_KINDS}
     assert any(kill.silent for kill in kills)
     assert any(kill.in_write for kill in kills)
 
@@ -70,5 +65,6 @@ def test_verdict_names_seed_faults_and_result() -> None:
     outcome = play(draw(0))
     told = verdict(outcome)
     assert told.startswith("seed 0: ")
+    assert "0.114 s: kill of syncer" in told
     assert told.endswith("every promise kept")
     assert all(f"  {kind}: {count}" in told for kind, count in faults_done(outcome).items())

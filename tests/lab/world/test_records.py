@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from islands.lab.faults.fault import FaultKind
 from tests.lab.world.records import follow, kills_and_rejoins
 
 pytestmark = pytest.mark.simulation
@@ -31,7 +32,7 @@ def test_the_runs_have_what_they_are_for() -> None:
     killed = {
         name
         for seed in range(40)
-        for fault in kills_and_rejoins(seed).faults
-        for name in getattr(fault, "names", ())
+        for strike in kills_and_rejoins(seed).of_kind(FaultKind.KILL)
+        for name in strike.victims
     }
     assert {"syncer", "supervisor", "learner-0", "learner-1"} <= killed

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from islands.files.tape_writing import HEAD
-from islands.lab.world.faults import draw
+from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import TapeError
 from islands.protocol.tape.entry import encode_entry

@@ -1,0 +1,61 @@
+"""An experiment: runs on a virtual clock, which are played side by side and compared in a table.
+
+Each module of an experiment ends with an `EXPERIMENT`, which says what is its own: its runs, how
+one of them is played, and the table, figures and pictures of their results. `islands simulate`
+does the rest.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Options = TypeVar("Options")
+Key = TypeVar("Key")
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+Pictures = Mapping[str, Callable[[], bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Generic[Options, Key, Job, Result]):
+    """The functions of one experiment.
+
+    Args:
+        name: of the table's file, and of that of the figures.
+        jobs: returns every run that is asked for by its key, in the order in which they begin.
+        play: plays one run; a function of a module, which other processes can import.
+        table: returns the table of the results as Markdown.
+        figures: returns the figures of every run, which are written as JSON.
+        pictures: returns what draws each picture of the results, a PNG file, by the file's name.
+        kept: whether the results keep every promise.
+    """
+
+    name: str
+    jobs: Callable[[Options], Mapping[Key, Job]]
+    play: Callable[[Job], Result]
+    table: Callable[[Options, Mapping[Key, Result]], str]
+    figures: Callable[[Options, Mapping[Key, Result]], object]
+    pictures: Callable[[Options, Mapping[Key, Result]], Pictures] = lambda _, __: {}
+    kept: Callable[[Mapping[Key, Result]], bool] = lambda _: True
+
+
+def side_by_side(
+    play: Callable[[Job], Result], jobs: Mapping[Key, Job], workers: int
+) -> Iterator[tuple[Key, Result]]:
+    """Play all jobs, each in a process of its own; yield each result as its job ends.
+
+    Raises:
+        InvariantError: an actor failed.
+        VirtualTimeError: a run stood still.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+        waiting = {pool.submit(play, job): key for key, job in jobs.items()}
+        try:
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

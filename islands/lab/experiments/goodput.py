@@ -1,0 +1,239 @@
+"""Goodput: the share of a fleet's chip-time that failing chips leave, next to published figures.
+
+Decoupled DiLoCo's authors published a table (arXiv 2604.21428). Their stall times are unpublished;
+ours were fitted to the two rows of data-parallel training, so those rows are a calibration, and
+only the rows of several learners are predictions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import NamedTuple
+
+from islands.lab.experiments.chips import Chips
+from islands.lab.experiments.experiment import Experiment, Pictures
+from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Link, play, play_alone
+from islands.lab.experiments.fleet import Played as PlayedFleet
+from islands.lab.settings.fleets import GoodputOptions
+from islands.run.records.formatting import count, markdown_table
+
+
+class Row(NamedTuple):
+    """A row of the table: so many learners, elastic or not."""
+
+    learners: int
+    elastic: bool = True
+
+    @property
+    def name(self) -> str:
+        """The text of the table."""
+        if self.learners > 1:
+            return f"decoupled, M={self.learners}"
+        return "data-parallel, elastic" if self.elastic else "data-parallel, not elastic"
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the simulation's constants were fitted to it."""
+        return self.learners == 1
+
+
+Key = tuple[Row, float]
+"""Of a fleet: its row in the table, and its number of chips."""
+
+MTBI_S = 365 * 24 * 3600.0
+CHIPS = (150e3, 300e3, 600e3, 1.2e6, 2.4e6)
+PUBLISHED: dict[Row, tuple[float, ...]] = {
+    Row(1, elastic=False): (72, 57, 38, 27, 18),
+    Row(1): (88, 80, 69, 58, 40),
+    Row(2): (94, 88, 80, 70, 54),
+    Row(4): (96, 93, 89, 82, 73),
+    Row(8): (98, 96, 94, 88, 80),
+    Row(16): (99, 98, 96, 93, 86),
+}
+"""Goodput in percent by row, for `CHIPS` that fail once in `MTBI_S`."""
+
+LEARNER_HOURS, HOURS_LEAST = 24.0, 2.0
+"""Measured of each fleet by default: the failures of all of its learners are counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played(PlayedFleet):
+    """A fleet that was played by the actors, and by the event model alone."""
+
+    plain: Figures
+
+
+Fleets = Mapping[Key, Played]
+
+
+def rows_of(options: GoodputOptions) -> list[Row]:
+    """Return the rows of the table."""
+    if options.table is not None:
+        return list(PUBLISHED)
+    rows = [Row(learners) for learners in dict.fromkeys(options.learners)]
+    return [Row(1, elastic=False), *rows] if options.not_elastic else rows
+
+
+def cells_of(options: GoodputOptions) -> dict[Key, Cell]:
+    """Return every fleet that is asked for, by row and number of chips."""
+    chips = CHIPS if options.table is not None else tuple(dict.fromkeys(options.chips))
+    return {(row, count): _cell(options, row, count) for row in rows_of(options) for count in chips}
+
+
+def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
+    hours = options.hours or max(HOURS_LEAST, LEARNER_HOURS / row.learners)
+    return Cell(
+        chips=chips,
+        learners=row.learners,
+        elastic=row.elastic,
+        each=Chips(
+            chips / row.learners,
+            slice_chips=options.slice_chips,
+            mtbi_s=options.mtbi_days * 24 * HOUR_S,
+            stall_s=options.stall_s,
+            return_s=options.return_s,
+            rejoin_every_s=options.rejoin_every_s,
+            rejoin_stall_s=options.rejoin_stall_s,
+            restart_s=options.restart_s,
+        ),
+        step_s=options.step_s,
+        noise=options.noise,
+        speeds=options.speeds,
+        chip_tokens=options.chip_tokens,
+        parameters=options.parameters,
+        link=Link(options.latency_s, options.gbit_s),
+        settings=replace(options.run, seed=options.seed),
+        warmup_s=options.warmup_h * HOUR_S,
+        measured_s=hours * HOUR_S,
+        seed=options.seed,
+    )
+
+
+def play_both(cell: Cell) -> Played:
+    """Play one fleet with the actors, and by the event model alone."""
+    played = play(cell)
+    return Played(cell, played.figures, played.training, play_alone(cell))
+
+
+def published_of(fleets: Fleets, row: Row, chips: float) -> float | None:
+    """Return the published goodput of such a fleet, in percent; None if there is none."""
+    mtbi_s = fleets[row, chips].cell.each.mtbi_s
+    if row not in PUBLISHED or chips not in CHIPS or mtbi_s != MTBI_S:
+        return None
+    return PUBLISHED[row][CHIPS.index(chips)]
+
+
+def differences(fleets: Fleets, *, elastic: bool, calibrated: bool | None = None) -> list[float]:
+    """Return goodput less the published one, in percent, of the fleets that have a published one.
+
+    Args:
+        fleets: the fleets that were played.
+        elastic: only fleets that are elastic, or only those that are not.
+        calibrated: only those that constants were fitted to, or only those they were not; None for
+            both.
+    """
+    return [
+        100 * played.figures.goodput - theirs
+        for key, played in fleets.items()
+        if key[0].elastic is elastic
+        and calibrated in (None, key[0].calibrated)
+        and (theirs := published_of(fleets, *key)) is not None
+    ]
+
+
+def rms(numbers: Sequence[float]) -> float:
+    """Return the root of the mean square."""
+    return sqrt(sum(number**2 for number in numbers) / len(numbers))
+
+
+def table(_: GoodputOptions, fleets: Fleets) -> str:
+    """Return the tables as Markdown: goodput, then the other figures of each fleet."""
+    chips = list(dict.fromkeys(number for _, number in fleets))
+    rows = list(dict.fromkeys(row for row, _ in fleets))
+    compared = any(published_of(fleets, *key) is not None for key in fleets)
+    lines = [["goodput, %", *(f"{count(number)} chips" for number in chips)]]
+    for row in rows:
+        origin = f" ({'calibrated' if row.calibrated else 'predicted'})" if compared else ""
+        lines.append([row.name + origin, *(_goodput(fleets, (row, number)) for number in chips)])
+    parts = [markdown_table(lines), *(_comparison(fleets) if compared else [])]
+    return "\n".join([*parts, "", markdown_table(_details(fleets))]) + "\n"
+
+
+def _goodput(fleets: Fleets, key: Key) -> str:
+    theirs = published_of(fleets, *key)
+    ours = f"{100 * fleets[key].figures.goodput:.1f}"
+    return ours if theirs is None else f"{ours} ({theirs:.0f})"
+
+
+def _comparison(fleets: Fleets) -> list[str]:
+    lines = ["", "In brackets: published for Decoupled DiLoCo (arXiv 2604.21428)."]
+    for name, some in (
+        ("All elastic fleets", differences(fleets, elastic=True)),
+        ("Of these, the predictions", differences(fleets, elastic=True, calibrated=False)),
+        ("Not elastic", differences(fleets, elastic=False)),
+    ):
+        if some:
+            worst = max(some, key=abs)
+            lines.append(f"{name}: root mean square {rms(some):.2f}, worst {worst:+.1f} points.")
+    return lines
+
+
+def _details(fleets: Fleets) -> list[list[str]]:
+    lines = [
+        [
+            *("fleet", "chips", "goodput", "no actors", "uptime", "yield", "took part"),
+            *("merges per h", "chip hours per 1e9 tokens", "link bytes per token"),
+        ]
+    ]
+    for (row, chips), played in fleets.items():
+        figures, training = played.figures, played.training
+        lines.append(
+            [
+                row.name,
+                count(chips),
+                f"{figures.goodput:.4f}",
+                f"{played.plain.goodput:.4f}",
+                f"{figures.uptime:.4f}",
+                f"{training.yield_share:.3f}",
+                f"{training.participation:.3f}",
+                f"{HOUR_S * len(training.merges_s) / played.cell.measured_s:.1f}",
+                f"{training.chip_hours:.4g}",
+                f"{training.link_bytes:.3g}",
+            ]
+        )
+    return lines
+
+
+def figures_of(_: GoodputOptions, fleets: Fleets) -> list[dict[str, object]]:
+    """Return the figures of every fleet, with the published ones next to them."""
+    return [
+        {
+            "learners": row.learners,
+            "elastic": row.elastic,
+            "chips": chips,
+            "goodput": played.figures.goodput,
+            "goodput_published": None if theirs is None else theirs / 100,
+            "calibrated": row.calibrated,
+            "goodput_without_actors": played.plain.goodput,
+            "uptime": played.figures.uptime,
+            "yield": played.training.yield_share,
+            "participation": played.training.participation,
+            "merges": len(played.training.merges_s),
+            "hours": played.cell.measured_s / HOUR_S,
+            "chip_hours_per_1e9_tokens": played.training.chip_hours,
+            "link_bytes_per_token": played.training.link_bytes,
+        }
+        for (row, chips), played in fleets.items()
+        for theirs in (published_of(fleets, row, chips),)
+    ]
+
+
+def pictures(_: GoodputOptions, fleets: Fleets) -> Pictures:
+    """Draw goodput, and a timeline of the fleet of most chips and learners, where most happens."""
+    from islands.lab.experiments.plot import plot, timeline
+
+    busiest = fleets[max(fleets, key=lambda key: (key[1], key[0]))]
+    return {"goodput.png": lambda: plot(fleets), "timeline.png": lambda: timeline(busiest)}
+
+
+EXPERIMENT = Experiment("goodput", cells_of, play_both, table, figures_of, pictures)

@@ -1,0 +1,311 @@
+"""The vocabulary of faults: what happens to whom, when, for how long, and how badly.
+
+A `Fault` says what happens, and a `Strike` is one occurrence of it. A scenario's file names faults,
+of which `schedule.py` makes strikes; `islands.lab.world.scenario` draws strikes from a seed. Two
+tables carry strikes out, one function for each kind: `SIMULATED` in `islands.lab.world.deeds` on a
+virtual clock, and `REAL` in `strikes.py` on processes, links and hosts. Kinds that only a seed
+draws are in the former alone, and those of real machines in the latter alone.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from messaging.simulation.network import Route
+
+
+class FaultKind(StrEnum):
+    """All faults: those that a scenario may name, then those that only seeds draw."""
+
+    KILL = "kill"
+    SEGFAULT = "segfault"
+    EXIT = "exit"
+    CRASH = "crash"
+    TERMINATE = "terminate"
+    FREEZE = "freeze"
+    HOLD_GIL = "hold_gil"
+    BLOCK_LOOP = "block_loop"
+    STRAGGLE = "straggle"
+    HANG = "hang"
+    SECOND = "second"
+    HALF_OPEN = "half_open"
+    GARBAGE = "garbage"
+    CLOCK = "clock"
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    CUT = "cut"
+    FLAP = "flap"
+    RESET = "reset"
+    DRIBBLE = "dribble"
+    FLIP = "flip"
+    DUPLICATE = "duplicate"
+    DROP = "drop"
+    SHAPE = "shape"
+
+    ISOLATE = "isolate"
+    PATH = "path"
+    WEATHER = "weather"
+    DISK = "disk"
+    FLIP_ON_DISK = "flip_on_disk"
+    POISON = "poison"
+    INFLATE = "inflate"
+    SECOND_SYNCER = "second_syncer"
+    PAUSE = "pause"
+    DRAIN = "drain"
+
+    @property
+    def of_links(self) -> bool:
+        """Whether it happens to the links of learners, and to no process."""
+        return self in LINKS
+
+    @property
+    def of_hosts(self) -> bool:
+        """Whether it happens to the packets of the remote learners' host."""
+        return self in HOSTS
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether the victim's process is gone after it."""
+        return self in ENDING
+
+    @property
+    def silences(self) -> bool:
+        """Whether the victim sends nothing while it lasts."""
+        return self in SILENCING
+
+
+IN_SCENARIOS = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.ISOLATE)]
+"""Kinds that a scenario may name."""
+ENDING = (
+    *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
+    *(FaultKind.TERMINATE, FaultKind.HANG),
+)
+SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
+LINKS = (
+    *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
+    *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
+)
+HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
+COUNTED = (FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
+"""Kinds of which each single effect is counted."""
+STRANGERS = (FaultKind.HALF_OPEN, FaultKind.GARBAGE)
+AT_ONCE = (FaultKind.KILL, FaultKind.CLOCK, *LINKS)
+"""Kinds that can happen to all at once."""
+
+LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
+"""Words for a victim that is drawn: a learner, a learner or the syncer; for all processes; and for
+the learners on a host of their own."""
+
+
+class Direction(StrEnum):
+    """A direction of a link: from the victim, to it, or both."""
+
+    UP = "up"
+    DOWN = "down"
+    BOTH = "both"
+
+
+class Peer(StrEnum):
+    """A link of a learner: the one to the syncer, the one to the supervisor, or both."""
+
+    SYNCER = SYNCER
+    SUPERVISOR = SUPERVISOR
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One entry of a scenario, which may occur several times.
+
+    Args:
+        kind: the key `fault` of a scenario's file.
+        who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
+            `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
+            those of a learner, or of all learners; beside them only `kill` and `clock` can happen
+            to all. `drop` and `shape` happen to `remote`.
+        at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
+            the faults before it in the file and for `rest_s`.
+        every_s: mean of the times between two of them, which are drawn (Poisson).
+        times: how often it occurs, where `at_s` is not given; with `every_s` the most.
+        for_s: how long it lasts; a supervisor that was ended, and whoever was asked to leave, is
+            started again after it. Others that ended are restarted by the supervisor.
+        factor: by how many times a straggler is slower, or weights are inflated.
+        way: the direction of a link.
+        link: the link of a learner.
+        latency_s: how much later bytes arrive.
+        jitter_s: up to how much later still.
+        bytes_s: most bytes that pass in a second.
+        mean_bytes: mean number of bytes between two flipped bits, or before a reset.
+        share: share of frames that come twice.
+        turn_s: for how long a flapping link is cut, and then whole.
+        every: of the packets that may be dropped, each so manieth is.
+        count: number of connections of strangers.
+        jump_s: by how much the clock is ahead; below 0 it is behind.
+        rate: what is left of the bandwidth of the remote host, in the words of `tc`.
+    """
+
+    kind: FaultKind
+    who: str = LEARNER
+    at_s: tuple[float, ...] = ()
+    every_s: float | None = None
+    times: int = 1
+    for_s: float = 1.0
+    factor: float = 10.0
+    way: Direction = Direction.BOTH
+    link: Peer = Peer.BOTH
+    latency_s: float = 0.2
+    jitter_s: float = 0.1
+    bytes_s: float = 250e3
+    mean_bytes: float = 1e5
+    share: float = 0.2
+    turn_s: float = 1.0
+    every: int = 1
+    count: int = 500
+    jump_s: float = 3600.0
+    rate: str = "2mbit"
+
+    @property
+    def drops_all(self) -> bool:
+        """Whether it drops every packet of a host."""
+        return self.kind is FaultKind.DROP and self.every == 1
+
+    @property
+    def silences(self) -> bool:
+        """Whether the supervisor hears nothing of a victim while it lasts."""
+        cut = self.kind is FaultKind.CUT and self.link is not Peer.SYNCER
+        return cut or self.drops_all or self.kind.silences
+
+    def silent_most_s(self, lasted_s: float) -> float:
+        """Return for how long at most the supervisor hears nothing of a victim.
+
+        After a cut TCP waits up to as long again before it retransmits.
+        """
+        if not self.silences:
+            return 0.0
+        return lasted_s if self.kind.silences else 2 * lasted_s
+
+    def evicted_after_s(self, evict_s: float) -> float:
+        """Return how long after the beginning a victim is evicted that stays silent.
+
+        One that hears nothing and is heard itself closes its link before it is silent.
+        """
+        cut = self.kind in (FaultKind.CUT, FaultKind.DROP)
+        return 2 * evict_s if cut and self.way is Direction.DOWN else evict_s
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a victim may be evicted for it, however long it lasts.
+
+        Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
+        """
+        broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE, FaultKind.DROP, FaultKind.SHAPE)
+        return self.kind in (*broken, *slow) and not self.drops_all and self.link is not Peer.SYNCER
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One occurrence of a fault; times are seconds after the control, or of the virtual clock.
+
+    Args:
+        fault: what happens, and for how long.
+        victims: names of the processes that it happens to.
+        at_s: when it begins.
+        name: of the fault, with the number of the occurrence where there are several.
+        rest_s: how long after its end all have time to recover.
+        peer: the other end of the victim's path; by default `link` says it.
+        route: how a path or the network behaves; by default the fault's own figures say it.
+        down_s: after how long each victim of a kill is started again; by default as a supervisor
+            restarts processes.
+        silent: whether the links of killed processes stay open, as after a power loss.
+        in_write: whether a kill waits a short time for a sync of the syncer's disk.
+        disk: how a disk is bad: one of the words of the tape for that.
+    """
+
+    fault: Fault
+    victims: tuple[str, ...]
+    at_s: float
+    name: str = ""
+    rest_s: float = 0.0
+    peer: str = ""
+    route: Route | None = None
+    down_s: tuple[float, ...] = ()
+    silent: bool = False
+    in_write: bool = False
+    disk: str = ""
+
+    @property
+    def kind(self) -> FaultKind:
+        """The kind of its fault."""
+        return self.fault.kind
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The other ends of the victims' paths that suffer."""
+        if self.peer:
+            return (self.peer,)
+        link = self.fault.link
+        return (SUPERVISOR, SYNCER) if link is Peer.BOTH else (link.value,)
+
+    @property
+    def ends_s(self) -> float:
+        """When it ends; for a process that ended, when it may come back."""
+        away = self.kind in (FaultKind.TERMINATE, FaultKind.HANG) or SUPERVISOR in self.victims
+        at_once = self.kind.ends_process and not away
+        return self.at_s if at_once else self.at_s + self.fault.for_s
+
+    @property
+    def until_s(self) -> float:
+        """By when all must have recovered; what is measured belongs to the time until then."""
+        return self.ends_s + self.rest_s
+
+    @property
+    def strikes_hub(self) -> bool:
+        """Whether it happens to somebody on whom all learners depend."""
+        return SYNCER in self.victims or SUPERVISOR in self.victims
+
+    def __str__(self) -> str:
+        """Say when what happens to whom."""
+        whom = f" of {', '.join(self.victims)}" if self.victims else ""
+        return f"{self.at_s:.3f} s: {self.kind}{whom}{f' to {self.peer}' if self.peer else ''}"
+
+    def overlaps(self, other: "Strike") -> bool:
+        """Whether what is measured of one may come from the other."""
+        return self.at_s < other.until_s and other.at_s < self.until_s
+
+    def undoes(self, other: "Strike") -> bool:
+        """Whether it happens to the same thing as another that still lasts, or the other way.
+
+        The end of the first would end the second as well, or it would find nobody.
+        """
+        same_place = self.kind.of_links == other.kind.of_links
+        same_place = same_place and self.kind.of_hosts == other.kind.of_hosts
+        if not {*self.victims} & {*other.victims} or not same_place:
+            return False
+        if self.kind.of_links and not {*self.peers} & {*other.peers}:
+            return False
+        lasts = self.at_s < other.ends_s and other.at_s < self.ends_s
+        return lasts or self.at_s == other.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A strike as it took place; times are those of the loop, in seconds.
+
+    Args:
+        strike: what was planned.
+        began_s: when it began.
+        ended_s: when it ended.
+        until_s: until when what is measured belongs to it.
+        missed: why it could not be carried out; empty if it was.
+        broken: a promise that was seen broken while it lasted; empty if none was.
+        count: how many single effects it had; None where that is not counted.
+    """
+
+    strike: Strike
+    began_s: float
+    ended_s: float
+    until_s: float
+    missed: str = ""
+    broken: str = ""
+    count: int | None = None

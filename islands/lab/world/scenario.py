@@ -1,0 +1,360 @@
+"""A scenario of the simulated world, drawn from a seed: hosts, settings, network and faults.
+
+==================  ============================================================================
+`kill`              processes crash at once (several: together), and their links close, or
+                    (silently) do not, as after a power loss; the syncer's and the supervisor's
+                    disks lose or tear writes that were not synced
+`terminate`         a learner departs on its own will
+`freeze`            processes stand still and go on later: their links stay open, and their clocks
+                    go on
+`straggle`          for a while a learner's steps take longer
+`cut`               a network partition between two hosts, or in one direction only; after healing,
+                    the held messages arrive late, possibly after their sender has opened a new link
+`isolate`           a learner is cut from supervisor and syncer: it goes on stepping, is evicted,
+                    and comes back as a zombie
+`flap`              a path is cut and heals, again and again
+`reset`             all sessions between two hosts break, in the middle of a message
+`path`, `weather`   for a while a path, or the whole network, drops, repeats, changes and delays
+`disk`              for a while a disk is full, fails, or is slow
+`flip_on_disk`      a host crashes, and meanwhile a bit flips in an older slot on its disk
+`second_syncer`     a second syncer is started on another host, over the same journal
+`poison`            a learner's weights become NaN
+`inflate`           a learner's weights grow by a large factor, as by a broken device
+`pause`, `drain`    an operator pauses the run and resumes it, or drains a learner
+==================  ============================================================================
+
+Processes that were killed or left are restarted after a while. All faults that remain at `heal_s`
+end then: all is healed and started, and the run must come to its end. Each family of faults draws
+from a source of chance of its own, so that a new one changes no other.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from islands.lab.faults.fault import Direction, Fault, FaultKind, Strike
+from islands.lab.toys.toy import TOY_SHAPES
+from islands.lab.world.drawn_settings import draw_settings
+from islands.lab.world.world import LearnerHost
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.tape.simulation_entries import FAILING, FULL, SLOW_DISK
+from islands.syncer.journal_writer import DISK_RETRY_S
+from messaging.envelope import NOMINAL_HEADER_BYTES
+from messaging.simulation.network import Route
+
+DIAL_LONGEST_S = 5.0
+"""The longest wait between two attempts to dial, for patience 1."""
+
+NARROW = 4.0
+"""By how many times a narrow bandwidth is more than a run needs."""
+
+MOMENT_PIECES_BYTES = (300, 1100, 4000)
+"""Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
+
+SLOWER_BY_WAITING = 4.0
+"""By how much a run may take longer whose learners take a few steps and then wait for a merge."""
+
+NO_MOMENTUM = 0.1
+"""Share of learners whose inner optimizer keeps no moments."""
+
+COPY_STEPS = (0.0, 0.0, 0.0, 0.1, 0.5, 1.5, 5.0)
+"""Durations of the copy of a snapshot, in steps of a fleet of two."""
+
+FLOAT32_BYTES = 4
+
+KINDS = (
+    *(FaultKind.KILL, FaultKind.KILL, FaultKind.KILL, FaultKind.TERMINATE),
+    *(FaultKind.CUT, FaultKind.CUT, FaultKind.ISOLATE, FaultKind.WEATHER),
+    *(FaultKind.STRAGGLE, FaultKind.POISON),
+)
+"""Kinds of faults, each as often as its weight in the draw; commands are drawn separately."""
+
+HOST_KINDS = (
+    *(FaultKind.FREEZE, FaultKind.FREEZE, FaultKind.FREEZE, FaultKind.DISK, FaultKind.DISK),
+    *(FaultKind.FLIP_ON_DISK, FaultKind.RESET, FaultKind.FLAP, FaultKind.PATH, FaultKind.PATH),
+    *(FaultKind.SECOND_SYNCER, FaultKind.INFLATE),
+)
+"""Kinds of faults of processes, disks and single paths, likewise."""
+
+DISK_KINDS = (FULL, FAILING, SLOW_DISK)
+
+DEATHS_AT_ONCE = 0.15
+"""Share of runs in which a role, or everybody, dies at once, besides what else happens."""
+
+PAUSES = 0.6
+"""Share of pauses among an operator's commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that one seed decides.
+
+    Attributes:
+        seed: seed of the world's randomness.
+        settings: settings of the run.
+        hosts: the learners' machines by name.
+        route: behaviour of the network without faults.
+        work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
+        shards: number of virtual shards per pass.
+        moment_piece_bytes: most bytes of a piece of the moments that a state donor sends.
+        strikes: faults in the order of their times.
+        heal_s: time at which all is healed.
+        limit_s: time by which the run must have ended.
+    """
+
+    seed: int
+    settings: RunSettings
+    hosts: Mapping[str, LearnerHost]
+    route: Route
+    work_s: tuple[float, float]
+    shards: int
+    moment_piece_bytes: int
+    strikes: tuple[Strike, ...]
+    heal_s: float
+    limit_s: float
+
+    def of_kind(self, *kinds: FaultKind) -> list[Strike]:
+        """Return the strikes of some kinds."""
+        return [strike for strike in self.strikes if strike.kind in kinds]
+
+    @property
+    def recovery_s(self) -> float:
+        """Time within which all recover after healing: detection, dialling, admission and set-up.
+
+        A step that began while its learner was slow is still slow to its end, and whoever has met a
+        disk full or failing tries again after a while.
+        """
+        timing = self.settings.timing
+        waits_s = timing.evict_s + 2 * DIAL_LONGEST_S + 2 * timing.heartbeat_s
+        last_steps_s = [
+            2 * strike.fault.factor * self.hosts[strike.victims[0]].step_s
+            for strike in self.of_kind(FaultKind.STRAGGLE)
+        ]
+        waits_s = timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
+        retry_s = DISK_RETRY_S if self.of_kind(FaultKind.DISK) else 0.0
+        return waits_s + max(last_steps_s, default=0.0) + retry_s
+
+    @property
+    def period_s(self) -> float:
+        """Time of a round for every fragment, and of the retransmission of an update after it.
+
+        A round waits for the steps before it, or for the syncer's worker, which does one inspection
+        per learner, a merge and a record, or for copies of snapshots to the host.
+        """
+        settings, hosts = self.settings, self.hosts.values()
+        rounds_s = settings.fragments * (len(self.hosts) + 2) * max(self.work_s)
+        copies_s = settings.fragments * 2 * max(host.copy_s for host in hosts)
+        interval_s = max(settings.interval_steps * self.slowest_step_s, rounds_s, copies_s)
+        return interval_s + settings.timing.scaled(2 * settings.timing.resend_s)
+
+    @property
+    def slowest_step_s(self) -> float:
+        """Mean step time of the slowest learner."""
+        return max(host.step_s for host in self.hosts.values())
+
+
+def draw(seed: int) -> Scenario:
+    """Draw the scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")
+    moments = random.Random(f"moments {seed}")
+    hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))
+    learners, heal_s = tuple(hosts), rng.uniform(3.0, 9.0)
+    fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
+    settings = draw_settings(rng, seed, hosts, budget_tokens=int(fleet * (heal_s + 10.0)))
+    route = Route(
+        latency_s=rng.choice((0.001, 0.005, 0.03)),
+        jitter_s=rng.choice((0.0, 0.005, 0.05)),
+        bandwidth_bytes_per_s=rng.choice((float("inf"), 1e6, _narrow(settings, hosts))),
+        retransmit_s=rng.choice((0.1, 0.5, 1.5)),
+        connect_timeout_s=1.0,
+    )
+    strikes = [
+        *_draw_faults(rng, learners, heal_s, route),
+        *_draw_commands(random.Random(f"operator {seed}"), learners, heal_s),
+        *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
+        *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
+    ]
+    limit_s = heal_s + 60.0 + 6 * heal_s + 200 * max(host.step_s for host in hosts.values())
+    if settings.learner_waits is LearnerWaits.AT_TAU:
+        limit_s *= SLOWER_BY_WAITING
+    return Scenario(
+        seed=seed,
+        settings=settings,
+        hosts=hosts,
+        route=route,
+        work_s=rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05))),
+        shards=rng.choice((8, 16)),
+        moment_piece_bytes=moments.choice(MOMENT_PIECES_BYTES),
+        strikes=tuple(sorted(strikes, key=lambda strike: strike.at_s)),
+        heal_s=heal_s,
+        limit_s=limit_s,
+    )
+
+
+def _narrow(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
+    """Return a narrow bandwidth in bytes/s per lane, which is `NARROW` times what the run needs.
+
+    The run needs to send the whole model within an interval, and a control message within a
+    heartbeat.
+    """
+    interval_s = settings.interval_steps * min(host.step_s for host in hosts.values())
+    heartbeat_s = settings.timing.scaled(settings.timing.heartbeat_s)
+    model_bytes = sum(FLOAT32_BYTES * prod(shape) for _, shape in TOY_SHAPES)
+    bulk = (model_bytes + settings.fragments * NOMINAL_HEADER_BYTES) / interval_s
+    return NARROW * max(bulk, NOMINAL_HEADER_BYTES / heartbeat_s)
+
+
+def _draw_hosts(
+    rng: random.Random, moments: random.Random, copies: random.Random
+) -> dict[str, LearnerHost]:
+    count = rng.choice((1, 2, 2, 3, 3, 3, 4, 5))
+    step_s = rng.choice((0.05, 0.1, 0.2))
+    factors = [rng.choice((1.0, 1.0, 1.0, 1.3, 4.0)) for _ in range(count)]
+    return {
+        f"learner-{number}": LearnerHost(
+            step_s=step_s * factor * count / 2,
+            noise=rng.choice((0.0, 0.1, 0.3)),
+            setup_s=rng.choice((0.05, 0.3, 1.0)),
+            batch_tokens=rng.choice((8, 8, 12)),
+            momentum=0.0 if moments.random() < NO_MOMENTUM else 0.5,
+            copy_s=step_s * factor * copies.choice(COPY_STEPS),
+        )
+        for number, factor in enumerate(factors)
+    }
+
+
+def _draw_faults(
+    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
+) -> list[Strike]:
+    return [_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))]
+
+
+def _draw_fault(
+    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
+) -> Strike:
+    everybody = (SUPERVISOR, SYNCER, *learners)
+    at_s = rng.uniform(0.0, rng.choice((1.5, heal_s, heal_s, heal_s)))
+    for_s = rng.choice((0.2, 0.6, 1.5, 4.0))
+    learner = rng.choice(learners)
+    kind = rng.choice(KINDS)
+    fault = Fault(kind, for_s=for_s)
+    match kind:
+        case FaultKind.KILL:
+            count = rng.choice((1, 1, 1, 2, len(everybody)))
+            names = tuple(sorted(rng.sample(everybody, min(count, len(everybody)))))
+            down_s = tuple(rng.choice((0.0, 0.3, for_s)) for _ in names)
+            silent, in_write = rng.choice((False, False, True)), rng.choice((False, True))
+            return kill(at_s, names, down_s, silent=silent, in_write=in_write and SYNCER in names)
+        case FaultKind.CUT:
+            one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
+            fault = replace(fault, way=rng.choice((Direction.BOTH, Direction.UP)))
+            return Strike(fault, (one,), at_s, peer=other)
+        case FaultKind.WEATHER:
+            return Strike(fault, (), at_s, route=_draw_weather(rng, route))
+        case FaultKind.STRAGGLE:
+            return Strike(replace(fault, factor=rng.choice((3.0, 10.0))), (learner,), at_s)
+        case _:
+            return Strike(fault, (learner,), at_s)
+
+
+def kill(
+    at_s: float,
+    names: tuple[str, ...],
+    down_s: tuple[float, ...],
+    *,
+    silent: bool = False,
+    in_write: bool = False,
+) -> Strike:
+    """Return the death of processes at once, each of which is started again after a time."""
+    fault = Fault(FaultKind.KILL)
+    return Strike(fault, names, at_s, down_s=down_s, silent=silent, in_write=in_write)
+
+
+def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+    """Have supervisor and syncer of some runs die at once, or all learners, or everybody."""
+    if rng.random() >= DEATHS_AT_ONCE:
+        return []
+    hub = (SUPERVISOR, SYNCER)
+    names = rng.choice((hub, learners, (*hub, *learners)))
+    down_s = tuple(rng.choice((0.1, 0.6, 2.0)) for _ in names)
+    silent, in_write = rng.choice((False, False, True)), rng.choice((False, SYNCER in names))
+    return [kill(rng.uniform(0.5, heal_s), names, down_s, silent=silent, in_write=in_write)]
+
+
+def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+    """Draw the commands of an operator, who gives none in half of the runs."""
+    commands: list[Strike] = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))
+        pauses = rng.random() < PAUSES
+        victims = () if pauses else (rng.choice(learners),)
+        kind = FaultKind.PAUSE if pauses else FaultKind.DRAIN
+        commands.append(Strike(Fault(kind, for_s=for_s), victims, at_s))
+    return commands
+
+
+def _draw_weather(rng: random.Random, route: Route) -> Route:
+    return Route(
+        latency_s=route.latency_s * rng.choice((1, 1, 10)),
+        jitter_s=rng.choice((route.jitter_s, 0.1, 0.3)),
+        bandwidth_bytes_per_s=rng.choice((route.bandwidth_bytes_per_s, 5e3)),
+        drop=rng.choice((0.0, 0.02, 0.1)),
+        duplicate=rng.choice((0.0, 0.1, 0.5)),
+        retransmit_s=route.retransmit_s,
+        connect_timeout_s=route.connect_timeout_s,
+    )
+
+
+def _draw_host_faults(
+    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
+) -> list[Strike]:
+    """Draw the faults of a run's processes, disks and paths; a third of the runs have none."""
+    count = rng.choice((0, 0, 1, 2, 3, 5))
+    return [_draw_host_fault(rng, learners, heal_s, route) for _ in range(count)]
+
+
+def _draw_host_fault(
+    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
+) -> Strike:
+    at_s = rng.uniform(0.0, heal_s)
+    for_s = rng.choice((0.1, 0.4, 1.0, 2.5))
+    everybody = (SUPERVISOR, SYNCER, *learners)
+    hub, learner = rng.choice((SUPERVISOR, SYNCER)), rng.choice(learners)
+    one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
+    kind = rng.choice(HOST_KINDS)
+    fault = Fault(kind, for_s=for_s)
+    match kind:
+        case FaultKind.FREEZE:
+            count = min(rng.choice((1, 1, 1, 2, len(everybody))), len(everybody))
+            return Strike(fault, tuple(sorted(rng.sample(everybody, count))), at_s)
+        case FaultKind.DISK:
+            return Strike(fault, (hub,), at_s, disk=rng.choice(DISK_KINDS))
+        case FaultKind.FLIP_ON_DISK:
+            return Strike(replace(fault, for_s=rng.choice((0.0, 0.3, for_s))), (hub,), at_s)
+        case FaultKind.FLAP:
+            turn_s, times = rng.choice((0.05, 0.2, 0.5)), rng.choice((2, 5, 10))
+            fault = replace(fault, turn_s=turn_s, for_s=2 * turn_s * times)
+            return Strike(fault, (one,), at_s, peer=other)
+        case FaultKind.PATH:
+            fault = replace(fault, way=Direction.UP)
+            return Strike(fault, (one,), at_s, peer=other, route=_draw_path(rng, route))
+        case FaultKind.SECOND_SYNCER:
+            return Strike(replace(fault, for_s=rng.choice((0.0, for_s))), (), at_s)
+        case FaultKind.INFLATE:
+            factor = rng.choice((30.0, 1e3, 1e6))
+            return Strike(replace(fault, factor=factor), (learner,), at_s)
+        case _:
+            return Strike(fault, (one,), at_s, peer=other)
+
+
+def _draw_path(rng: random.Random, route: Route) -> Route:
+    return replace(
+        route,
+        latency_s=route.latency_s + rng.choice((0.0, 0.2)),
+        jitter_s=route.jitter_s + rng.choice((0.0, 0.1)),
+        drop=rng.choice((0.0, 0.05, 0.2)),
+        duplicate=rng.choice((0.0, 0.2)),
+        corrupt=rng.choice((0.0, 0.02, 0.2)),
+    )
