@@ -20,6 +20,7 @@ from tests.lab.checker.told import (
     adopted,
     arrived,
     began,
+    by,
     fate,
     reported,
     resumed,
@@ -44,10 +45,10 @@ def ended(name: str, incarnation: str, processed: int) -> Told:
     return SYNCER, BookClosed(name, incarnation, processed)
 
 
-FATES = [
+FATES = by(
+    accounts.each_has_one_fate,
     told(
         "an admitted contribution is applied, another is late and never was admitted",
-        accounts.each_has_one_fate,
         [
             *(began(), sent(ONE), arrived(ONE), fate(ONE)),
             *(sent(TWO, 20), fate(TWO, Fate.LATE), finished()),
@@ -55,13 +56,11 @@ FATES = [
     ),
     told(
         "a contribution is admitted twice",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), arrived(ONE), fate(ONE)],
         f"{ONE} was admitted twice",
     ),
     told(
         "one that has its fate is admitted again after a restart",
-        accounts.each_has_one_fate,
         [
             *(began(), sent(ONE), arrived(ONE), fate(ONE, Fate.LATE), wrote(1)),
             *(resumed(2, 1), arrived(ONE)),
@@ -70,18 +69,15 @@ FATES = [
     ),
     told(
         "one that was lost in a restart has no fate, and is not admitted any more",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), wrote(1), resumed(2, 1), fate(ONE), finished()],
         f"{ONE} was applied without being admitted",
     ),
     told(
         "one that was lost in a restart may have no fate",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), wrote(1), resumed(2, 1), finished()],
     ),
     told(
         "what a restart has undone may be done again",
-        accounts.each_has_one_fate,
         [
             *(began(), wrote(1), sent(ONE), arrived(ONE), fate(ONE), resumed(2, 1)),
             *(arrived(ONE), fate(ONE), finished()),
@@ -89,7 +85,6 @@ FATES = [
     ),
     told(
         "what a start has not taken up never was, though it names a record",
-        accounts.each_has_one_fate,
         [
             *(began(), sent(ONE), arrived(ONE), fate(ONE), wrote(1)),
             *((SYNCER, Started(2, resumed=False, sequence=1)), arrived(ONE), fate(ONE)),
@@ -97,83 +92,69 @@ FATES = [
     ),
     told(
         "a contribution has two fates",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), fate(ONE), fate(ONE, Fate.LATE)],
         f"{ONE} was applied, then late",
     ),
     told(
         "a contribution has one fate twice",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), fate(ONE, Fate.STALE), fate(ONE, Fate.STALE)],
         f"{ONE} was stale, then stale",
     ),
     told(
         "a contribution is applied that nobody sent",
-        accounts.each_has_one_fate,
         [began(), arrived(ONE), fate(ONE)],
         f"{ONE} was applied with 10 tokens and never sent like that",
     ),
     told(
         "a contribution is late that nobody sent",
-        accounts.each_has_one_fate,
         [began(), fate(ONE, Fate.LATE)],
         f"{ONE} was late with 10 tokens and never sent like that",
     ),
     told(
         "fewer tokens are applied than were sent",
-        accounts.each_has_one_fate,
         [began(), sent(ONE, 20, 20), arrived(ONE), fate(ONE)],
         f"{ONE} was applied with 10 tokens and never sent like that",
     ),
     told(
         "a contribution is applied to another fragment",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), fate(ONE, fragment=1)],
         f"{ONE} was applied with 10 tokens and never sent like that",
     ),
     told(
         "a learner sends with another's ticket",
-        accounts.each_has_one_fate,
         [began(), sent(ONE, actor=BEN), arrived(ONE), fate(ONE)],
         f"{ONE} was sent by somebody else",
     ),
     told(
         "another learner sends with a later name's ticket",
-        accounts.each_has_one_fate,
         [began(), sent(OF_BEN), fate(OF_BEN, Fate.LATE)],
         f"{OF_BEN} was sent by somebody else",
     ),
     told(
         "two learners send with one ticket",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), sent(ONE, actor=BEN), arrived(ONE), fate(ONE)],
         f"{ONE} was sent by somebody else",
     ),
     told(
         "a contribution is applied that was not admitted",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), fate(ONE)],
         f"{ONE} was applied without being admitted",
     ),
     told(
-        "a contribution waits while the run goes on",
-        accounts.each_has_one_fate,
-        [began(), sent(ONE), arrived(ONE), wrote(1)],
+        "a contribution waits while the run goes on", [began(), sent(ONE), arrived(ONE), wrote(1)]
     ),
     told(
         "the run is over and a contribution waits",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE), finished()],
         f"{ONE} was admitted and has no fate",
     ),
     told(
         "the run should be over and a contribution waits",
-        accounts.each_has_one_fate,
         [began(), sent(ONE), arrived(ONE)],
         f"{ONE} was admitted and has no fate",
         must_finish=True,
     ),
-]
+)
 
 
 def applied(ticket: str, processed: int, tokens: int, fragment: int = 0) -> list[Told]:
@@ -185,10 +166,10 @@ def applied(ticket: str, processed: int, tokens: int, fragment: int = 0) -> list
     ]
 
 
-TWICE = [
+TWICE = by(
+    accounts.nothing_is_applied_twice,
     told(
         "tokens are applied once to each fragment, those of other incarnations by themselves",
-        accounts.nothing_is_applied_twice,
         [
             *(began(), *applied(ONE, 20, 20), *applied(TWO, 30, 10)),
             *(*applied("ana/1.1@1:3", 20, 20, 1), *applied("ana/1.3@1:4", 20, 20)),
@@ -197,13 +178,11 @@ TWICE = [
     ),
     told(
         "tokens are applied again",
-        accounts.nothing_is_applied_twice,
         [began(), *applied(ONE, 20, 20), *applied(TWO, 20, 20)],
         f"{TWO} applies tokens 0 to 20 to fragment 0, those to 20 are applied",
     ),
     told(
         "one step's tokens are applied again, and later others",
-        accounts.nothing_is_applied_twice,
         [
             *(began(), *applied(ONE, 40, 40), *applied(TWO, 30, 10)),
             *(*applied("ana/1.1@1:3", 50, 20), *applied("ana/1.1@1:4", 60, 10)),
@@ -213,62 +192,61 @@ TWICE = [
     ),
     told(
         "tokens that were late are applied later",
-        accounts.nothing_is_applied_twice,
         [began(), sent(ONE, 20, 20), fate(ONE, Fate.LATE, 20), *applied(TWO, 30, 30)],
     ),
     told(
         "of two contributions under one ticket the one with the applied tokens counts",
-        accounts.nothing_is_applied_twice,
         [began(), sent(ONE, 50, 50), *applied(ONE, 20, 20), *applied(TWO, 30, 10)],
     ),
-]
+)
 
 STEPS = [
-    told(
-        "a contribution counts its steps, others than these learners are not known",
+    *by(
         accounts.contributions_are_their_steps,
-        [adopted("1.0"), sent(ONE, 30, 30), sent("eve/1.9@1:1", 7, 7, actor="eve")],
-    ),
-    *(
         told(
-            f"a contribution counts {tokens} tokens",
-            accounts.contributions_are_their_steps,
-            [sent(ONE, tokens, tokens)],
-            f"{ONE} counts {tokens} tokens for 2 steps",
-            batch_tokens={ANA: batch_tokens},
-        )
-        for tokens, batch_tokens in ((20, 11), (29, 10))
+            "a contribution counts its steps, others than these learners are not known",
+            [adopted("1.0"), sent(ONE, 30, 30), sent("eve/1.9@1:1", 7, 7, actor="eve")],
+        ),
+        *(
+            told(
+                f"a contribution counts {tokens} tokens",
+                [sent(ONE, tokens, tokens)],
+                f"{ONE} counts {tokens} tokens for 2 steps",
+                batch_tokens={ANA: batch_tokens},
+            )
+            for tokens, batch_tokens in ((20, 11), (29, 10))
+        ),
     ),
-    told(
-        "a contribution counts from where its base was adopted",
+    *by(
         accounts.adoptions_discard,
-        [
-            *(adopted("1.0"), adopted("1.0", fragment=1), sent(ONE), sent(ONE, fragment=1)),
-            *(adopted("1.1", 10), sent(TWO, 30, 20, base="1.1"), sent(TWO, 30, 30, base="1.0")),
-        ],
-    ),
-    *(
         told(
-            f"a contribution counts from {begin}",
-            accounts.adoptions_discard,
-            [adopted("1.0"), adopted("1.1", 10), sent(TWO, 30, 30 - begin, base="1.1")],
-            f"{TWO} counts from {begin}, not 10",
-        )
-        for begin in (0, 9, 11, 20)
-    ),
-    *(
-        told(
-            f"a contribution has a base that {who} never adopted",
-            accounts.adoptions_discard,
-            [line, sent(ONE)],
-            f"{ONE} counts from 0, not None",
-        )
-        for who, line in (
-            ("its fragment", adopted("1.0", fragment=1)),
-            ("its learner", adopted("1.0", actor=BEN)),
-            ("its incarnation", adopted("1.0", incarnation="1.3")),
-            ("so far anybody", adopted("1.1")),
-        )
+            "a contribution counts from where its base was adopted",
+            [
+                *(adopted("1.0"), adopted("1.0", fragment=1), sent(ONE), sent(ONE, fragment=1)),
+                *(adopted("1.1", 10), sent(TWO, 30, 20, base="1.1"), sent(TWO, 30, 30, base="1.0")),
+            ],
+        ),
+        *(
+            told(
+                f"a contribution counts from {begin}",
+                [adopted("1.0"), adopted("1.1", 10), sent(TWO, 30, 30 - begin, base="1.1")],
+                f"{TWO} counts from {begin}, not 10",
+            )
+            for begin in (0, 9, 11, 20)
+        ),
+        *(
+            told(
+                f"a contribution has a base that {who} never adopted",
+                [line, sent(ONE)],
+                f"{ONE} counts from 0, not None",
+            )
+            for who, line in (
+                ("its fragment", adopted("1.0", fragment=1)),
+                ("its learner", adopted("1.0", actor=BEN)),
+                ("its incarnation", adopted("1.0", incarnation="1.3")),
+                ("so far anybody", adopted("1.1")),
+            )
+        ),
     ),
 ]
 
@@ -300,22 +278,17 @@ def of_budget(budget: int, reason: str = "tokens") -> tuple[list[Told], int]:
     return [*RIGHT[:-1], finished(*ROWS, reason=reason, processed=OPEN)], budget
 
 
-LEDGER = [
-    told("a ledger is as it is recounted", accounts.ledger_balances, RIGHT),
+LEDGER = by(
+    accounts.ledger_balances,
+    told("a ledger is as it is recounted", RIGHT),
     told(
         "a run that is over, and nobody says with which ledger",
-        accounts.ledger_balances,
         [*BOOKS, ended(ANA, "1.1", 7), (SYNCER, Finished("drained"))],
     ),
-    told("a run that is not over", accounts.ledger_balances, BOOKS),
-    told(
-        "a run without a budget whose tokens were used up",
-        accounts.ledger_balances,
-        of_budget(0)[0],
-    ),
+    told("a run that is not over", BOOKS),
+    told("a run without a budget whose tokens were used up", of_budget(0)[0]),
     told(
         "of an ended incarnation the syncer knew an earlier count, or none",
-        accounts.ledger_balances,
         [
             *(began(), reported(30), reported(60), ended(ANA, "1.1", 30), ended(BEN, "1.2", 0)),
             *(reported(20, incarnation="1.3"), ended(ANA, "1.3", 0)),
@@ -324,20 +297,17 @@ LEDGER = [
     ),
     told(
         "of an ended incarnation the syncer has a count that it never had",
-        accounts.ledger_balances,
         [began(), reported(30), ended(ANA, "1.1", 20), finished(Row(20, 0, 0, 0, 0, 0, 20, 0))],
         "ana/1.1 never knew of 20 tokens",
     ),
     told(
         "of one that never reported the syncer has a count",
-        accounts.ledger_balances,
         [began(), ended(ANA, "1.1", 20), finished(Row(20, 0, 0, 0, 0, 0, 20, 0))],
         "ana/1.1 never knew of 20 tokens",
     ),
     *(
         told(
             f"the ledger has {tokens} tokens of one that did 40",
-            accounts.ledger_balances,
             [
                 *(began(), reported(30, incarnation="1.2", actor=BEN)),
                 *(reported(40, incarnation="1.2", actor=BEN),),
@@ -349,19 +319,13 @@ LEDGER = [
     ),
     told(
         "the ledger has tokens of one that nobody heard of",
-        accounts.ledger_balances,
         [began(), finished(Row(5, 0, 0, 0, 0, 5, 0, 0), processed={"eve/1.9": 5})],
         "eve/1.9 processed 0 tokens, the ledger has 5",
     ),
-    told(
-        "the last ledger counts",
-        accounts.ledger_balances,
-        [*booked(0, applied=21), finished(*ROWS, processed=OPEN)],
-    ),
+    told("the last ledger counts", [*booked(0, applied=21), finished(*ROWS, processed=OPEN)]),
     *(
         told(
             f"a row is off by {tokens}",
-            accounts.ledger_balances,
             booked(1, overwritten=60 - tokens),
             f"fragment 1: the ledger differs by {tokens} tokens: "
             f"{replace(ROWS[1], overwritten=60 - tokens)}",
@@ -370,25 +334,21 @@ LEDGER = [
     ),
     told(
         "tokens are pending at the end",
-        accounts.ledger_balances,
         moved(0, pending=10),
         "fragment 0: 10 tokens are pending at the end",
     ),
     told(
         "a row has other processed tokens, and the supervisor says that the run is over",
-        accounts.ledger_balances,
         [*moved(0, processed=110), (SUPERVISOR, Finished("drained"))],
         "fragment 0: processed 100, applied 20, the ledger has 110 and 20",
     ),
     told(
         "a row has other processed tokens",
-        accounts.ledger_balances,
         moved(0, processed=110),
         "fragment 0: processed 100, applied 20, the ledger has 110 and 20",
     ),
     told(
         "two contributions are applied to a fragment, and fewer are booked",
-        accounts.ledger_balances,
         [
             *(began(), reported(60), *applied(ONE, 20, 20), *applied(TWO, 30, 10)),
             finished(Row(60, 20, 0, 0, 0, 40, 0, 0), processed={"ana/1.1": 60}),
@@ -397,14 +357,12 @@ LEDGER = [
     ),
     told(
         "a row has other applied tokens",
-        accounts.ledger_balances,
         moved(1, applied=10),
         "fragment 1: processed 100, applied 0, the ledger has 100 and 10",
     ),
     *(
         told(
             f"more tokens are {name} than were sent so",
-            accounts.ledger_balances,
             moved(0, **{name: 1}),
             f"fragment 0: 1 tokens are {name}, that is more than was sent",
         )
@@ -412,13 +370,11 @@ LEDGER = [
     ),
     told(
         "one more is late than was sent to this fragment",
-        accounts.ledger_balances,
         moved(1, late=11),
         "fragment 1: 11 tokens are late, that is more than was sent",
     ),
     told(
         "several contributions were rejected and stale, and some was contributed again",
-        accounts.ledger_balances,
         [
             *(began(), reported(60)),
             *(sent(ONE, 20, 20), fate(ONE, Fate.REJECTED, 20)),
@@ -430,7 +386,6 @@ LEDGER = [
     *(
         told(
             f"less than none is {name}",
-            accounts.ledger_balances,
             moved(0, **{name: -1}),
             "fragment 0: a fate has less than no tokens: "
             f"{replace(ROWS[0], **{name: -1}, overwritten=ROWS[0].overwritten + extra)}",
@@ -439,7 +394,6 @@ LEDGER = [
     ),
     told(
         "less than none is overwritten",
-        accounts.ledger_balances,
         [
             *(began(), reported(60), sent(ONE, 20, 20), fate(ONE, Fate.REJECTED, 20)),
             *(sent(TWO, 60, 50), fate(TWO, Fate.REJECTED, 50)),
@@ -447,31 +401,22 @@ LEDGER = [
         ],
         f"fragment 0: a fate has less than no tokens: {Row(60, 0, 61, 0, 0, -1, 0, 0)}",
     ),
-    told(
-        "as much is lost as the ended had that was not applied",
-        accounts.ledger_balances,
-        moved(0, lost=40),
-    ),
+    told("as much is lost as the ended had that was not applied", moved(0, lost=40)),
     told(
         "one more is lost than that",
-        accounts.ledger_balances,
         moved(0, lost=41),
         "fragment 0: 41 tokens are lost, more than ended incarnations had",
     ),
     told(
-        "what was applied to another fragment can be lost, of those that ended",
-        accounts.ledger_balances,
-        moved(1, lost=60),
+        "what was applied to another fragment can be lost, of those that ended", moved(1, lost=60)
     ),
     told(
         "one more is lost than all that ended had",
-        accounts.ledger_balances,
         moved(1, lost=61),
         "fragment 1: 61 tokens are lost, more than ended incarnations had",
     ),
     told(
         "what others applied does not lessen what the ended can lose",
-        accounts.ledger_balances,
         [
             *(began(), reported(60), ended(ANA, "1.1", 60)),
             *(reported(40, incarnation="1.2", actor=BEN), *applied(OF_BEN, 40, 40)),
@@ -481,7 +426,6 @@ LEDGER = [
     *(
         told(
             f"{reason} ended a run of {budget} tokens after 100",
-            accounts.ledger_balances,
             of_budget(budget, reason)[0],
             *sentences,
             budget_tokens=budget,
@@ -495,6 +439,6 @@ LEDGER = [
             ("drained", 500, ()),
         )
     ),
-]
+)
 
 TAPES: list[Tape] = [*FATES, *TWICE, *STEPS, *LEDGER]

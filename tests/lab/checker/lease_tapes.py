@@ -11,6 +11,7 @@ from tests.lab.checker.told import (
     Told,
     arrived,
     began,
+    by,
     reported,
     sent,
     told,
@@ -37,10 +38,10 @@ def taken_back(used: int, name: str = ANA, incarnation: str = "1.1") -> Told:
 
 
 FIRST, LATER = (0, 1, 0), (1, 1, 0)
-QUOTAS = [
+QUOTAS = by(
+    accounts.quotas_are_kept,
     told(
         "no incarnation does more than its last quota",
-        accounts.quotas_are_kept,
         [
             *(began(), granted(20), granted(10, name=BEN, incarnation="1.2"), granted(30)),
             *(reported(30), reported(10, incarnation="1.2", actor=BEN)),
@@ -49,31 +50,26 @@ QUOTAS = [
     ),
     told(
         "one does more than its quota",
-        accounts.quotas_are_kept,
         [began(), granted(20), reported(10), reported(21)],
         "('ana', (1, 1)) processed 21 tokens, granted were 20",
     ),
     told(
         "one contributes more than its quota",
-        accounts.quotas_are_kept,
         [began(), granted(20), reported(10), sent(ONE, 30, 30)],
         "('ana', (1, 1)) processed 30 tokens, granted were 20",
     ),
     told(
         "one steps without a quota, and none without one stands still",
-        accounts.quotas_are_kept,
         [began(), reported(0), reported(10, incarnation="1.2")],
         "('ana', (1, 2)) processed 10 tokens, granted were 0",
     ),
     told(
         "one steps on in quarantine",
-        accounts.quotas_are_kept,
         [began(), granted(50), taken_back(20), reported(21)],
         "('ana', (1, 1)) processed 21 tokens, granted were 20",
     ),
     told(
         "another one steps on, as it is not in quarantine",
-        accounts.quotas_are_kept,
         [
             *(began(), granted(50), granted(50, name=BEN, incarnation="1.2"), taken_back(20)),
             reported(50, incarnation="1.2", actor=BEN),
@@ -82,14 +78,12 @@ QUOTAS = [
     ),
     told(
         "quotas exceed the budget, which is told once",
-        accounts.quotas_are_kept,
         [began(), granted(50), granted(51, name=BEN, incarnation="1.2"), granted(60)],
         "101 tokens are given out at 2.000 s",
         budget_tokens=100,
     ),
     told(
         "what the ended and the quarantined did not use is given out again",
-        accounts.quotas_are_kept,
         [
             *(began(), granted(50), granted(50, name=BEN, incarnation="1.2")),
             *(ended(ANA, "1.1", 20), taken_back(10, BEN, "1.2"), granted(70, incarnation="1.3")),
@@ -98,7 +92,6 @@ QUOTAS = [
     ),
     told(
         "more is given out than the ended and the quarantined left",
-        accounts.quotas_are_kept,
         [
             *(began(), granted(50), granted(50, name=BEN, incarnation="1.2")),
             *(ended(ANA, "1.1", 20), taken_back(10, BEN, "1.2"), granted(71, incarnation="1.3")),
@@ -106,17 +99,13 @@ QUOTAS = [
         "101 tokens are given out at 5.000 s",
         budget_tokens=100,
     ),
-    told(
-        "a run without a budget gives out what it likes",
-        accounts.quotas_are_kept,
-        [began(), granted(10**9)],
-    ),
-]
+    told("a run without a budget gives out what it likes", [began(), granted(10**9)]),
+)
 
-SHARDS = [
+SHARDS = by(
+    accounts.shards_are_read_on,
     told(
         "a shard goes on where its last holder was read to, and is read to its end",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, (0, 1, 0), (0, 2, 0)), reported(9, (0, 1, 5), (0, 2, 3))),
             *(ended(ANA, "1.1", 9), returned(1, 5), returned(2, 2)),
@@ -127,24 +116,20 @@ SHARDS = [
     ),
     told(
         "a grant repeats what its learner holds, at a later position",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), reported(9, (0, 1, 5)), granted(19, (0, 1, 4), (0, 2, 0))],
     ),
     told(
         "a shard has two holders",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), granted(9, FIRST, name=BEN, incarnation="1.2")],
         "shard (0, 1) went to ('ben', (1, 2)), ('ana', (1, 1)) has it",
     ),
     told(
         "a shard has two holders, and the earlier name got it later",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST, name=BEN, incarnation="1.2"), granted(9, FIRST)],
         "shard (0, 1) went to ('ana', (1, 1)), ('ben', (1, 2)) has it",
     ),
     told(
         "a shard is returned from the farthest place that was ever reported",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), reported(9, (0, 1, 4))),
             *(ended(ANA, "1.1", 9), returned(1, 5)),
@@ -152,14 +137,12 @@ SHARDS = [
     ),
     told(
         "another incarnation of its holder has a shard",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), granted(9, FIRST, incarnation="1.3")],
         "shard (0, 1) went to ('ana', (1, 3)), ('ana', (1, 1)) has it",
     ),
     *(
         told(
             f"a shard that was read to 5 goes on at {position}",
-            accounts.shards_are_read_on,
             [
                 *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), ended(ANA, "1.1", 9)),
                 *(returned(1, 5), granted(9, (0, 1, position), name=BEN, incarnation="1.2")),
@@ -170,38 +153,32 @@ SHARDS = [
     ),
     told(
         "a shard does not begin at its begin",
-        accounts.shards_are_read_on,
         [began(), granted(9, (0, 1, 1))],
         "shard (0, 1) goes on at 1 for ('ana', (1, 1)), it was read to 0",
     ),
     told(
         "a shard that was read to its end is read again in the same pass",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), reported(9, (0, 1, 8)), granted(9, LATER), granted(9, FIRST)],
         "shard (0, 1) goes on at 0 for ('ana', (1, 1)), it was read to 8",
         "shard (1, 1) was given up by ('ana', (1, 1)) at 0",
     ),
     told(
         "a shard is returned by one who did not have it",
-        accounts.shards_are_read_on,
         [began(), ended(ANA, "1.1", 0), returned(1, 0)],
         "shard (0, 1) was returned by ana, and None had it",
     ),
     told(
         "a shard is returned while its holder has not ended",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), returned(1, 0)],
         "shard (0, 1) was returned by ana, and ('ana', (1, 1)) had it",
     ),
     told(
         "a shard is returned as another one ends",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), ended(BEN, "1.2", 0), returned(1, 0)],
         "shard (0, 1) was returned by ana, and ('ana', (1, 1)) had it",
     ),
     told(
         "a shard is returned from beyond what was read",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), reported(9, (0, 1, 4))),
             *(ended(ANA, "1.1", 9), returned(1, 6)),
@@ -210,7 +187,6 @@ SHARDS = [
     ),
     told(
         "a shard is returned from before where its holder began",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), ended(ANA, "1.1", 9)),
             *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), taken_back(0, ANA, "1.3")),
@@ -220,7 +196,6 @@ SHARDS = [
     ),
     told(
         "a shard is returned from where its holder began, which read nothing",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), ended(ANA, "1.1", 9)),
             *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), taken_back(0, ANA, "1.3")),
@@ -229,26 +204,22 @@ SHARDS = [
     ),
     told(
         "a shard is returned that nobody had, and nobody ended",
-        accounts.shards_are_read_on,
         [began(), returned(1, 0)],
         "shard (0, 1) was returned by ana, and None had it",
     ),
     told(
         "a shard is returned a while after its holder ended",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), ended(ANA, "1.1", 0), arrived("ben/1.2@1:1"), returned(1, 0)],
         "shard (0, 1) was given up by ('ana', (1, 1)) at 0",
         "shard (0, 1) was returned by ana, and None had it",
     ),
     told(
         "a shard is returned twice",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), ended(ANA, "1.1", 0), returned(1, 0), returned(1, 0)],
         "shard (0, 1) was returned by ana, and None had it",
     ),
     told(
         "one that ends does not return what it has not read",
-        accounts.shards_are_read_on,
         [
             *(began(), granted(9, FIRST, (0, 2, 0)), reported(9, (0, 1, 7), (0, 2, 8))),
             *(ended(ANA, "1.1", 9), finished()),
@@ -257,27 +228,23 @@ SHARDS = [
     ),
     told(
         "one in quarantine does not return what it has not read",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), taken_back(0), finished()],
         "shard (0, 1) was given up by ('ana', (1, 1)) at 0",
     ),
     told(
         "one that ends as the tape ends does not return what it has not read",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), ended(ANA, "1.1", 0)],
         "shard (0, 1) was given up by ('ana', (1, 1)) at 0",
     ),
     told(
         "a later grant leaves out what was not read to its end",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), reported(9, (0, 1, 7)), granted(9, (0, 2, 0))],
         "shard (0, 1) was given up by ('ana', (1, 1)) at 7",
     ),
     told(
         "another's grant leaves out what one holds",
-        accounts.shards_are_read_on,
         [began(), granted(9, FIRST), granted(9, (0, 2, 0), name=BEN, incarnation="1.2")],
     ),
-]
+)
 
 TAPES: list[Tape] = [*QUOTAS, *SHARDS]

@@ -40,26 +40,31 @@ class Tape:
 
     Attributes:
         name: what happens on it.
-        rule: the rule.
         lines: its entries.
         sentences: those of the rule; none if the tape tells of nothing that is forbidden.
         limits: what the run has to keep to.
+        rule: the rule.
     """
 
     name: str
-    rule: Rule
     lines: Sequence[Told]
     sentences: tuple[str, ...] = ()
     limits: Limits = LIMITS
+    rule: Rule = lambda _, __: iter(())
 
     def judged(self) -> list[str]:
         """What the rule says."""
         return list(self.rule(history_of(self.lines), self.limits))
 
 
-def told(name: str, rule: Rule, lines: Sequence[Told], *sentences: str, **limits: object) -> Tape:
-    """A tape, under changed limits."""
-    return Tape(name, rule, lines, sentences, replace(LIMITS, **limits))  # type: ignore[arg-type]
+def told(name: str, lines: Sequence[Told], *sentences: str, **limits: object) -> Tape:
+    """A tape that is to be judged `by` a rule, under changed limits."""
+    return Tape(name, lines, sentences, replace(LIMITS, **limits))  # type: ignore[arg-type]
+
+
+def by(rule: Rule, *tapes: Tape) -> list[Tape]:
+    """Tapes that one rule judges."""
+    return [replace(tape, rule=rule) for tape in tapes]
 
 
 def encoded(lines: Sequence[Told]) -> list[bytes]:
