@@ -1,7 +1,6 @@
 """The fault proxy does to plain sockets what it is told, and nothing else."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from islands.lab.faults.connection import Connection, End, Way
-from islands.lab.faults.proxy import FaultProxy, parse_order
+from islands.lab.faults.proxy import FaultProxy
 from islands.lab.faults.stream_faults import Cut, Faults
 
 pytestmark = pytest.mark.integration
@@ -255,53 +254,3 @@ async def test_nobody_behind_the_proxy_is_a_reset() -> None:
         with pytest.raises(ConnectionResetError):
             await side.rest()
         side.writer.transport.abort()
-
-
-def test_orders_are_read() -> None:
-    """An order names a way and some faults; anything else is refused with what there is."""
-    ways, changes = parse_order("up latency_s=0.5 cut=hold flip_at=none duplicate_at=3")
-    assert ways == (Way.UP,)
-    assert changes == {"latency_s": 0.5, "cut": Cut.HOLD, "flip_at": None, "duplicate_at": 3}
-    assert parse_order("both") == (tuple(Way), {})
-    with pytest.raises(ValueError, match="there are bandwidth_bytes_s"):
-        parse_order("up speed=3")
-    with pytest.raises(ValueError, match="sideways"):
-        parse_order("sideways latency_s=1")
-
-
-async def test_the_program_obeys_orders() -> None:
-    """Run as a program it says where it listens, obeys its input, and ends on a signal."""
-    accepted: asyncio.Queue[Side] = asyncio.Queue()
-
-    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await accepted.put(Side(reader, writer))
-
-    server = await asyncio.start_server(keep, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    target = f"127.0.0.1:{port}"
-    words = ("-m", "islands.lab.faults.proxy", "--target", target, "--cut", "hold", "--way", "up")
-    pipe = asyncio.subprocess.PIPE
-    program = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=pipe, stdout=pipe)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            said = (await program.stdout.readline()).decode()
-            own_port = int(said.rpartition(":")[2])
-            near = Side(*await asyncio.open_connection("127.0.0.1", own_port))
-            far = await accepted.get()
-            near.send(b"x")
-            program.stdin.write(b"up speed=1\nup cut=none\n")
-            assert (await program.stdout.readline()).startswith(b"refused: no fault is called")
-            assert await program.stdout.readline() == b"done: up cut=none\n"
-            assert await far.take(1) == b"x"
-            program.terminate()
-            assert await program.wait() == 0
-        for side in (near, far):
-            side.writer.transport.abort()
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-        server.close()
-        await server.wait_closed()

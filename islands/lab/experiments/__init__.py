@@ -3,24 +3,6 @@
 The production actors run on a virtual clock; formulas and models without actors stand beside. Every
 experiment has the same parts (`experiment.py`), and is a command of `islands simulate`:
 
-a fleet, and the figures of it         `cells.py`
-the actors on a fleet                  `fleet.py`
-when the chips of a learner step       `chips.py`
-the same without actors, to compare    `event_model.py`
-fleets whose chips fail                `runner.py`
-the paper's figures of these           `paper.py`
-their table, their plots               `table.py`, `plot.py`
-learners of unlike speed               `uneven.py`
-data-parallel training as actors       `lock_step.py`
-regions with narrow links              `regions.py`
-the link that a run needs              `bandwidth.py`
-how it is searched for                 `bandwidth_search.py`
-the same in closed form                `formulas.py`
-compute that comes and goes            `scavenging.py`
-one run that grows and shrinks         `growth.py`
-runs in processes of their own         `side_by_side.py`
-=====================================  ==================
-=======
 ===============================================  =======================
 one fleet run by the actors, and its figures     `fleet.py`
 when the chips of a learner step                 `chips.py`

@@ -56,9 +56,9 @@ class Pump:
         faults: Faults,
         seed: str,
         queue_bytes: int,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
-        """Join a reader to a writer; `tell` is called after each step."""
+        """Join a reader to a writer; `notify` is called after each step."""
         self.faults = faults
         self.mutator = Mutator(random.Random(f"{seed} bytes"))
         self.read_bytes = 0
@@ -73,7 +73,7 @@ class Pump:
         self._queued_bytes = 0
         self._last_due_s = 0.0
         self._free_s = 0.0
-        self._tell = tell
+        self._notify = notify
         self._changed = asyncio.Event()
 
     def inject(self, faults: Faults) -> None:
@@ -170,7 +170,7 @@ class Pump:
     def _stir(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-        self._tell()
+        self._notify()
 
     async def _wait(self, condition: Callable[[], bool]) -> None:
         while not condition():

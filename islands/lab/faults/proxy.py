@@ -6,28 +6,19 @@ In a test:
         link = await network.dial(f"ws://127.0.0.1:{proxy.port}/hub", local="near")
         proxy.inject(Faults(latency_s=0.1), Way.UP)
 
-As a program, which takes further orders on standard input (`up cut=hold`, `both latency_s=0.2`,
-`heal`):
-
-    python -m islands.lab.faults.proxy --listen 127.0.0.1:0 --target 127.0.0.1:7070 --latency-s 0.1
-
 *Up* is from who dialled to the target, *down* is back. Each direction reads ahead by no more than
 `queue_bytes`, so a direction that is slow or cut slows its sender, as a network does. The end of a
 stream, and a reset, wait their turn behind the bytes before them.
 """
 
-import argparse
 import asyncio
 import contextlib
-import signal
 import socket
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable
 from typing import Self
 
 from islands.lab.faults.connection import PIECE_BYTES, Connection, Pump, Way, reset
-from islands.lab.faults.stream_faults import Cut, Faults
+from islands.lab.faults.stream_faults import Faults
 
 
 class FaultProxy:
@@ -130,10 +121,6 @@ class FaultProxy:
         self._of_clients.clear()
         self.inject(Faults())
 
-    def change(self, way: Way, **changes: object) -> None:
-        """Change some fields of one direction's faults, and leave the others."""
-        self.inject(replace(self._faults[way], **changes), way)  # type: ignore[arg-type]
-
     def reset_all(self) -> None:
         """Reset every connection that there is now."""
         for connection in self.connections:
@@ -149,7 +136,7 @@ class FaultProxy:
             while not condition():
                 await self._progress.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._progress.set()
         self._progress = asyncio.Event()
 
@@ -160,7 +147,7 @@ class FaultProxy:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task)
-        self._tell()
+        self._notify()
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error  # a mistake of the proxy: the loop reports it
 
@@ -186,12 +173,12 @@ class FaultProxy:
                 faults=suffered[way],
                 seed=f"{self._seed} {number} {way}",
                 queue_bytes=self._queue_bytes,
-                tell=self._tell,
+                notify=self._notify,
             )
 
         connection = Connection((reader, writer), far, make_pump, client)
         self.connections.append(connection)
-        self._tell()
+        self._notify()
         await connection.run()
 
 
@@ -212,93 +199,3 @@ def _prepare(writer: asyncio.StreamWriter) -> None:
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     writer.transport.set_write_buffer_limits(high=0)  # `drain` waits for the kernel
-
-
-def parse_order(line: str) -> tuple[Sequence[Way], dict[str, object]]:
-    """Read an order such as `up latency_s=0.1 cut=hold`.
-
-    Raises:
-        ValueError: It is none.
-    """
-    way, *words = line.split()
-    ways = tuple(Way) if way == "both" else (Way(way),)
-    return ways, dict(_field(*word.split("=", 1)) for word in words)
-
-
-def _field(name: str, text: str = "") -> tuple[str, object]:
-    kinds = {field.name: str(field.type) for field in fields(Faults)}
-    if name not in kinds:
-        raise ValueError(f"no fault is called {name!r}; there are {', '.join(sorted(kinds))}")
-    if text == "none" and "None" in kinds[name]:
-        return name, None
-    if name == "cut":
-        return name, Cut(text)
-    return name, int(text) if "int" in kinds[name] else float(text)
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _arguments(line: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A TCP proxy that breaks what passes through it.")
-    parser.add_argument("--listen", type=_host_and_port, default=("127.0.0.1", 0))
-    parser.add_argument("--target", type=_host_and_port, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--way", choices=[*Way, "both"], default="both")
-    for field in fields(Faults):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", metavar="VALUE")
-    return parser.parse_args(line)
-
-
-async def serve(arguments: argparse.Namespace) -> None:
-    """Run until a signal to end; obey the orders on standard input."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
-    given = {field.name: getattr(arguments, field.name) for field in fields(Faults)}
-    words = [f"{name}={value}" for name, value in given.items() if value is not None]
-    host, port = arguments.listen
-    proxy = FaultProxy(*arguments.target, host=host, port=port, seed=arguments.seed)
-    _obey(proxy, " ".join((arguments.way, *words)))
-    async with proxy:
-        sys.stdout.write(f"listening on {proxy.host}:{proxy.port}\n")
-        sys.stdout.flush()
-        orders = asyncio.create_task(_read_orders(proxy))
-        await ended.wait()
-        orders.cancel()
-
-
-async def _read_orders(proxy: FaultProxy) -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := (await reader.readline()).decode().strip():
-        try:
-            _obey(proxy, line)
-            sys.stdout.write(f"done: {line}\n")
-        except (TypeError, ValueError) as error:
-            sys.stdout.write(f"refused: {error}\n")
-        sys.stdout.flush()
-
-
-def _obey(proxy: FaultProxy, line: str) -> None:
-    if line == "heal":
-        proxy.heal()
-    elif line == "reset":
-        proxy.reset_all()
-    else:
-        ways, changes = parse_order(line)
-        for way in ways:
-            proxy.change(way, **changes)
-
-
-def main(line: Sequence[str] | None = None) -> None:
-    """Run the proxy as a program."""
-    asyncio.run(serve(_arguments(line)))
-
-
-if __name__ == "__main__":
-    main()
