@@ -1,7 +1,6 @@
 """What learners tell of their steps, for people, agrees with the ledger."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -11,6 +10,7 @@ from islands.protocol.identities import SYNCER
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import Adoption, RunSettings
 from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import entries
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.03), "cleo": LearnerHost(step_s=0.4)}
 
@@ -20,11 +20,10 @@ def test_at_the_end_their_sum_is_what_the_ledger_processed(budget: int) -> None:
     """The last heartbeat of a learner may be long before its last step: that is told as well."""
     told: dict[str, StepFigures] = {}
     settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=budget)
-    tape = MemoryTape()
-    world = World(settings, HOSTS, seed=2, tape=tape, figures=told.__setitem__)
+    world = World(settings, HOSTS, seed=2, tape=MemoryTape(), figures=told.__setitem__)
 
     run_virtual(_to_its_end(world), limit_s=300.0)
-    assert sum(figures.tokens for figures in told.values()) == _finished(tape)[0]["processed"]
+    assert sum(figures.tokens for figures in told.values()) == _finished(world)[0]["processed"]
     assert sum(figures.steps for figures in told.values()) > 0
 
 
@@ -33,9 +32,9 @@ def test_what_is_carried_on_is_not_thrown_away() -> None:
     overwritten, applied = {}, {}
     for adoption in Adoption:
         settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=4000, adoption=adoption)
-        tape = MemoryTape()
-        run_virtual(_to_its_end(World(settings, HOSTS, seed=2, tape=tape)), limit_s=300.0)
-        (row, *_) = _finished(tape)
+        world = World(settings, HOSTS, seed=2, tape=MemoryTape())
+        run_virtual(_to_its_end(world), limit_s=300.0)
+        (row, *_) = _finished(world)
         overwritten[adoption], applied[adoption] = row["overwritten"], row["applied"]
         assert row["processed"] == row["applied"] + row["overwritten"] + row["late"]
     assert overwritten[Adoption.OVERWRITE] > 100
@@ -43,10 +42,9 @@ def test_what_is_carried_on_is_not_thrown_away() -> None:
     assert applied[Adoption.DELAY_CORRECTED] == 4000
 
 
-def _finished(tape: MemoryTape) -> list[dict[str, int]]:
+def _finished(world: World) -> list[dict[str, int]]:
     """The ledger at the end, by fragment."""
-    entries = [json.loads(line) for line in tape.lines]
-    (last,) = [one for one in entries if one["kind"] == "finished" and one["actor"] == SYNCER]
+    (last,) = entries(world, "finished", SYNCER)
     rows: list[dict[str, int]] = last["ledger"]
     return rows
 

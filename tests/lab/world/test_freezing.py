@@ -1,20 +1,17 @@
 """Processes that are stopped and go on: zombies, pauses and two syncers among the real actors."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import order
 from islands.lab.checker.evidence import History, Limits
 from islands.lab.world.world import SPARE_SYNCER, LearnerHost, World
 from islands.protocol.errors import FencedError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings, Timing
-from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import Entries, entries, lines, lived
 
 TIMING = Timing(patience=0.2)
 EVICT_S = TIMING.scaled(TIMING.evict_s)
@@ -22,29 +19,15 @@ SETTINGS = RunSettings(interval_steps=8, fragments=4, timing=TIMING, learning_ra
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07)}
 BEGIN_S = 3.0
 
-Told = dict[str, Any]
-"""One entry of a tape."""
-
 pytestmark = pytest.mark.simulation
 
 
-def lived(
+def played(
     do: Callable[[World], Awaitable[None]], rest_s: float, begin_s: float = BEGIN_S
-) -> tuple[World, list[Told]]:
+) -> tuple[World, Entries]:
     """A run in which something is done; returns its world and what was recorded since."""
-    tape = MemoryTape()
-    world = World(SETTINGS, dict(HOSTS), seed=3, tape=tape)
-
-    async def live() -> None:
-        world.start_all()
-        await asyncio.sleep(begin_s)
-        await do(world)
-        await asyncio.sleep(rest_s)
-        await world.kill_all()
-
-    run_virtual(live(), limit_s=100.0)
-    entries = [json.loads(line) for line in tape.lines]
-    return world, [entry for entry in entries if entry["at_s"] >= begin_s]
+    world = lived(SETTINGS, HOSTS, begin_s, do, rest_s, seed=3)
+    return world, [entry for entry in entries(world) if entry["at_s"] >= begin_s]
 
 
 def frozen(*names: str, for_s: float) -> Callable[[World], Awaitable[None]]:
@@ -63,22 +46,22 @@ def frozen(*names: str, for_s: float) -> Callable[[World], Awaitable[None]]:
 @pytest.mark.parametrize("begin_s", [3.0, 3.08])
 def test_a_short_pause_evicts_nobody(begin_s: float) -> None:
     """A learner that is stopped for 0.6 of the eviction time goes on under its incarnation."""
-    _, entries = lived(frozen("ana", for_s=0.6 * EVICT_S), 5.0, begin_s)
-    assert not [entry for entry in entries if entry["kind"] in ("evicted", "admitted")]
+    _, tape = played(frozen("ana", for_s=0.6 * EVICT_S), 5.0, begin_s)
+    assert not [entry for entry in tape if entry["kind"] in ("evicted", "admitted")]
 
 
 @pytest.mark.parametrize("begin_s", [3.0, 3.08])
 def test_a_zombie_is_evicted_and_fenced_and_returns(begin_s: float) -> None:
     """It is evicted in time, nothing that it did is merged, and it is admitted as another one."""
-    _, entries = lived(frozen("ana", for_s=3 * EVICT_S), 5.0, begin_s)
-    (evicted,) = [entry for entry in entries if entry["kind"] == "evicted"]
+    _, tape = played(frozen("ana", for_s=3 * EVICT_S), 5.0, begin_s)
+    (evicted,) = [entry for entry in tape if entry["kind"] == "evicted"]
     assert evicted["name"] == "ana"
     heartbeat_s = TIMING.scaled(TIMING.heartbeat_s)
     assert EVICT_S - heartbeat_s <= evicted["at_s"] - begin_s <= EVICT_S + 2 * heartbeat_s
-    (admitted,) = [entry for entry in entries if entry["kind"] == "admitted"]
+    (admitted,) = [entry for entry in tape if entry["kind"] == "admitted"]
     assert admitted["at_s"] - begin_s - 3 * EVICT_S < 5 * EVICT_S
     since_s = admitted["at_s"]
-    merged = [entry for entry in entries if entry["kind"] == "merged"]
+    merged = [entry for entry in tape if entry["kind"] == "merged"]
     for entry in merged:
         if evicted["at_s"] + heartbeat_s < entry["at_s"] < since_s:
             assert entry["participants"] == ["ben"]
@@ -91,10 +74,10 @@ def test_a_zombie_is_evicted_and_fenced_and_returns(begin_s: float) -> None:
 )
 def test_a_hub_that_was_stopped_evicts_nobody(names: tuple[str, ...], pauses: float) -> None:
     """It sees the gap in its own ticks; learners step on, and merges go on afterwards."""
-    _, entries = lived(frozen(*names, for_s=pauses * EVICT_S), 8.0)
-    evicted = {str(entry["name"]) for entry in entries if entry["kind"] == "evicted"}
+    _, tape = played(frozen(*names, for_s=pauses * EVICT_S), 8.0)
+    evicted = {str(entry["name"]) for entry in tape if entry["kind"] == "evicted"}
     assert evicted <= {*names} - {SUPERVISOR}
-    assert max(e["at_s"] for e in entries if e["kind"] == "merged") > BEGIN_S + 6.0
+    assert max(e["at_s"] for e in tape if e["kind"] == "merged") > BEGIN_S + 6.0
 
 
 @pytest.mark.parametrize("for_s", [0.0, 3 * EVICT_S])
@@ -108,15 +91,14 @@ def test_of_two_syncers_the_older_one_ends(for_s: float) -> None:
         await asyncio.sleep(for_s)
         world.processes.thaw(SYNCER)
 
-    world, entries = lived(do, 8.0)
-    ended = [entry for entry in entries if entry["kind"] == "process_ended"]
+    world, tape = played(do, 8.0)
+    ended = [entry for entry in tape if entry["kind"] == "process_ended"]
     assert [entry["name"] for entry in ended] == [SYNCER]
     assert str(ended[0]["error"]).startswith(FencedError.__name__)
     assert ended[0]["at_s"] < BEGIN_S + for_s + EVICT_S
-    merged = [entry for entry in entries if entry["kind"] == "merged"]
+    merged = [entry for entry in tape if entry["kind"] == "merged"]
     assert merged[-1]["actor"] == SPARE_SYNCER
     assert {"ana", "ben"} == {name for entry in merged for name in entry["participants"]}
-    assert isinstance(world.tape, MemoryTape)
-    history, limits = History.of(world.tape.lines), Limits((16,), 8, 2, 1, None, {}, 16, 256, 1.0)
+    history, limits = History.of(lines(world)), Limits((16,), 8, 2, 1, None, {}, 16, 256, 1.0)
     for rule in (order.versions_have_one_value, order.versions_grow, order.journal_comes_first):
         assert not list(rule(history, limits))

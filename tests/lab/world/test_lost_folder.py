@@ -1,7 +1,6 @@
-"""The folder of a hub is lost, with its key or without, while the learners live on."""
+"""The folder of a hub is lost, or its journal comes from an older copy, while learners live on."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -15,36 +14,43 @@ from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.versions import waits_s
 from messaging.simulation.virtual_time import run_virtual
-from tests.lab.world.run_end import finished
+from tests.lab.world.worlds import Entries, entries, finished
 
 pytestmark = pytest.mark.simulation
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
-SETTINGS = RunSettings(interval_steps=8, fragments=4, budget_tokens=6000, seed=1)
+BUDGET = 6000
+SETTINGS = RunSettings(interval_steps=8, fragments=4, budget_tokens=BUDGET, seed=1)
 KEYS = {"with its key": b"another key of the run", "the key is kept": b"a key of the simulated run"}
-
-
-def entries(world: World, kind: str) -> list[dict[str, object]]:
-    """All entries of a kind on the tape."""
-    assert isinstance(world.tape, MemoryTape)
-    told = [json.loads(line) for line in world.tape.lines]
-    return [one for one in told if one["kind"] == kind]
 
 
 def played(
     live: Callable[[World], Awaitable[None]],
     initial: Callable[[], list[NDArray[np.float32]]] | None = None,
+    *,
+    after_s: float = 6.0,
 ) -> World:
-    """Begin a run, do something to it after 6 seconds, and follow it to its end."""
+    """Begin a run, do something to it after some seconds, and follow it to its end."""
     world = World(SETTINGS, HOSTS, seed=5, tape=MemoryTape(), initial=initial)
 
     async def whole() -> None:
         world.start_all()
-        await asyncio.sleep(6.0)
+        await asyncio.sleep(after_s)
         await live(world)
         await finished(world)
 
     run_virtual(whole(), limit_s=400.0)
     return world
+
+
+def balanced(world: World) -> Entries:
+    """The rows of the final ledger, which processed the budget to less than a step."""
+    (last,) = entries(world, "finished", SYNCER)
+    rows: Entries = last["ledger"]
+    for row in rows:
+        fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
+        assert row["processed"] == sum(row[fate] for fate in fates)
+        assert BUDGET - 8 < row["processed"] <= BUDGET
+    return rows
 
 
 async def lose(world: World, key: bytes) -> dict[str, list[tuple[str, str]]]:
@@ -174,10 +180,72 @@ def test_a_syncer_keeps_its_journal_where_the_supervisor_begins_anew() -> None:
     world = played(live)
     assert list(map(type, ended)) == [OutdatedError]
     assert len(entries(world, "seeded")) == 1
-    (last,) = entries(world, "finished")[:1]
-    ledger = last["ledger"]
-    assert isinstance(ledger, list)
-    for row in ledger:
-        fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
-        assert row["processed"] == sum(row[fate] for fate in fates)
-        assert SETTINGS.budget_tokens - 8 < row["processed"] <= SETTINGS.budget_tokens  # type: ignore[operator]
+    assert balanced(world)
+
+
+# --- a journal from an older copy -------------------------------------------------------------
+
+
+async def restore(world: World, copy: dict[str, bytes]) -> None:
+    """Kill the syncer, and start it over an older copy of its journal."""
+    await world.kill(SYNCER)
+    world.disks[SYNCER].restore(copy)
+    world.start(SYNCER)
+
+
+async def fenced(world: World) -> None:
+    """The syncer ends because learners follow another start of it, and is started again."""
+    await asyncio.sleep(2.0)
+    ((name, error),) = world.failures
+    assert (name, type(error)) == (SYNCER, OutdatedError)
+    world.failures.clear()
+    world.start(SYNCER)
+
+
+def test_the_run_goes_on_and_the_ledger_balances() -> None:
+    """Copied after 6 seconds, restored after 14: each learner comes back as another, once.
+
+    The budget is processed as the restored books count it, to the token; what was done in between
+    is on the tape.
+    """
+
+    async def live(world: World) -> None:
+        copy = world.disks[SYNCER].copied()
+        await asyncio.sleep(8.0)
+        await restore(world, copy)
+
+    world = played(live)
+    wrong = entries(world, "wrong_report", SYNCER)
+    assert sorted(entry["name"] for entry in wrong) == sorted(HOSTS)
+    assert all(int(entry["untold_tokens"]) > 0 for entry in wrong)
+    assert all(row["applied"] > BUDGET / 4 for row in balanced(world))
+
+
+def test_a_copy_from_before_another_start_ends_once_and_then_goes_on() -> None:
+    """Learners prove a start that the copy does not know: its epochs would be given twice.
+
+    So the syncer ends, fenced, and the start after it takes a higher epoch.
+    """
+
+    async def live(world: World) -> None:
+        copy = world.disks[SYNCER].copied()
+        for _ in range(2):
+            await world.kill(SYNCER)
+            world.start(SYNCER)
+            await asyncio.sleep(4.0)
+        await restore(world, copy)
+        await fenced(world)
+
+    world = played(live, after_s=4.0)
+    assert [entry["epoch"] for entry in entries(world, "started", SYNCER)] == [1, 2, 3, 2, 4]
+
+
+def test_without_any_journal_the_run_begins_anew_with_what_learners_hold() -> None:
+    """A first start takes an epoch that was given before, and ends; the next asks for version 0."""
+
+    async def live(world: World) -> None:
+        await restore(world, {})
+        await fenced(world)
+
+    world = played(live)
+    assert [entry["version"] for entry in entries(world, "seeded", SYNCER)] == ["1.0", "3.0"]

@@ -1,18 +1,17 @@
 """A restarted learner among the real actors: its inner moments come from a peer, by the hub."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, World
 from islands.protocol.identities import LearnerName
 from islands.protocol.messages.peers import StateRequest
 from islands.protocol.settings.run import RunSettings, Timing
 from messaging.envelope import Envelope
-from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import Entries, entries, lived
 
 pytestmark = pytest.mark.simulation
 
@@ -20,36 +19,24 @@ WARM_S = 4.0
 BEFORE_PIECES_S = 0.05
 AGAIN_S = 4.0
 
-Line = dict[str, object]
-
 
 def played(
     deed: Callable[[World], Awaitable[None]], hosts: dict[str, LearnerHost] | None = None
-) -> list[Line]:
+) -> Entries:
     """The tape of three learners, to the second of whom something is done after a while."""
-    tape = MemoryTape()
     settings = RunSettings(interval_steps=4, fragments=2, timing=Timing(patience=0.5))
-
-    async def live() -> None:
-        names = ("ana", "ben", "eve")
-        world = World(settings, hosts or {name: LearnerHost() for name in names}, seed=1, tape=tape)
-        world.start_all()
-        await asyncio.sleep(WARM_S)
-        await deed(world)
-        await asyncio.sleep(AGAIN_S)
-        await world.kill_all()
-        assert world.failures == []
-
-    run_virtual(live(), limit_s=60.0)
-    return [json.loads(line) for line in tape.lines]
+    three = {name: LearnerHost() for name in ("ana", "ben", "eve")}
+    world = lived(settings, hosts or three, WARM_S, deed, AGAIN_S)
+    assert world.failures == []
+    return entries(world)
 
 
-def said(lines: list[Line], actor: str, kind: str) -> list[Line]:
+def said(lines: Entries, actor: str, kind: str) -> Entries:
     """Entries of one actor, of one kind, after the deed."""
     return [e for e in lines if (e["actor"], e["kind"]) == (actor, kind) and after(e)]
 
 
-def after(entry: Line) -> bool:
+def after(entry: dict[str, Any]) -> bool:
     """Whether it was written after the deed."""
     return float(str(entry["at_s"])) >= WARM_S
 
@@ -84,7 +71,7 @@ def test_a_donor_that_dies_is_not_waited_for() -> None:
     assert "did not come in time" in str(fresh["reason"])
     assert float(str(fresh["waited_s"])) <= 1.0 + 1e-6
     told = said(lines, "ben", "progress")
-    assert any(entry["tokens"] for entry in told if entry["at_s"] > fresh["at_s"])  # type: ignore[operator]
+    assert any(entry["tokens"] for entry in told if entry["at_s"] > fresh["at_s"])
 
 
 def test_an_unlike_donor_is_given_up_at_once() -> None:

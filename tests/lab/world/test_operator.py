@@ -1,28 +1,23 @@
 """What an operator does to a run, with the real actors on the virtual clock."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import pytest
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import Limits, judge
-from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost, World
+from islands.lab.world.world import LearnerHost, World
 from islands.protocol.errors import JournalError, UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase, Status
 from islands.protocol.messages.control import CommandAnswer, Verb
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.core import ClosingStage
 from messaging.codec.tensors import as_buffer, digest
-from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import ended, entries, promises_kept, until, virtual
 
 pytestmark = pytest.mark.simulation
-
-T = TypeVar("T")
 
 SETTINGS = RunSettings(
     interval_steps=8,
@@ -43,24 +38,6 @@ def world_of(**changed: object) -> World:
     return World(settings, dict(HOSTS), seed=1, tape=MemoryTape(), **changed)  # type: ignore[arg-type]
 
 
-def virtually(body: Callable[[], Awaitable[T]]) -> T:
-    """Run a test's body on the virtual clock."""
-
-    async def main() -> T:
-        return await body()
-
-    return run_virtual(main(), limit_s=LONG_S)
-
-
-async def until(true: Callable[[], bool], *, limit_s: float = 300.0) -> None:
-    """Wait until something holds."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + limit_s
-    while not true():
-        assert loop.time() < end_s, "it does not come to that"
-        await asyncio.sleep(0.05)
-
-
 async def told(world: World, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer:
     """An operator's command that is answered."""
     answer = await world.command(verb, target, count)
@@ -68,10 +45,9 @@ async def told(world: World, verb: Verb, target: str = "", count: int = 1) -> Co
     return answer
 
 
-async def ended(world: World) -> None:
-    """The run comes to its end for everybody."""
-    await until(lambda: world.finished is not None and not world.processes.names())
-    assert not world.failures
+def kinds(world: World, actor: str) -> list[str]:
+    """The kinds of an actor's entries, in order."""
+    return [entry["kind"] for entry in entries(world, actor=actor)]
 
 
 def tokens(world: World) -> int:
@@ -80,174 +56,124 @@ def tokens(world: World) -> int:
     return 0 if state is None else state.durable.ledger.processed
 
 
-def lines(world: World) -> tuple[bytes, ...]:
-    """Everything on the tape."""
-    assert isinstance(world.tape, MemoryTape)
-    return tuple(world.tape.lines)
-
-
-def kinds(world: World, actor: str) -> list[str]:
-    """What an actor put on the tape, in order."""
-    entries = [json.loads(line) for line in lines(world)]
-    return [entry["kind"] for entry in entries if entry["actor"] == actor]
-
-
-def limits_of(world: World) -> Limits:
-    """What the history checker is told of a world."""
-    return Limits.of(
-        world.settings,
-        world.layout,
-        batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
-        records_per_shard=BATCHES_PER_SHARD,
-        mailbox_most=256,
-    )
-
-
-def promises_kept(world: World) -> None:
-    """The history checker finds nothing wrong, tokens and ledger included."""
-    assert not judge(lines(world), limits_of(world))
-
-
 # ----------------------------------------------------------------------------------------- pause
 
 
-def test_ten_minutes_of_pause_change_nothing() -> None:
+@virtual
+async def test_ten_minutes_of_pause_change_nothing() -> None:
     """Nobody steps, is stalled or evicted; then all go on, and the tokens are exact."""
-
-    async def body() -> None:
-        world = world_of()
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        assert (await told(world, Verb.PAUSE)).done
-        await asyncio.sleep(2.0)
-        before = tokens(world)
-        await asyncio.sleep(600.0)
-        assert tokens(world) == before
-        status = await told(world, Verb.STATUS)
-        learners = [member for member in status.members if member.name in HOSTS]
-        assert {member.status for member in learners} == {Status.LIVE}
-        assert {member.phase for member in learners} == {Phase.PAUSED}
-        assert "is paused" in status.told
-        await told(world, Verb.RESUME)
-        await ended(world)
-        promises_kept(world)
-        assert "abandoned" not in kinds(world, SYNCER)[-200:]
-
-    virtually(body)
+    world = world_of()
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    assert (await told(world, Verb.PAUSE)).done
+    await asyncio.sleep(2.0)
+    before = tokens(world)
+    await asyncio.sleep(600.0)
+    assert tokens(world) == before
+    status = await told(world, Verb.STATUS)
+    learners = [member for member in status.members if member.name in HOSTS]
+    assert {member.status for member in learners} == {Status.LIVE}
+    assert {member.phase for member in learners} == {Phase.PAUSED}
+    assert "is paused" in status.told
+    await told(world, Verb.RESUME)
+    await ended(world)
+    promises_kept(world)
+    assert "abandoned" not in kinds(world, SYNCER)[-200:]
 
 
-def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
+@virtual
+async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
     """The journal remembers it; a supervisor that knows of none does not end it."""
-
-    async def body() -> None:
-        world = world_of()
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        await told(world, Verb.PAUSE)
-        await asyncio.sleep(2.0)
-        before = tokens(world)
-        for name in (SYNCER, SUPERVISOR):
-            await world.kill(name)
-            world.start(name)
-            await asyncio.sleep(20.0)
-        assert tokens(world) == before
-        assert (await told(world, Verb.RESUME)).done
-        await ended(world)
-        promises_kept(world)
-
-    virtually(body)
+    world = world_of()
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    await told(world, Verb.PAUSE)
+    await asyncio.sleep(2.0)
+    before = tokens(world)
+    for name in (SYNCER, SUPERVISOR):
+        await world.kill(name)
+        world.start(name)
+        await asyncio.sleep(20.0)
+    assert tokens(world) == before
+    assert (await told(world, Verb.RESUME)).done
+    await ended(world)
+    promises_kept(world)
 
 
 # --------------------------------------------------------------------------- drain, add, restart
 
 
-def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> None:
+@virtual
+async def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> None:
     """A learner that is added takes part; the drained one's quota goes to the others."""
-
-    async def body() -> None:
-        world = world_of(launching=True)
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        answer = await told(world, Verb.ADD)
-        assert answer.told == "started learner-3"
-        await told(world, Verb.DRAIN, "learner-0")
-        await world.kill("learner-1")
-        await until(lambda: "learner-0" not in world.processes)
-        await until(lambda: "learner-1" in world.processes)
-        await asyncio.sleep(3.0)
-        assert "learner-0" not in world.processes
-        added = world.learner("learner-3")
-        assert added is not None
-        assert added.state.phase is Phase.STEPPING
-        await ended(world)
-        promises_kept(world)
-        assert "left" in kinds(world, SUPERVISOR)
-
-    virtually(body)
+    world = world_of(launching=True)
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    answer = await told(world, Verb.ADD)
+    assert answer.told == "started learner-3"
+    await told(world, Verb.DRAIN, "learner-0")
+    await world.kill("learner-1")
+    await until(lambda: "learner-0" not in world.processes)
+    await until(lambda: "learner-1" in world.processes)
+    await asyncio.sleep(3.0)
+    assert "learner-0" not in world.processes
+    added = world.learner("learner-3")
+    assert added is not None
+    assert added.state.phase is Phase.STEPPING
+    await ended(world)
+    promises_kept(world)
+    assert "left" in kinds(world, SUPERVISOR)
 
 
-def test_nobody_is_started_again_because_the_run_ended() -> None:
+@virtual
+async def test_nobody_is_started_again_because_the_run_ended() -> None:
     """Learners hear of the end from the syncer, and end before the supervisor knows of it."""
-
-    async def body() -> None:
-        world = world_of(launching=True)
-        world.start_all()
-        await ended(world)
-        starts = [json.loads(line) for line in lines(world) if b'"process_started"' in line]
-        assert len(starts) == 2 + len(HOSTS)
-
-    virtually(body)
+    world = world_of(launching=True)
+    world.start_all()
+    await ended(world)
+    assert len(entries(world, "process_started")) == 2 + len(HOSTS)
 
 
 # ----------------------------------------------------------------------------------------- stop
 
 
-def test_stop_ends_the_run_properly() -> None:
+@virtual
+async def test_stop_ends_the_run_properly() -> None:
     """Closing rounds, a final cut, and nothing pending; long before the budget."""
-
-    async def body() -> None:
-        world = world_of(settings=replace(SETTINGS, budget_tokens=1_000_000))
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        assert (await told(world, Verb.STOP)).done
-        await ended(world)
-        assert world.finished == "stopped by an operator"
-        promises_kept(world)
-
-    virtually(body)
+    world = world_of(settings=replace(SETTINGS, budget_tokens=1_000_000))
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    assert (await told(world, Verb.STOP)).done
+    await ended(world)
+    assert world.finished == "stopped by an operator"
+    promises_kept(world)
 
 
-def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
+@virtual
+async def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
     """It was dead when the run ended; the syncer waits for it, and only then ends."""
-
-    async def body() -> None:
-        world = world_of()
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        await world.kill(SUPERVISOR)
-        await until(lambda: stage_of(world) is ClosingStage.FINISHED)
-        await asyncio.sleep(0.5 * SETTINGS.timing.scaled(SETTINGS.timing.final_s))
-        assert SYNCER in world.processes
-        world.start(SUPERVISOR)
-        await ended(world)
-        assert world.finished == "tokens"
-        promises_kept(world)
-
-    virtually(body)
+    world = world_of()
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    await world.kill(SUPERVISOR)
+    await until(lambda: stage_of(world) is ClosingStage.FINISHED)
+    await asyncio.sleep(0.5 * SETTINGS.timing.scaled(SETTINGS.timing.final_s))
+    assert SYNCER in world.processes
+    world.start(SUPERVISOR)
+    await ended(world)
+    assert world.finished == "tokens"
+    promises_kept(world)
 
 
-def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> None:
+@virtual
+async def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> None:
     """The final values are durable and exported; the process ends."""
-
-    async def body() -> None:
-        world = world_of()
-        world.start_all()
-        await until(lambda: tokens(world) > 500)
-        await world.kill(SUPERVISOR)
-        await until(lambda: SYNCER not in world.processes)
-        assert not world.failures
-
-    virtually(body)
+    world = world_of()
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    await world.kill(SUPERVISOR)
+    await until(lambda: SYNCER not in world.processes)
+    assert not world.failures
 
 
 def stage_of(world: World) -> ClosingStage | None:
@@ -267,62 +193,50 @@ async def next_run(world: World, **changed: object) -> World:
     return later
 
 
-def test_a_run_that_has_ended_can_be_extended() -> None:
+@virtual
+async def test_a_run_that_has_ended_can_be_extended() -> None:
     """It goes on from its last versions with the tokens that it lacks, and ends again."""
-
-    async def body() -> None:
-        first = world_of()
-        first.start_all()
-        await ended(first)
-        versions = final(first)["versions"]
-        later = await next_run(first, budget_tokens=7000)
-        await until(lambda: tokens(later) > 4500)
-        assert later.syncer_state is not None
-        assert later.syncer_state.durable.epoch > 1
-        await ended(later)
-        again = final(later)["versions"]
-        assert all(
-            int(b.split(".")[1]) > int(a.split(".")[1])
-            for a, b in zip(versions, again, strict=True)
-        )
-        (finished,) = [
-            json.loads(line)
-            for line in lines(later)
-            if b'"kind":"finished"' in line and b'"ledger"' in line
-        ]
-        for row in finished["ledger"]:
-            assert row["processed"] == 7000
-            fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
-            assert sum(row[fate] for fate in fates) == 7000
-        assert "extended" in kinds(later, SYNCER)
-
-    virtually(body)
+    first = world_of()
+    first.start_all()
+    await ended(first)
+    versions = final(first)["versions"]
+    later = await next_run(first, budget_tokens=7000)
+    await until(lambda: tokens(later) > 4500)
+    assert later.syncer_state is not None
+    assert later.syncer_state.durable.epoch > 1
+    await ended(later)
+    again = final(later)["versions"]
+    assert all(
+        int(b.split(".")[1]) > int(a.split(".")[1]) for a, b in zip(versions, again, strict=True)
+    )
+    (finished,) = entries(later, "finished", SYNCER)
+    for row in finished["ledger"]:
+        assert row["processed"] == 7000
+        fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
+        assert sum(row[fate] for fate in fates) == 7000
+    assert "extended" in kinds(later, SYNCER)
 
 
 def final(world: World) -> dict[str, list[str]]:
     """With which values a run ended."""
-    (line,) = [line for line in lines(world) if b'"kind":"final"' in line]
-    found: dict[str, list[str]] = json.loads(line)
-    return found
+    (entry,) = entries(world, "final")
+    return entry
 
 
 @pytest.mark.parametrize(("budget", "sentence"), [(4000, "is over"), (100, "cannot be cut")])
-def test_a_run_that_has_ended_is_not_begun_again(budget: int, sentence: str) -> None:
+@virtual
+async def test_a_run_that_has_ended_is_not_begun_again(budget: int, sentence: str) -> None:
     """Without more to do, the syncer says in one sentence how to extend it."""
-
-    async def body() -> None:
-        first = world_of()
-        first.start_all()
-        await ended(first)
-        later = await next_run(first, budget_tokens=budget)
-        await until(lambda: bool(later.failures))
-        ((name, error),) = later.failures
-        assert name == SYNCER
-        assert isinstance(error, JournalError)
-        assert sentence in str(error)
-        await later.kill_all()
-
-    virtually(body)
+    first = world_of()
+    first.start_all()
+    await ended(first)
+    later = await next_run(first, budget_tokens=budget)
+    await until(lambda: bool(later.failures))
+    ((name, error),) = later.failures
+    assert name == SYNCER
+    assert isinstance(error, JournalError)
+    assert sentence in str(error)
+    await later.kill_all()
 
 
 # ------------------------------------------------------------------------------------ warm start
@@ -333,21 +247,18 @@ def values_of(world: World) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]
     return [np.full(fragment.size, 0.25, np.float32) for fragment in world.layout.fragments]
 
 
-def test_a_run_can_start_from_given_values() -> None:
+@virtual
+async def test_a_run_can_start_from_given_values() -> None:
     """They are version 0, durable before anybody steps; no learner brings any."""
-
-    async def body() -> None:
-        given = values_of(world_of())
-        world = world_of(initial=lambda: given)
-        world.start_all()
-        await until(lambda: tokens(world) > 200)
-        adopted = [json.loads(line) for line in lines(world) if b'"kind":"adopted"' in line]
-        first = {entry["fragment"]: entry["digest"] for entry in reversed(adopted)}
-        assert first == {index: digest(as_buffer(value)) for index, value in enumerate(given)}
-        await ended(world)
-        promises_kept(world)
-
-    virtually(body)
+    given = values_of(world_of())
+    world = world_of(initial=lambda: given)
+    world.start_all()
+    await until(lambda: tokens(world) > 200)
+    adopted = reversed(entries(world, "adopted"))
+    first = {entry["fragment"]: entry["digest"] for entry in adopted}
+    assert first == {index: digest(as_buffer(value)) for index, value in enumerate(given)}
+    await ended(world)
+    promises_kept(world)
 
 
 def broken(kind: str) -> Callable[[], list[np.ndarray[tuple[int], np.dtype[np.float32]]]]:
@@ -377,17 +288,14 @@ def broken(kind: str) -> Callable[[], list[np.ndarray[tuple[int], np.dtype[np.fl
         ("missing", "there is no file x to start from"),
     ],
 )
-def test_values_that_cannot_be_used_end_the_syncer(kind: str, sentence: str) -> None:
+@virtual
+async def test_values_that_cannot_be_used_end_the_syncer(kind: str, sentence: str) -> None:
     """With the sentence for the user, before anybody has stepped."""
-
-    async def body() -> None:
-        world = world_of(initial=broken(kind))
-        world.start_all()
-        await until(lambda: bool(world.failures))
-        ((name, error),) = world.failures
-        assert name == SYNCER
-        assert isinstance(error, UserError)
-        assert sentence in str(error)
-        await world.kill_all()
-
-    virtually(body)
+    world = world_of(initial=broken(kind))
+    world.start_all()
+    await until(lambda: bool(world.failures))
+    ((name, error),) = world.failures
+    assert name == SYNCER
+    assert isinstance(error, UserError)
+    assert sentence in str(error)
+    await world.kill_all()

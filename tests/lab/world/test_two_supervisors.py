@@ -5,7 +5,6 @@ heard of it; whichever they reach, no incarnation is given twice, and the run co
 """
 
 import asyncio
-import json
 import random
 from dataclasses import replace
 
@@ -19,14 +18,8 @@ from islands.protocol.errors import RefusedError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
-from tests.lab.world.test_operator import (
-    HOSTS,
-    SETTINGS,
-    limits_of,
-    lines,
-    until,
-    virtually,
-)
+from tests.lab.world.test_operator import HOSTS, SETTINGS
+from tests.lab.world.worlds import Entries, entries, limits_of, lines, until, virtual
 
 pytestmark = pytest.mark.simulation
 SPARE = "supervisor-b"
@@ -65,14 +58,14 @@ async def part(world: Pair, supervisor: str, names: list[str], for_s: float) -> 
     world.network.heal_all()
 
 
-async def over(world: Pair) -> list[dict[str, object]]:
+async def over(world: Pair) -> Entries:
     """The run comes to its end and keeps every promise; all entries of its tape."""
     await until(lambda: world.finished is not None)
     await until(lambda: not {*world.processes.names()} & {SYNCER, *HOSTS})
     for name, error in world.failures:  # the first, once it hears of the second
         assert (name, type(error)) == (SUPERVISOR, RefusedError), error
     assert not judge([line for line in lines(world) if not is_end(line)], limits_of(world))
-    return [json.loads(line) for line in lines(world)]
+    return entries(world)
 
 
 def is_end(line: bytes) -> bool:
@@ -80,47 +73,41 @@ def is_end(line: bytes) -> bool:
     return b'"process_ended"' in line and b"follows a supervisor of epoch 2" in line
 
 
-def test_the_first_ends_when_members_of_the_second_come_to_it() -> None:
+@virtual
+async def test_the_first_ends_when_members_of_the_second_come_to_it() -> None:
     """All had found the second; then that is cut off, and the first is told of its epoch.
 
     It gives none of them another incarnation, and all train on under the second.
     """
-
-    async def body() -> None:
-        world = Pair(1)
-        world.start_all()
-        await asyncio.sleep(2.0)
-        world.start_second()
-        members = [SYNCER, *HOSTS]
-        await part(world, SUPERVISOR, members, 3.0)
-        await part(world, SPARE, members, 0.5)  # for less than an eviction takes
-        healed_s = asyncio.get_running_loop().time()
-        entries = await over(world)
-        assert [name for name, _ in world.failures] == [SUPERVISOR]
-        given = [e for e in entries if (e["kind"], e["actor"]) == ("admitted", SUPERVISOR)]
-        assert len(given) == len(members), "at the start, and never again"
-        late = [entry for entry in entries if float(str(entry["at_s"])) > healed_s]
-        merged = [str(entry["participants"]) for entry in late if entry["kind"] == "merged"]
-        assert all(any(name in people for people in merged) for name in HOSTS)
-
-    virtually(body)
+    world = Pair(1)
+    world.start_all()
+    await asyncio.sleep(2.0)
+    world.start_second()
+    members = [SYNCER, *HOSTS]
+    await part(world, SUPERVISOR, members, 3.0)
+    await part(world, SPARE, members, 0.5)  # for less than an eviction takes
+    healed_s = asyncio.get_running_loop().time()
+    tape = await over(world)
+    assert [name for name, _ in world.failures] == [SUPERVISOR]
+    given = [e for e in tape if (e["kind"], e["actor"]) == ("admitted", SUPERVISOR)]
+    assert len(given) == len(members), "at the start, and never again"
+    late = [entry for entry in tape if float(str(entry["at_s"])) > healed_s]
+    merged = [str(entry["participants"]) for entry in late if entry["kind"] == "merged"]
+    assert all(any(name in people for people in merged) for name in HOSTS)
 
 
-def test_no_incarnation_is_given_twice(seed: int) -> None:
+@virtual
+async def test_no_incarnation_is_given_twice(seed: int) -> None:
     """Some are cut off from each, for less or for more than an eviction takes."""
     rng = random.Random(seed)
-
-    async def body() -> None:
-        world = Pair(seed)
-        world.start_all()
-        await asyncio.sleep(rng.uniform(0.5, 4.0))
-        world.start_second()
-        members = [SYNCER, *HOSTS]
-        names = rng.sample(members, rng.randint(1, len(members)))
-        for supervisor in (SUPERVISOR, SPARE):
-            await part(world, supervisor, names, rng.choice((0.5, 2.0, 4.0)))
-        entries = await over(world)
-        given = [entry["incarnation"] for entry in entries if entry["kind"] == "admitted"]
-        assert len(given) == len({str(incarnation) for incarnation in given})
-
-    virtually(body)
+    world = Pair(seed)
+    world.start_all()
+    await asyncio.sleep(rng.uniform(0.5, 4.0))
+    world.start_second()
+    members = [SYNCER, *HOSTS]
+    names = rng.sample(members, rng.randint(1, len(members)))
+    for supervisor in (SUPERVISOR, SPARE):
+        await part(world, supervisor, names, rng.choice((0.5, 2.0, 4.0)))
+    tape = await over(world)
+    given = [entry["incarnation"] for entry in tape if entry["kind"] == "admitted"]
+    assert len(given) == len({str(incarnation) for incarnation in given})

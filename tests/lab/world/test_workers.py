@@ -1,15 +1,12 @@
 """The syncer's workers beside the real actors: what is heavy waits for nothing of another kind."""
 
-import asyncio
-import json
 from statistics import fmean
 
 import pytest
 
-from islands.files.tape_writing import MemoryTape
-from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
+from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers
 from islands.protocol.settings.run import RunSettings
-from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import Entries, entries, lived
 
 pytestmark = pytest.mark.simulation
 
@@ -18,35 +15,24 @@ STEP_S = 0.1
 WARM_S = 4.0
 LIVE_S = 8.0
 
-Line = dict[str, object]
 
-
-def played(costs: Costs, *, fragments: int = 8) -> list[Line]:
+def played(costs: Costs, *, fragments: int = 8) -> Entries:
     """The syncer's tape of a run with a round at every step, after it is warm."""
-    tape = MemoryTape()
     settings = RunSettings(interval_steps=fragments, fragments=fragments, overlap_steps=fragments)
-
-    async def live() -> None:
-        host = LearnerHost(step_s=STEP_S, noise=0.0)
-        hosts = {f"learner-{index}": host for index in range(LEARNERS)}
-        trainers = NumpyTrainers(settings, shards=64)
-        world = World(settings, hosts, seed=1, tape=tape, costs=costs, trainers=trainers)
-        world.start_all()
-        await asyncio.sleep(WARM_S + LIVE_S)
-        await world.kill_all()
-        assert world.failures == []
-
-    run_virtual(live(), limit_s=1000.0)
-    lines = [json.loads(line) for line in tape.lines]
-    return [e for e in lines if e["actor"] == "syncer" and e["at_s"] >= WARM_S]
+    host = LearnerHost(step_s=STEP_S, noise=0.0)
+    hosts = {f"learner-{index}": host for index in range(LEARNERS)}
+    trainers = NumpyTrainers(settings, shards=64)
+    world = lived(settings, hosts, WARM_S + LIVE_S, costs=costs, trainers=trainers)
+    assert world.failures == []
+    return [entry for entry in entries(world, actor="syncer") if entry["at_s"] >= WARM_S]
 
 
-def of_kind(lines: list[Line], kind: str) -> list[Line]:
+def of_kind(lines: Entries, kind: str) -> Entries:
     """Entries of a kind."""
     return [line for line in lines if line["kind"] == kind]
 
 
-def contributions(lines: list[Line]) -> float:
+def contributions(lines: Entries) -> float:
     """How many a merge has on average."""
     return fmean(len(str(line["participants"]).split(",")) for line in of_kind(lines, "merged"))
 
