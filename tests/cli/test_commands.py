@@ -1,5 +1,6 @@
 """The command line as a user meets it: help at once, and one sentence for a mistake."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -69,6 +70,13 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert all(name in told for name in COMMANDS)
     assert "python -m islands.<role>" in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_function(name: str) -> None:
+    """The table names it, and it is imported only when the command runs."""
+    module, _, function = COMMANDS[name].entry.partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
