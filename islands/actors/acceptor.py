@@ -51,7 +51,6 @@ class LinkAcceptor:
         receive: Callable[[int, Envelope], None],
         lost: Callable[[int], None],
     ) -> None:
-        """Start to accept links."""
         self._listener = listener
         self._scope = scope
         self._room = room

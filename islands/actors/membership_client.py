@@ -43,7 +43,6 @@ class MembershipClient:
         received: Callable[[object], None],
         changed: Callable[[bool], None],
     ) -> None:
-        """Start to dial the supervisor."""
         self.membership = membership
         self._actor = actor
         self._sign = sign

@@ -148,7 +148,6 @@ class InlineWorker:
         *,
         places: int = 1,
     ) -> None:
-        """Prepare an idle worker."""
         self.places = places
         self.busy_s = 0.0
         self._cost_s = cost_s

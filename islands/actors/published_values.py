@@ -58,7 +58,6 @@ class PublishedValues:
     """
 
     def __init__(self, layout: Layout, precision: UpdatePrecision) -> None:
-        """Start without values."""
         self._layout = layout
         self._keeps = precision.of_increments
         self._held: dict[int, tuple[Version, NDArray[np.float32]]] = {}

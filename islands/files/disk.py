@@ -68,7 +68,6 @@ class RealFile:
     """
 
     def __init__(self, path: Path, at_bytes: int) -> None:
-        """Open the file at an offset."""
         self._path = path
         self._file = path.open("rb", buffering=0)
         self._size = os.fstat(self._file.fileno()).st_size

@@ -27,7 +27,6 @@ class MemoryTape:
     """Keeps the newest `limit` entries in memory, as the bytes that a file would hold."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """Begin the tape with its version alone."""
         self.lines: deque[bytes] = deque([HEAD], maxlen=limit)
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:

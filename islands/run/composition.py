@@ -283,7 +283,6 @@ class DelayedStarts:
     """The scheduled starts of processes, one timer per name."""
 
     def __init__(self, start: Callable[[str], object]) -> None:
-        """Schedule nothing yet."""
         self._start = start
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due_s: dict[str, float] = {}
@@ -291,7 +290,6 @@ class DelayedStarts:
         self._closed = False
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a start of this name is scheduled."""
         return name in self._timers
 
     def names(self) -> list[str]:

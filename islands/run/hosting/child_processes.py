@@ -99,7 +99,6 @@ class ProcessLauncher:
         log_limit_bytes: int = LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
-        """Lock the folder; start and adopt nothing yet."""
         self._command = command
         self._environment = environment
         self._folder = folder
@@ -119,7 +118,6 @@ class ProcessLauncher:
     # --- who runs -----------------------------------------------------------------------------
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a process of this name runs."""
         return name in self._children
 
     def names(self) -> list[str]:

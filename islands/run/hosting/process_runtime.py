@@ -91,7 +91,6 @@ class LossyOutput:
             self._drop(error)
 
     def __getattr__(self, name: str) -> object:
-        """Return any other attribute of the stream."""
         return getattr(self._stream, name)
 
     def _drop(self, error: OSError) -> None:
@@ -107,7 +106,6 @@ class SaidOnce:
     """Reports each failure of the user's code once, its traceback first."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
-        """Remember no failure yet."""
         self._say = say
         self._told: set[str] = set()
 
@@ -354,7 +352,6 @@ class ConsoleTape:
     """A tape that also tells the person at the terminal what a process waits for."""
 
     def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
-        """Say nothing yet."""
         self._tape = tape
         self._say = say
         self._reason = ""

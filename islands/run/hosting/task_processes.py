@@ -44,7 +44,6 @@ class ProcessTable:
         make: Callable[[str], Process],
         ended: Callable[[str, ProcessEnd], None],
     ) -> None:
-        """Start nothing yet."""
         self._make = make
         self._ended = ended
         self._entries: dict[str, _Entry] = {}
@@ -53,7 +52,6 @@ class ProcessTable:
         self._freeing: dict[asyncio.Task[None], None] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a process of this name runs."""
         return name in self._entries
 
     def names(self) -> list[str]:

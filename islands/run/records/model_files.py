@@ -269,7 +269,6 @@ class _Tensors(Mapping[str, NDArray[np.generic]]):
         return self._file.metadata() or {}
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
-        """Read a tensor."""
         return self._file.get_tensor(name)
 
     def __contains__(self, name: object) -> bool:
@@ -277,11 +276,9 @@ class _Tensors(Mapping[str, NDArray[np.generic]]):
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
         return iter(self._names)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._names)
 
 

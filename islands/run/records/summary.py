@@ -243,6 +243,5 @@ def _belated(settings: RunSettings) -> str:
 
 
 def _rounded_up(value: float) -> int:
-    """Round a number up to two significant digits."""
     place: int = 10 ** max(0, floor(log10(max(1.0, value))) - 1)
     return place * ceil(value / place)
