@@ -193,7 +193,7 @@ def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     assert summary["merges"] > 0
 
 
-@pytest.mark.long("test_a_study_is_understood")
+@pytest.mark.long("tests/lab/study/test_study.py::test_a_study_goes_on_where_it_stopped")
 @pytest.mark.integration
 def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
     """With a small budget, and one trial: one row for the cell that was asked for."""
