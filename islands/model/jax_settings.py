@@ -103,7 +103,7 @@ class SharedCache:
     that a power loss damaged is compiled and written anew.
 
     Args:
-        folder: holds an entry per program, under JAX's own names.
+        folder: holds an entry per program, under JAX's own names; it is made if it is not there.
         several: whether this process is one of several of one program. They compile in step, and
             may wait for each other inside the compiler, so none may wait for another's lock.
         wait_s: how long to wait for another process.
@@ -112,6 +112,7 @@ class SharedCache:
     def __init__(
         self, folder: Path, *, several: Callable[[], bool] = lambda: False, wait_s: float = WAIT_S
     ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = self._path = folder  # JAX reads `_path` for its log
         self._several = several
         self._wait_s = wait_s

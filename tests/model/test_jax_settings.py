@@ -225,3 +225,10 @@ def test_the_pool_has_a_thread_for_each_learner() -> None:
 def test_a_cpu_can_pass_for_several_devices() -> None:
     """A mesh can be tried where there is no accelerator."""
     assert int(run(DEVICES)) == 4
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    """A fresh checkout or host has none; JAX's own cache makes it as well."""
+    shared = SharedCache(tmp_path / "islands" / "compiled")
+    shared.put("step", b"a program")
+    assert shared.get("step") == b"a program"
