@@ -83,6 +83,7 @@ def test_a_run_is_understood_by_all_who_read_it(name: str) -> None:
     assert run.file.run != RunSettings()
 
 
+@pytest.mark.quick("line", "digits", "stdlib")
 @pytest.mark.parametrize("name", RUNS)
 def test_its_task_trains(name: str) -> None:
     """The task is found, its fragments are those asked for, and a step has a finite loss."""

@@ -144,6 +144,7 @@ grain_loop.main({address!r}, {learner!r})
 """A loop that stands still after so many steps, until it is killed."""
 
 
+@pytest.mark.long("tests/loops/test_own_data.py::test_every_record_is_read_once_in_a_pass")
 async def test_a_loop_that_was_killed_reads_again_what_was_lost(tmp_path: Path) -> None:
     """It begins at the record after those that were merged, and the ledger has lost the others."""
     budget, folder = 300 * ROWS, tmp_path / "run"

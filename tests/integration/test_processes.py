@@ -255,7 +255,7 @@ async def test_a_hub_that_fails_says_who_lives_on(
     assert f"--folder {folder}" in said
 
 
-@pytest.mark.long("test_a_run_that_is_stopped_goes_on_with_the_same_command")
+@pytest.mark.long("test_a_closed_terminal_ends_a_run_in_order")
 async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
     """Who cannot wait leaves no process behind either."""
     folder = tmp_path / "run"
@@ -286,6 +286,7 @@ async def stop_by(number: signal.Signals, run: Program, room: Room, folder: Path
     assert summary_of(folder) is None
 
 
+@pytest.mark.long("tests/lab/world/test_operator.py::test_a_run_that_has_ended_can_be_extended")
 async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Path) -> None:
     """A signal ends the children in order; the journal has what they did, to the token."""
     folder = tmp_path / "run"
@@ -316,7 +317,6 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """Replaces itself by a Python program whose terminal is its standard input."""
 
 
-@pytest.mark.long("test_a_run_that_is_stopped_goes_on_with_the_same_command")
 async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
     """SIGHUP leaves no orphan that would train on without a hub, or hold the run's port."""
     folder = tmp_path / "run"

@@ -99,6 +99,9 @@ async def merges_as(room: Room, name: str, incarnations_: int) -> None:
     await room.wait(lambda: len(applied(room.folder, name)) >= incarnations_)
 
 
+@pytest.mark.long(
+    "tests/integration/test_own_loops_on_hosts.py::test_processes_of_one_loop_spend_a_budget_as_one_learner"
+)
 async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_path: Path) -> None:
     """Every token is counted once, whichever number of hosts took the step.
 

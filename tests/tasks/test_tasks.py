@@ -42,6 +42,7 @@ def learned(task: Task[PyTree], steps: int, learning_rate: float) -> list[dict[s
     return figures
 
 
+@pytest.mark.long("tests/test_examples.py::test_its_task_trains")
 def test_the_byte_task_learns() -> None:
     """A tiny decoder soon beats the entropy of single bytes, about 4.9 bits."""
     before, after = learned(TINY, 150, 1e-2)
@@ -93,6 +94,7 @@ def test_the_digits_task_learns() -> None:
     assert after["val_accuracy"] > 0.9
 
 
+@pytest.mark.long("test_the_digits_task_learns")
 def test_the_table_task_learns() -> None:
     """More than nine in ten unseen rows are told apart after some passes."""
     pytest.importorskip("sklearn")

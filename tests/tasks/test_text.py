@@ -43,6 +43,7 @@ def tiny(path: Path | str) -> TextFiles:
     return TextFiles(str(path), length=32, decoder=small, shard_count=4)
 
 
+@pytest.mark.long("test_it_continues_a_text")
 def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) -> None:
     """Bits per byte of held-out documents fall far below those of chance."""
     task = tiny(folder)
@@ -227,6 +228,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says
         TextFiles(**{"path": "text"} | settings)  # type: ignore[arg-type]  # what a user's file may hold
 
 
+@pytest.mark.quick("bytes")
 @pytest.mark.parametrize("tokens", ["bytes", "pairs"])
 def test_it_continues_a_text(folder: Path, tmp_path: Path, tokens: str) -> None:
     """What it adds is text of its few words; a seed tells which, and pieces come as they are."""

@@ -55,6 +55,7 @@ def assert_close(one: PyTree, other: PyTree, tolerance: float = 2e-5) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.quick("windows1-True")
 @pytest.mark.parametrize(
     ("windows", "remat"), [((None,), False), ((2, None), True), ((1, 3, None), False)]
 )
@@ -85,6 +86,7 @@ def test_recomputed_activations_change_no_gradient() -> None:
     assert_close(kept[1], again[1])
 
 
+@pytest.mark.long("test_recomputed_activations_change_no_gradient")
 def test_recomputed_activations_take_less_memory() -> None:
     """Of a deep decoder, XLA reports less than half the temporary bytes."""
 
@@ -100,6 +102,7 @@ def test_recomputed_activations_take_less_memory() -> None:
     assert temporaries(remat=True) < temporaries(remat=False) / 2
 
 
+@pytest.mark.long("test_parameters_may_be_held_in_half_precision")
 def test_half_precision_is_near_single_precision() -> None:
     """The loss differs by little, but differs; the gradient has the parameters' precision."""
     single, half = config(scan=True), config(scan=True, dtype="bfloat16")

@@ -82,6 +82,7 @@ def by_hand(params: PyTree, each: int) -> tuple[NDArray[np.float64], float]:
     return out.reshape(X.shape), count * float(went / went.sum() @ (total / 10))
 
 
+@pytest.mark.quick("3-3")
 @pytest.mark.parametrize(("count", "each"), [(4, 1), (4, 2), (3, 3)])
 def test_each_token_is_transformed_by_its_best_experts(count: int, each: int) -> None:
     """Outputs and balance loss agree with a loop over tokens in float64."""
@@ -128,6 +129,7 @@ def test_the_balance_loss_is_least_at_uniform_routing() -> None:
     assert np.all(slope[:, 3] < 0)
 
 
+@pytest.mark.long("test_the_balance_loss_is_least_at_uniform_routing")
 def test_the_balance_loss_is_trained_on_and_not_evaluated() -> None:
     """At the first step, nats are those of a uniform guess, and its share comes on top."""
     shape = config(4, 2, balance_weight=0.5, vocabulary=256)
@@ -152,6 +154,7 @@ def test_a_merge_cuts_experts_apart() -> None:
     assert stacks["layers/feed_forward/router"] == 2
 
 
+@pytest.mark.long("test_one_expert_is_the_dense_layer")
 def test_stacked_layers_route_as_separate_ones_do() -> None:
     """The loss and its balance agree from equal weights, recomputed or not."""
     plain, scanned = config(4, 2), config(4, 2, scan=True, remat=True)
