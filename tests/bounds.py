@@ -93,7 +93,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "token"): Bound(
         *(1024, "one refusal or run spec for each request"),
-        *("islands/protocol/supervisor/membership.py", "take_enquiry"),
+        *("islands/protocol/supervisor/membership.py", "on_enquiry"),
     ),
     ("bytes_sent", "admitted"): Bound(
         *(4096, "each version once for each session; moments of the donor that it was told alone"),

@@ -480,7 +480,7 @@ def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
 
     async def body(hub: Hub) -> None:
         other, _ = await hub.admit("ben")
-        monkeypatch.setattr(state_module, "take_enquiry", fail)
+        monkeypatch.setattr(state_module, "on_enquiry", fail)
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         await ended(link)

@@ -6,8 +6,7 @@ from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.messages.membership import Heartbeat
 from islands.protocol.supervisor.actions import Action, KillProcess
 from islands.protocol.supervisor.events import ProcessEnded
-from islands.protocol.supervisor.eviction import StallPoint, Standstill
-from islands.protocol.supervisor.stalls import LONGEST_S, Stalls
+from islands.protocol.supervisor.eviction import LONGEST_S, StallPoint, Stalls, Standstill
 from tests.supervisor.desk import Desk, beat
 
 

@@ -34,7 +34,7 @@ Answer = tuple[bool, str]
 """Whether the command was carried out, and the sentence that answers it."""
 
 
-def take_command(
+def on_command(
     core: Core, command: Command, connection: int, *, genuine: bool, now_s: float
 ) -> None:
     """Carry out a command if it is `genuine`, and answer it."""

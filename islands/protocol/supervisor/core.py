@@ -10,9 +10,8 @@ from islands.protocol.identities import Incarnation, LearnerName, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged, SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Outgoing, Send
-from islands.protocol.supervisor.eviction import MemberRecord
+from islands.protocol.supervisor.eviction import MemberRecord, Stalls
 from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.stalls import Stalls
 from islands.protocol.supervisor.view import Follower, View
 from islands.protocol.tape.entry import Entry, Record
 

@@ -14,7 +14,7 @@ devices connect to one another: so it gets the time of a compilation, and is not
 After that "its step" is the longest of the last `STEPS_KEPT`: one in ten may evaluate or save
 something. A learner that compiles in the middle of a step says so with its heartbeats.
 
-Stalled is only a status: `stalls.py` decides which processes are killed for it, and when, and the
+Stalled is only a status: `Stalls` decides which processes are killed for it, and when, and the
 syncer when a member's tokens go to others (`islands/protocol/syncer/standing.py`). A learner that
 obeys a drain waits for 2 · `evict_s` at most; its step may take as long as it would without being
 stalled.
@@ -44,6 +44,11 @@ TICKS_PER_HEARTBEAT = 4
 """How often the supervisor judges its members in an interval between two heartbeats."""
 STALLED_STEPS = 5
 STEPS_KEPT = 16
+
+LIMIT_GROWTH = 2.0
+
+LONGEST_S = 6 * 3600.0
+"""No limit is doubled beyond this; a limit that the settings put higher stays as it is."""
 
 
 class StallPoint(StrEnum):
@@ -153,3 +158,40 @@ def standstill(member: MemberRecord, timing: Timing, now_s: float) -> Standstill
         return Standstill(StallPoint.FIRST_STEPS, waited_s, max(stalled_s, compile_s))
     limit_s = max(stalled_s, STALLED_STEPS * max(member.steps_s))
     return Standstill(StallPoint.STEP, waited_s, limit_s)
+
+
+@dataclass(slots=True)
+class Stalls:
+    """How often one launched process was killed for being stalled, by place.
+
+    No fixed limit is right for every model and machine. A process that needs longer than its limit
+    would be killed at the same place at every start; a compilation begins anew each time, since the
+    cache keeps only finished ones. So each kill of a process at a place doubles its limit there,
+    and the crash loop ends with the first start that has enough time. The doubled limits are kept
+    for the life of the run: otherwise a step that is long once an hour or once a day, such as one
+    with an evaluation, would be killed each time. No limit grows beyond `LONGEST_S`, so that a
+    device that hangs now and then is always found. Processor time is no sign of life: a process
+    that waits for a device or a peer for ever may keep its processor busy while it waits.
+
+    `killed` is the incarnation that was killed last.
+    """
+
+    kills: dict[StallPoint, int] = field(default_factory=dict)
+    killed: Incarnation | None = None
+
+    def limit_s(self, found: Standstill) -> float:
+        """The longest time that this process may spend where it is now."""
+        grown_s = found.limit_s * LIMIT_GROWTH ** self.kills.get(found.place, 0)
+        return max(found.limit_s, min(grown_s, LONGEST_S))
+
+    def kill_because(self, found: Standstill, incarnation: Incarnation) -> str | None:
+        """The reason to kill an incarnation now, given once per incarnation; None to spare it."""
+        if incarnation == self.killed or found.waited_s < self.limit_s(found):
+            return None
+        self.killed = incarnation
+        if self.limit_s(found) < LONGEST_S:
+            self.kills[found.place] = self.kills.get(found.place, 0) + 1
+        return (
+            f"stalled in {found.place.value} for {found.waited_s:,.0f} s; "
+            f"the next start has {self.limit_s(found):,.0f} s there"
+        )

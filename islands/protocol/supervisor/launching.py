@@ -14,7 +14,7 @@ from islands.protocol.tape.member_entries import GaveUp, ProcessEnded
 LEARNER_PREFIX = "learner-"
 
 
-def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
+def on_process_ended(core: Core, name: str, reason: str, now_s: float) -> None:
     """Restart a process that has ended after a delay, or give up on it and say why."""
     core.record(ProcessEnded(name, reason))
     if core.finished is not None or name not in core.launched or _departed(core, name, reason):

@@ -36,9 +36,14 @@ from islands.protocol.settings.addresses import peer_host
 from islands.protocol.supervisor.actions import CountFigures, KillProcess, SendRunSpec
 from islands.protocol.supervisor.core import Core, Drained
 from islands.protocol.supervisor.events import FiguresArrived
-from islands.protocol.supervisor.eviction import MemberRecord, drain_limit_s, judge, standstill
-from islands.protocol.supervisor.names import Lineages, taken_because
-from islands.protocol.supervisor.stalls import Stalls
+from islands.protocol.supervisor.eviction import (
+    MemberRecord,
+    Stalls,
+    drain_limit_s,
+    judge,
+    standstill,
+)
+from islands.protocol.supervisor.names import Lineages, why_taken
 from islands.protocol.supervisor.view import Follower
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
@@ -55,7 +60,7 @@ ASKING_MAX = 1024
 """Most learners that are remembered to wait."""
 
 
-def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: float) -> None:
+def on_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: float) -> None:
     """Send the run spec to a process that speaks this protocol, while the run goes on."""
     reason = _mismatch(enquiry.protocol)
     if reason is None and core.finished is not None:
@@ -79,7 +84,7 @@ def stay_s(core: Core, now_s: float) -> float:
     return max([0.0, *(at_s + ASKED_S - now_s for at_s in waiting)])
 
 
-def take_join(
+def on_join(
     core: Core, join: Join, connection: int, now_s: float, *, proven: bool, returns: bool
 ) -> None:
     """Admit a process, or refuse it with a sentence that says what differs.
@@ -98,7 +103,7 @@ def take_join(
         return
     member, shown = core.members.get(join.name), join.previous if returns else None
     if member is not None and not member.status.ended:
-        taken = taken_because(
+        taken = why_taken(
             (join.name, join.role),
             holder=(member.role, member.incarnation),
             silent=member.status is Status.SUSPECT,
@@ -197,7 +202,7 @@ def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool
     core.send(connection, Refused(join.name, reason, retry))
 
 
-def take_heartbeat(
+def on_heartbeat(
     core: Core,
     beat: Heartbeat,
     connection: int,
@@ -260,7 +265,7 @@ def give_way(core: Core, name: str, epoch: int, *, kept: bool) -> Never:
     )
 
 
-def take_figures(core: Core, event: FiguresArrived) -> None:
+def on_figures(core: Core, event: FiguresArrived) -> None:
     """Count step figures that come over the link of the name's incarnation, until it is evicted."""
     member = core.members.get(event.name)
     if member is None or member.status is Status.EVICTED:
@@ -328,7 +333,7 @@ def notice_pause(core: Core, now_s: float) -> None:
             order.since_s += gap_s
 
 
-def close_link(core: Core, connection: int, now_s: float) -> None:
+def on_link_closed(core: Core, connection: int, now_s: float) -> None:
     """Judge the members that were heard over a closed link: they are suspect at once."""
     for member in core.closed(connection):
         _set_status(core, member, judge(member, core.settings.timing, now_s))
@@ -390,7 +395,7 @@ def evict(core: Core, member: MemberRecord, reason: str, now_s: float) -> None:
         core.actions.append(KillProcess(member.name, reason))
 
 
-def take_leave(core: Core, leave: Leave) -> None:
+def on_leave(core: Core, leave: Leave) -> None:
     """End the incarnation of a member that departs on its own will."""
     member = core.members.get(leave.name)
     known = member is not None and member.incarnation == leave.incarnation

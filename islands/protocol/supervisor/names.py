@@ -42,7 +42,7 @@ class Lineages:
             del self.begun[min(self.begun)]
 
 
-def taken_because(
+def why_taken(
     who: tuple[str, Role],
     *,
     holder: tuple[Role, Incarnation],

@@ -10,7 +10,7 @@ from islands.protocol.identities import Role
 from islands.protocol.messages.membership import Stop, SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Drop, FinishRun
-from islands.protocol.supervisor.commands import take_command
+from islands.protocol.supervisor.commands import on_command
 from islands.protocol.supervisor.core import Core
 from islands.protocol.supervisor.events import (
     CommandArrived,
@@ -28,18 +28,18 @@ from islands.protocol.supervisor.events import (
     Ticked,
 )
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.protocol.supervisor.launching import take_end
+from islands.protocol.supervisor.launching import on_process_ended
 from islands.protocol.supervisor.membership import (
-    close_link,
     give_way,
     judge_all,
     notice_pause,
+    on_enquiry,
+    on_figures,
+    on_heartbeat,
+    on_join,
+    on_leave,
+    on_link_closed,
     stay_s,
-    take_enquiry,
-    take_figures,
-    take_heartbeat,
-    take_join,
-    take_leave,
 )
 from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.tape.process_entries import Refused
@@ -138,23 +138,23 @@ class SupervisorState:
                 core.ticked_s = now_s
                 judge_all(core, now_s)
             case JoinArrived(message, connection, proven, returns):
-                take_join(core, message, connection, now_s, proven=proven, returns=returns)
+                on_join(core, message, connection, now_s, proven=proven, returns=returns)
             case RunSpecRequested(message, connection):
-                take_enquiry(core, message, connection, now_s)
+                on_enquiry(core, message, connection, now_s)
             case HeartbeatArrived(message, connection, trusted, host):
-                take_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
+                on_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
             case NewerSupervisorProven(name, epoch, kept):
                 give_way(core, name, epoch, kept=kept)
             case LeaveArrived(message):
-                take_leave(core, message)
+                on_leave(core, message)
             case CommandArrived(message, connection, genuine):
-                take_command(core, message, connection, genuine=genuine, now_s=now_s)
+                on_command(core, message, connection, genuine=genuine, now_s=now_s)
             case FiguresArrived():
-                take_figures(core, event)
+                on_figures(core, event)
             case LinkClosed(connection):
-                close_link(core, connection, now_s)
+                on_link_closed(core, connection, now_s)
             case ProcessEnded(name, reason):
-                take_end(core, name, reason, now_s)
+                on_process_ended(core, name, reason, now_s)
             case StopArrived(message, connection):
                 self._finish(message.reason, connection, now_s)
             case _:
