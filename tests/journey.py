@@ -20,6 +20,9 @@ ROLES = ("learner", "syncer", "supervisor", "observer", "gossip")
 ACTORS = {"gossip": "learner"}
 """Rooms whose rules are performed by the actor of another."""
 
+SHARED = "islands.protocol.sessions"
+"""Events and actions of several roles."""
+
 MESSAGES = ISLANDS / "protocol" / "messages"
 
 # A fragment's round trip: the role, its event, action or rule, and what happens there.
@@ -94,6 +97,18 @@ def classes(path: Path) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
+def told_in(path: Path) -> list[str]:
+    """The classes that a room's file defines or shares with other rooms, in order."""
+    tree = ast.parse(path.read_text())
+    shared = [
+        name.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == SHARED
+        for name in node.names
+    ]
+    return [*shared, *classes(path)]
+
+
 def matched(pattern: ast.pattern) -> list[str]:
     """The class names of a pattern."""
     return [
@@ -119,10 +134,10 @@ class Room:
                     self.all.append(Function(file, node))
                     self.functions.setdefault(node.name, self.all[-1])
         self.actions = [
-            name for file in self.files if "actions" in file.stem for name in classes(file)
+            name for file in self.files if "actions" in file.stem for name in told_in(file)
         ]
         self.events = [
-            name for file in self.files if "events" in file.stem for name in classes(file)
+            name for file in self.files if "events" in file.stem for name in told_in(file)
         ]
 
     def place(self, name: str) -> str:

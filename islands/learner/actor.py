@@ -34,10 +34,8 @@ from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
     Contribute,
-    DialSyncer,
     DropSyncerLink,
     EngineAction,
-    Exit,
     LoadCheckpoint,
     LoadMoments,
     OfferMoments,
@@ -51,8 +49,6 @@ from islands.protocol.learner.actions import (
     SettleFeedback,
     TellPosition,
     ToPeer,
-    ToSupervisor,
-    ToSyncer,
 )
 from islands.protocol.learner.adaptation import precision_of
 from islands.protocol.learner.events import (
@@ -65,13 +61,10 @@ from islands.protocol.learner.events import (
     SeedSkipped,
     SnapshotTaken,
     StateRequested,
-    SupervisorLinkChanged,
     SupervisorMessage,
-    SyncerLinkChanged,
     SyncerMessage,
     Ticked,
     TimerDue,
-    UpdateArrived,
     ValueAdopted,
 )
 from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
@@ -84,6 +77,15 @@ from islands.protocol.messages.training import (
     Hello,
     Progress,
     Welcome,
+)
+from islands.protocol.sessions import (
+    DialSyncer,
+    Exit,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    ToSupervisor,
+    ToSyncer,
+    UpdateArrived,
 )
 from islands.protocol.settings.run import Precision
 from islands.protocol.tape import learner_entries, process_entries

@@ -14,25 +14,18 @@ from islands.model.evaluation import EvaluateValues, Figures, Judged, attempt
 from islands.protocol.errors import IslandsError, RefusedError
 from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.protocol.messages.training import FragmentUpdate, Welcome
-from islands.protocol.observer.actions import (
-    Action,
+from islands.protocol.observer.actions import Action, Evaluate, Keep
+from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.sessions import (
     DialSyncer,
-    Evaluate,
     Exit,
-    Keep,
-    ToSupervisor,
-    ToSyncer,
-)
-from islands.protocol.observer.events import (
-    EvaluationFinished,
-    Event,
-    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
-    Ticked,
+    ToSupervisor,
+    ToSyncer,
     UpdateArrived,
 )
-from islands.protocol.observer.state import ObserverState
 from islands.protocol.tape.process_entries import EvaluationFailed
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer

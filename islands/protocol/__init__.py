@@ -9,5 +9,6 @@ It needs `msgspec` and nothing else.
 - `membership.py`: Membership of one process in a run
 - `moving_average.py`: A moving average of measured times and rates
 - `ranges.py`: Which elements of a flat value each process of a learner holds
+- `sessions.py`: events and actions of a process that keeps sessions with supervisor and syncer
 - `supervisor_view.py`: A copy of the supervisor's membership view
 """

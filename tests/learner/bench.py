@@ -13,12 +13,7 @@ from islands.protocol.identities import (
     Ticket,
     Version,
 )
-from islands.protocol.learner.actions import (
-    Action,
-    Contribute,
-    ToSupervisor,
-    ToSyncer,
-)
+from islands.protocol.learner.actions import Action, Contribute
 from islands.protocol.learner.adaptation import FINEST_FIRST, Adaptation, Level
 from islands.protocol.learner.events import (
     Event,
@@ -27,10 +22,7 @@ from islands.protocol.learner.events import (
     Idled,
     SnapshotTaken,
     StepFinished,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
     TrainerReady,
-    UpdateArrived,
     ValueAdopted,
 )
 from islands.protocol.learner.state import LearnerState
@@ -44,6 +36,13 @@ from islands.protocol.messages.training import (
     LeaseGranted,
     PullFragment,
     Welcome,
+)
+from islands.protocol.sessions import (
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    ToSupervisor,
+    ToSyncer,
+    UpdateArrived,
 )
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 

@@ -16,8 +16,6 @@ from islands.protocol.learner.events import (
     ContributionSkipped,
     FromSyncer,
     SnapshotTaken,
-    SyncerLinkChanged,
-    UpdateArrived,
 )
 from islands.protocol.messages.training import (
     ContributionDeclined,
@@ -27,6 +25,7 @@ from islands.protocol.messages.training import (
     LinkProbe,
     Merged,
 )
+from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted

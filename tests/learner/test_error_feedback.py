@@ -16,14 +16,10 @@ from islands.protocol.learner.actions import (
     ResetFeedback,
     SettleFeedback,
 )
-from islands.protocol.learner.events import (
-    ContributionEncoded,
-    FromSyncer,
-    SnapshotTaken,
-    UpdateArrived,
-)
+from islands.protocol.learner.events import ContributionEncoded, FromSyncer, SnapshotTaken
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import FragmentUpdate, Merged
+from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.run import Adoption, Precision, RunSettings
 from messaging.codec.tensors import as_buffer
 from tests.learner.bench import ANA, BATCH, Bench, Copies, stepping

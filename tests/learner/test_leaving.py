@@ -3,13 +3,12 @@
 import pytest
 
 from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
-from islands.protocol.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
+from islands.protocol.learner.actions import AllowSteps
 from islands.protocol.learner.events import (
     FromSupervisor,
     FromSyncer,
     Idled,
     LeaveRequested,
-    SyncerLinkChanged,
     Ticked,
 )
 from islands.protocol.messages.control import Drain
@@ -21,6 +20,7 @@ from islands.protocol.messages.training import (
     Progress,
     Welcome,
 )
+from islands.protocol.sessions import Exit, SyncerLinkChanged, ToSupervisor, ToSyncer
 from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
 TICKET = Ticket(1, 0, ANA, Incarnation(1, 1))

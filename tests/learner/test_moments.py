@@ -20,8 +20,6 @@ from islands.protocol.learner.events import (
     MomentsRead,
     PieceArrived,
     StateRequested,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
     Ticked,
     TimerDue,
     TrainerMade,
@@ -32,6 +30,7 @@ from islands.protocol.learner.moments_recovery import COPIES_MAX, GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FinalRound, Welcome
+from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import MomentsFresh, MomentsTaken
 from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, stepping

@@ -4,14 +4,7 @@ import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
 from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed, TellPosition
-from islands.protocol.learner.events import (
-    FromSyncer,
-    SnapshotTaken,
-    SyncerLinkChanged,
-    UpdateArrived,
-    ValueAdopted,
-    ValueRead,
-)
+from islands.protocol.learner.events import FromSyncer, SnapshotTaken, ValueAdopted, ValueRead
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import (
     FragmentRequest,
@@ -20,6 +13,7 @@ from islands.protocol.messages.training import (
     Merged,
     Welcome,
 )
+from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.run import Adoption
 from tests.learner.bench import ANA, BATCH, Bench, stepping
 

@@ -14,14 +14,10 @@ from islands.protocol.identities import (
 from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
-    DialSyncer,
     DropSyncerLink,
-    Exit,
     PlanSnapshots,
     ReadValue,
     ResetMoments,
-    ToSupervisor,
-    ToSyncer,
 )
 from islands.protocol.learner.events import (
     ContributionSkipped,
@@ -31,8 +27,6 @@ from islands.protocol.learner.events import (
     LeaveRequested,
     SeedSkipped,
     StepFinished,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
     Ticked,
     TrainerReady,
     ValueAdopted,
@@ -53,6 +47,14 @@ from islands.protocol.messages.training import (
     Hello,
     Progress,
     Welcome,
+)
+from islands.protocol.sessions import (
+    DialSyncer,
+    Exit,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    ToSupervisor,
+    ToSyncer,
 )
 from islands.protocol.settings.run import WELL_STEPS
 from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of, started, stepping

@@ -16,9 +16,10 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.protocol.learner.events import FromSyncer, UpdateArrived
+from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.synchronous import Synchronous, Synchrony
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
+from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.run import Automatic, LearnerWaits, RunSettings
 from tests.learner import bench as states
 from tests.learner.bench import stand_still, stepping_by

@@ -5,7 +5,7 @@ from dataclasses import replace
 from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
-from islands.protocol.learner.events import FromSyncer, SyncerLinkChanged
+from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.own_turns import Turns
 from islands.protocol.messages.training import (
     ContributionDeclined,
@@ -14,6 +14,7 @@ from islands.protocol.messages.training import (
     Hello,
     Progress,
 )
+from islands.protocol.sessions import SyncerLinkChanged
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import LearnerWaits
 from tests.learner import bench as states

@@ -24,25 +24,18 @@ from islands.protocol.messages.membership import (
     SyncerAddress,
 )
 from islands.protocol.messages.training import FragmentUpdate, Hello, Progress, Welcome
-from islands.protocol.observer.actions import (
-    Action,
+from islands.protocol.observer.actions import Action, Evaluate, Keep
+from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
+from islands.protocol.observer.state import ObserverState
+from islands.protocol.sessions import (
     DialSyncer,
-    Evaluate,
     Exit,
-    Keep,
-    ToSupervisor,
-    ToSyncer,
-)
-from islands.protocol.observer.events import (
-    EvaluationFinished,
-    Event,
-    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
-    Ticked,
+    ToSupervisor,
+    ToSyncer,
     UpdateArrived,
 )
-from islands.protocol.observer.state import ObserverState
 from islands.protocol.settings.run import RunSettings
 
 ME = Incarnation(1, 4)

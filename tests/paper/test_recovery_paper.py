@@ -17,12 +17,12 @@ from islands.protocol.learner.events import (
     MomentsLoaded,
     PieceArrived,
     StateRequested,
-    SyncerLinkChanged,
     TrainerMade,
 )
 from islands.protocol.messages.membership import Evicted, Join
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello, LeaseGranted, Welcome
+from islands.protocol.sessions import SyncerLinkChanged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.durable import Durable

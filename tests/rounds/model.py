@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from islands.learner.copying import SnapshotCopies
+from islands.protocol import sessions
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -237,7 +238,7 @@ class Model:
         compute = FakeCompute(self._next("process"), step_s, self._noise, self._shard_records)
         self.computes[name] = compute
         self._learner(name, MOMENTS)
-        self._learner(name, learner_events.SupervisorLinkChanged(up=True))
+        self._learner(name, sessions.SupervisorLinkChanged(up=True))
         ready = learner_events.TrainerReady(BATCH_TOKENS)
         self._at(
             self.rng.uniform(0, step_s),
@@ -278,7 +279,7 @@ class Model:
         name = LearnerName(text)
         self.cut.add(name)
         self._unlink(name)
-        self._learner(name, learner_events.SyncerLinkChanged(up=False))
+        self._learner(name, sessions.SyncerLinkChanged(up=False))
 
     def heal_link(self, text: str) -> None:
         """The learner can reach the syncer again."""
@@ -313,7 +314,7 @@ class Model:
         self._merging.clear()
         self._values.clear()
         for name in list(self.learners):
-            self._learner(name, learner_events.SyncerLinkChanged(up=False))
+            self._learner(name, sessions.SyncerLinkChanged(up=False))
         self._at(down_s, self._resume_syncer)
 
     def _resume_syncer(self) -> None:
@@ -355,7 +356,7 @@ class Model:
                 self._deliver(connection, learner_events.FromSyncer(message))
             case syncer_actions.SendValue(connection, message):
                 self._deliver(
-                    connection, learner_events.UpdateArrived(message, intact=True, payload=NO_BYTES)
+                    connection, sessions.UpdateArrived(message, intact=True, payload=NO_BYTES)
                 )
             case syncer_actions.Dismiss(connection, message):
                 self._deliver(connection, learner_events.FromSyncer(message))
@@ -444,13 +445,13 @@ class Model:
 
     def _lost(self, name: LearnerName) -> None:
         if name not in self.connected.values():
-            self._learner(name, learner_events.SyncerLinkChanged(up=False))
+            self._learner(name, sessions.SyncerLinkChanged(up=False))
 
     def _dial(self, name: LearnerName) -> None:
         linked = name in self.connected.values()
         if name in self.learners and name not in self.cut and self.syncer_up and not linked:
             self.connected[self._next("connection")] = name
-            self._learner(name, learner_events.SyncerLinkChanged(up=True))
+            self._learner(name, sessions.SyncerLinkChanged(up=True))
 
     def _learner(self, name: LearnerName, event: learner_events.Event) -> None:
         learner = self.learners.get(name)
@@ -465,12 +466,12 @@ class Model:
     def _perform_for_learner(self, name: LearnerName, action: learner_actions.Action) -> None:
         compute = self.computes[name]
         match action:
-            case learner_actions.ToSupervisor(Join() as join):
+            case sessions.ToSupervisor(Join() as join):
                 target = self.learners[name]
                 self._at(self.link.latency_s, lambda: self._join(target, join))
-            case learner_actions.DialSyncer():
+            case sessions.DialSyncer():
                 self._dial(name)
-            case learner_actions.ToSyncer(message):
+            case sessions.ToSyncer(message):
                 self._to_syncer(name, message)
             case learner_actions.Contribute(message, _):
                 self._contribute(name, compute, message)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
+from islands.protocol import sessions
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
@@ -357,13 +358,9 @@ class Company:
     def _hear_syncer(self, peer: Learner | Observer, message: FromSyncer) -> None:
         if isinstance(message, FragmentUpdate):
             if isinstance(peer, Learner):
-                self._learner(
-                    peer, learner_events.UpdateArrived(message, intact=True, payload=BYTES)
-                )
+                self._learner(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
             else:
-                self._observer(
-                    peer, observer_events.UpdateArrived(message, intact=True, payload=BYTES)
-                )
+                self._observer(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
         elif isinstance(peer, Learner):
             self._learner(peer, learner_events.FromSyncer(message))
         elif isinstance(message, Welcome | Refused | Evicted | Stop):
@@ -383,9 +380,9 @@ class Company:
         def arrive() -> None:
             if self.peers.get(peer.name) is peer and up is (peer.link is not None):
                 if isinstance(peer, Learner):
-                    self._learner(peer, learner_events.SyncerLinkChanged(up=up))
+                    self._learner(peer, sessions.SyncerLinkChanged(up=up))
                 elif isinstance(peer, Observer):
-                    self._observer(peer, observer_events.SyncerLinkChanged(up=up))
+                    self._observer(peer, sessions.SyncerLinkChanged(up=up))
 
         self._post("", arrive)
 
@@ -436,7 +433,7 @@ class Company:
         compute = FakeCompute(self._next("process"), self._step_s, 0.0)
         peer = self.peers[name] = Learner(name, state=state, compute=compute)
         self._learner(peer, learner_events.TrainerMade(SCHEMA, self._pieces))
-        self._learner(peer, learner_events.SupervisorLinkChanged(up=True))
+        self._learner(peer, sessions.SupervisorLinkChanged(up=True))
 
     def kill(self, name: str) -> None:
         """A process is gone, and its links with it."""
@@ -475,13 +472,13 @@ class Company:
 
     def _perform_for_learner(self, peer: Learner, action: learner_actions.Action) -> None:
         match action:
-            case learner_actions.ToSupervisor(message):
+            case sessions.ToSupervisor(message):
                 self._to_supervisor(peer.name, message)
-            case learner_actions.ToSyncer(word):
+            case sessions.ToSyncer(word):
                 assert not isinstance(word, LinkProbe), "nobody here measures a link"
                 fenced = isinstance(word, Hello) and self._fenced(peer, word)
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=fenced))
-            case learner_actions.DialSyncer(address):
+            case sessions.DialSyncer(address):
                 self._dial_address(peer, address)
             case learner_actions.DropSyncerLink():
                 self._hang_up(peer)
@@ -499,7 +496,7 @@ class Company:
             case learner_actions.SetTimer(after_s):
                 reminded = learner_events.TimerDue()
                 self._timers.append((self.now_s + after_s, lambda: self._learner(peer, reminded)))
-            case learner_actions.Exit():
+            case sessions.Exit():
                 self._post("", lambda: self._exit(peer))
             case _:
                 peer.compute.commands.append(action)
@@ -601,7 +598,7 @@ class Company:
             *(self.settings, name, FINGERPRINT, self.settings.fragments), interval_s=10.0
         )
         peer = self.peers[name] = Observer(name, state=state)
-        self._observer(peer, observer_events.SupervisorLinkChanged(up=True))
+        self._observer(peer, sessions.SupervisorLinkChanged(up=True))
 
     def _observer(self, peer: Observer, event: observer_events.Event) -> None:
         if self.peers.get(peer.name) is not peer:
@@ -611,13 +608,14 @@ class Company:
 
     def _perform_for_observer(self, peer: Observer, action: observer_actions.Action) -> None:
         match action:
-            case observer_actions.ToSupervisor(message):
+            case sessions.ToSupervisor(message):
                 self._to_supervisor(peer.name, message)
-            case observer_actions.ToSyncer(word):
+            case sessions.ToSyncer(word):
+                assert not isinstance(word, LinkProbe), "an observer measures no link"
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=False))
-            case observer_actions.DialSyncer(address):
+            case sessions.DialSyncer(address):
                 self._dial_address(peer, address)
-            case observer_actions.Exit():
+            case sessions.Exit():
                 self._post("", lambda: self._exit(peer))
             case _:
                 pass

@@ -9,9 +9,9 @@ for news.
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
+from islands.protocol import sessions
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import events as learner_events
-from islands.protocol.learner.actions import ToSyncer
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import Leave, Refused, Stop
 from islands.protocol.messages.training import (
@@ -21,8 +21,8 @@ from islands.protocol.messages.training import (
     Quarantined,
     Welcome,
 )
-from islands.protocol.observer import events as observer_events
 from islands.protocol.observer.state import ObserverState
+from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState
@@ -40,7 +40,7 @@ CONCERNS_NOBODY: dict[type, object] = {
     SyncerState: syncer_events.ProgressArrived(REPORT_OF_NOBODY, 0),
     SupervisorState: supervisor_events.LinkClosed(-1),
     LearnerState: learner_events.FromSyncer(Quarantined(NOBODY, NEVER, "for the log")),
-    ObserverState: observer_events.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
+    ObserverState: sessions.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
 }
 
 REPEATED = (
@@ -58,10 +58,9 @@ REPEATED = (
     supervisor_events.LinkClosed,
     supervisor_events.Ticked,
     learner_events.FromSyncer,
-    learner_events.UpdateArrived,
+    sessions.UpdateArrived,
     learner_events.SnapshotTaken,
     learner_events.ValueAdopted,
-    observer_events.UpdateArrived,
 )
 """What may come twice, and asks for no answer of its own."""
 

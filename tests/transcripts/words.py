@@ -6,6 +6,7 @@ are written by `entry_words` alone, without the figures that say nothing to a re
 
 from collections.abc import Iterable, Mapping
 
+from islands.protocol import sessions
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Lease
 from islands.protocol.learner import actions as learner_actions
@@ -228,15 +229,15 @@ def action_words(action: object, names: Mapping[int, str]) -> str:
             return f"ENDS: {action}"
         case Record(entry):
             return f"* {entry_words(entry)}"
-        case learner_actions.ToSupervisor(message) | observer_actions.ToSupervisor(message):
+        case sessions.ToSupervisor(message):
             return f"→ supervisor: {message_words(message)}"
-        case learner_actions.ToSyncer(word) | observer_actions.ToSyncer(word):
+        case sessions.ToSyncer(word):
             return f"→ syncer: {message_words(word)}"
         case syncer_actions.Send() | supervisor_actions.Send() | syncer_actions.SendValue():
             return f"→ {names[action.connection]}: {message_words(action.message)}"
         case syncer_actions.Dismiss(connection, word):
             return f"→ {names[connection]}, and hang up: {message_words(word)}"
-        case learner_actions.Exit() | observer_actions.Exit() | syncer_actions.Exit():
+        case sessions.Exit() | syncer_actions.Exit():
             return f"exit: {action.reason}"
         case syncer_actions.FinishRun() | supervisor_actions.FinishRun():
             return f"finish run: {action.reason}"
@@ -265,7 +266,7 @@ def _syncer_words(action: object) -> str:
 
 def _learner_words(action: object) -> str:
     match action:
-        case learner_actions.DialSyncer(address) | observer_actions.DialSyncer(address):
+        case sessions.DialSyncer(address):
             return f"dial {address}"
         case learner_actions.DropSyncerLink(reason):
             return f"hang up on syncer: {reason}"
@@ -396,7 +397,7 @@ def _learner_hears(event: object) -> tuple[str, str]:
             return "syncer", f"pull {pull.ticket}"
         case learner_events.FromSyncer(message):
             return "syncer", _kind(message)
-        case learner_events.UpdateArrived(message) | observer_events.UpdateArrived(message):
+        case sessions.UpdateArrived(message):
             return "syncer", f"update {message.fragment} to {message.version}"
         case learner_events.StateRequested(asker, message):
             return asker, f"moments-request piece {message.piece}"
@@ -414,9 +415,9 @@ def _happened_outside(event: object) -> str:
             return f"round {number} of {fragment} is merged"
         case syncer_events.JournalFinished(sequence):
             return f"record {sequence} is durable"
-        case learner_events.SyncerLinkChanged(up) | observer_events.SyncerLinkChanged(up):
+        case sessions.SyncerLinkChanged(up):
             return f"link to syncer {'up' if up else 'down'}"
-        case learner_events.SupervisorLinkChanged(up) | observer_events.SupervisorLinkChanged(up):
+        case sessions.SupervisorLinkChanged(up):
             return f"link to supervisor {'up' if up else 'down'}"
         case supervisor_events.LinkClosed():
             return "a link is down"

@@ -7,41 +7,16 @@ from dataclasses import dataclass, field
 
 from islands.protocol.gossip.actions import GossipAction, GossipEngineAction
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.messages.membership import Heartbeat, Join, Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import (
     Contribution,
-    ContributionDeclined,
     FragmentRequest,
     FragmentSeed,
-    Hello,
-    LinkProbe,
     Merged,
-    Progress,
 )
+from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
 from islands.protocol.settings.run import Precision
 from islands.protocol.tape.entry import Record
-
-
-@dataclass(frozen=True, slots=True)
-class ToSupervisor:
-    """Send a message to the supervisor."""
-
-    message: Join | Heartbeat | Leave
-
-
-@dataclass(frozen=True, slots=True)
-class ToSyncer:
-    """Send a message to the syncer."""
-
-    message: Hello | Progress | ContributionDeclined | LinkProbe | Leave
-
-
-@dataclass(frozen=True, slots=True)
-class DialSyncer:
-    """Keep a link to the syncer at this address from now on."""
-
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +180,6 @@ class SetTimer:
     """Deliver `TimerDue` to the state after so many seconds."""
 
     after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """End this process; `failed` is true if the user must do something."""
-
-    reason: str
-    failed: bool
 
 
 EngineAction = (

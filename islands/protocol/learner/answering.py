@@ -4,7 +4,7 @@
 due, and the precision how it is sent. This module makes the answer.
 """
 
-from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue, ToSyncer
+from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import (
     ContributionEncoded,
@@ -22,6 +22,7 @@ from islands.protocol.messages.training import (
     LinkProbe,
     PullFragment,
 )
+from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.run import Adoption
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted

@@ -23,7 +23,6 @@ from islands.protocol.messages.training import (
     ContributionReceived,
     FinalRound,
     FragmentRequest,
-    FragmentUpdate,
     LeaseGranted,
     LinkProbe,
     Paused,
@@ -31,22 +30,8 @@ from islands.protocol.messages.training import (
     Quarantined,
     Welcome,
 )
+from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.run import Precision
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorLinkChanged:
-    """The link to the supervisor opened or closed."""
-
-    up: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SyncerLinkChanged:
-    """The link to the syncer opened or closed."""
-
-    up: bool
-
 
 SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
 
@@ -80,15 +65,6 @@ class FromSyncer:
     """A control message from the syncer."""
 
     message: SyncerMessage
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateArrived:
-    """A published value has arrived; `intact` tells whether its digest matches."""
-
-    message: FragmentUpdate
-    intact: bool
-    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ It returns its leases with the last positions, and the unused quota is granted t
 """
 
 from islands.protocol.learner.account import Sent
-from islands.protocol.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.protocol.learner.core import Core, Leaving
+from islands.protocol.sessions import Exit, ToSupervisor, ToSyncer
 
 
 def begin_leaving(core: Core, reason: str) -> None:

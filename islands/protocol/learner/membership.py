@@ -11,14 +11,10 @@ may be lost, so pulls, offers and measurements are forgotten, and the syncer rep
 
 from islands.protocol.identities import Phase
 from islands.protocol.learner.actions import (
-    DialSyncer,
     DropSyncerLink,
-    Exit,
     ResetFeedback,
     ResetMoments,
     TellPosition,
-    ToSupervisor,
-    ToSyncer,
 )
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Ticked
@@ -28,6 +24,7 @@ from islands.protocol.learner.steps import allow, pass_over
 from islands.protocol.membership import EpochOrder, HeartbeatContent
 from islands.protocol.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
 from islands.protocol.messages.training import Kept, Welcome
+from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.process_entries import Waits
 

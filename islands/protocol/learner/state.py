@@ -13,6 +13,7 @@ The rules live in the modules that the package's docstring lists; this module di
 from dataclasses import replace
 from typing import assert_never
 
+from islands.protocol import sessions
 from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.gossip.gossip import Gossip
@@ -26,7 +27,7 @@ from islands.protocol.learner import (
     steps,
 )
 from islands.protocol.learner.account import Account
-from islands.protocol.learner.actions import Action, Exit, ToSyncer
+from islands.protocol.learner.actions import Action
 from islands.protocol.learner.adaptation import GivenPrecision
 from islands.protocol.learner.core import CheckpointedMoments, Core, Moments
 from islands.protocol.learner.own_turns import OwnTurns
@@ -36,6 +37,7 @@ from islands.protocol.learner.synchronous import Synchronous
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages import control, training
 from islands.protocol.messages import membership as words
+from islands.protocol.sessions import Exit, ToSyncer
 from islands.protocol.settings.run import LearnerWaits, RunSettings, Trigger
 
 STEPS_COMPILING = 2
@@ -138,15 +140,15 @@ class LearnerState:
                 self._from_supervisor(message)
             case events.FromSyncer(message):
                 self._from_syncer(message)
-            case events.SupervisorLinkChanged(up):
+            case sessions.SupervisorLinkChanged(up):
                 membership.on_supervisor_link(core, up=up)
-            case events.SyncerLinkChanged(up):
+            case sessions.SyncerLinkChanged(up):
                 membership.on_syncer_link(core, up=up)
             case events.Ticked():
                 membership.on_tick(core, event)
             case events.LeaveRequested(reason):
                 leaving.begin_leaving(core, reason)
-            case events.UpdateArrived():
+            case sessions.UpdateArrived():
                 steps.on_update(core, event)
             case events.ContributionEncoded():
                 answering.on_encoded(core, event)

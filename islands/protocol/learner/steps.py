@@ -9,13 +9,7 @@ from islands.protocol.identities import Lease, Phase
 from islands.protocol.learner.account import Account, Queued
 from islands.protocol.learner.actions import AdoptValue, SettleFeedback
 from islands.protocol.learner.core import Core, MomentsStage
-from islands.protocol.learner.events import (
-    Idled,
-    StepFinished,
-    TrainerReady,
-    UpdateArrived,
-    ValueAdopted,
-)
+from islands.protocol.learner.events import Idled, StepFinished, TrainerReady, ValueAdopted
 from islands.protocol.learner.moments_recovery import go_fresh, load_kept
 from islands.protocol.messages.training import (
     ContributionFate,
@@ -24,6 +18,7 @@ from islands.protocol.messages.training import (
     Paused,
     Quarantined,
 )
+from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.run import Adoption
 from islands.protocol.tape.learner_entries import NO_DONOR
 

@@ -3,29 +3,8 @@
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import Version
-from islands.protocol.messages.membership import Heartbeat, Join
-from islands.protocol.messages.training import FragmentUpdate, Hello, Progress
-
-
-@dataclass(frozen=True, slots=True)
-class ToSupervisor:
-    """Send a message to the supervisor."""
-
-    message: Join | Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
-class ToSyncer:
-    """Send a message to the syncer."""
-
-    message: Hello | Progress
-
-
-@dataclass(frozen=True, slots=True)
-class DialSyncer:
-    """Keep a link to the syncer at this address from now on."""
-
-    address: str
+from islands.protocol.messages.training import FragmentUpdate
+from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +25,6 @@ class Evaluate:
     versions: tuple[Version, ...]
     clock: float
     tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """End this process; `failed` is true if the user must do something."""
-
-    reason: str
-    failed: bool
 
 
 Action = ToSupervisor | ToSyncer | DialSyncer | Keep | Evaluate | Exit

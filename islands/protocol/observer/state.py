@@ -22,22 +22,15 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.training import FragmentProgress, Progress, Welcome
-from islands.protocol.observer.actions import (
-    Action,
+from islands.protocol.observer.actions import Action, Evaluate, Keep
+from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
+from islands.protocol.sessions import (
     DialSyncer,
-    Evaluate,
     Exit,
-    Keep,
-    ToSupervisor,
-    ToSyncer,
-)
-from islands.protocol.observer.events import (
-    EvaluationFinished,
-    Event,
-    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
-    Ticked,
+    ToSupervisor,
+    ToSyncer,
     UpdateArrived,
 )
 from islands.protocol.settings.run import RunSettings

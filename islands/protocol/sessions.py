@@ -1,0 +1,68 @@
+"""Events and actions of a process that keeps sessions with a supervisor and a syncer.
+
+Learner and observer share them: each dials both, hears of links and published values alike, and
+ends alike. What one of them alone handles or does stands in its own `events.py` and `actions.py`.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.protocol.messages.membership import Heartbeat, Join, Leave
+from islands.protocol.messages.training import (
+    ContributionDeclined,
+    FragmentUpdate,
+    Hello,
+    LinkProbe,
+    Progress,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLinkChanged:
+    """The link to the supervisor opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerLinkChanged:
+    """The link to the syncer opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateArrived:
+    """A published value has arrived; `intact` tells whether its digest matches."""
+
+    message: FragmentUpdate
+    intact: bool
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToSupervisor:
+    """Send a message to the supervisor."""
+
+    message: Join | Heartbeat | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class ToSyncer:
+    """Send a message to the syncer."""
+
+    message: Hello | Progress | ContributionDeclined | LinkProbe | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class DialSyncer:
+    """Keep a link to the syncer at this address from now on."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End this process; `failed` is true if the user must do something."""
+
+    reason: str
+    failed: bool
