@@ -14,12 +14,7 @@ from islands.numerics.norms import measure
 from islands.numerics.outer_choice import outer_optimizer
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.settings.outer import DELAYED_NESTEROV
-from islands.protocol.settings.run import (
-    MergeRule,
-    OuterSettings,
-    RunSettings,
-    UpdatePrecision,
-)
+from islands.protocol.settings.run import MergeRule, OuterSettings, RunSettings, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.durable import fresh
 from islands.protocol.syncer.versions import Published

@@ -1,12 +1,32 @@
-"""What is said again, and how often."""
+"""What is said again, and how often.
+
+Every timeout of the syncer, at both ends of its range; and that abandoned rounds teach.
+"""
+
+from dataclasses import replace
+
+import pytest
 
 from islands.protocol.identities import LearnerName, Version
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import Sent
-from islands.protocol.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
-from islands.protocol.tape.round_entries import GraceZero
-from tests.syncer.bench import Bench, opened, seeded
+from islands.protocol.syncer.timeouts import (
+    DOUBLED_MAX,
+    MARGIN,
+    SAMPLES_LEAST,
+    TIME_MAX_S,
+    Exchange,
+    Longest,
+    answer_timeout_s,
+    final_patience_s,
+    resend_s,
+    warning_patience_s,
+)
+from islands.protocol.tape.round_entries import Abandoned, GraceZero, NothingMerged, Opened
+from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 TICK_S = 0.25
 
@@ -83,3 +103,225 @@ def test_an_exchange_longer_than_the_overlap_is_on_the_tape() -> None:
     assert told[0].overlap_steps == 2
     assert told[0].overlap_steps_needed == 6
     assert round(told[0].lacking_s, 3) == 0.3
+
+
+TIMING = Timing()
+
+GIGABYTE_S = 1600.0
+"""1 GB over 5 Mbit/s."""
+
+
+@pytest.mark.parametrize("exchange_s", [None, 0.002, 12.0, 60.0, GIGABYTE_S])
+@pytest.mark.parametrize("step_s", [0.0, 0.01, 1.0, 40.0, 300.0])
+@pytest.mark.parametrize("fragments", [1, 24, 600])
+def test_an_answer_has_time_to_come(
+    fragments: int, step_s: float, exchange_s: float | None
+) -> None:
+    """Several times what it took lately; a copy of five steps fits where nothing is measured."""
+    limit_s = answer_timeout_s(TIMING, fragments=fragments, step_s=step_s, exchange_s=exchange_s)
+    assert limit_s >= TIMING.round_s
+    assert limit_s >= 4 * fragments * step_s
+    if exchange_s is None:
+        assert limit_s >= MARGIN * 6 * step_s
+    else:
+        assert limit_s >= MARGIN * exchange_s
+        bound_s = MARGIN * max(exchange_s, fragments * step_s)
+        assert limit_s <= max(TIMING.round_s, bound_s)
+
+
+@pytest.mark.parametrize("patience", [0.1, 1.0, 10.0])
+def test_the_settings_are_the_least(patience: float) -> None:
+    """Where nothing is slow every timeout is the one of the settings, scaled."""
+    timing = Timing(patience=patience)
+    fast = {"step_s": 0.0001, "exchange_s": 0.0001}
+    assert answer_timeout_s(timing, fragments=1, **fast) == 10.0 * patience
+    assert resend_s(timing, overlap_steps=2, **fast) == 2.0 * patience
+    assert final_patience_s(timing, **fast) == 30.0 * patience
+    assert warning_patience_s(timing, interval_steps=24, **fast) == 10.0 * patience
+
+
+def test_slow_steps_and_links_stretch_all_of_them() -> None:
+    """A step of 300 s, an exchange of a gigabyte."""
+    slow = {"step_s": 300.0, "exchange_s": GIGABYTE_S}
+    assert answer_timeout_s(TIMING, fragments=1, **slow) == 4 * GIGABYTE_S
+    assert resend_s(TIMING, overlap_steps=2, **slow) == GIGABYTE_S
+    assert final_patience_s(TIMING, **slow) == 4 * (300.0 + GIGABYTE_S)
+    assert warning_patience_s(TIMING, interval_steps=24, **slow) == 3 * 24 * 300.0
+
+
+def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> None:
+    """With P fragments of unlike sizes every one of them is in the window."""
+    longest = Longest()
+    longest.add(1.0, 24)
+    for _ in range(3):
+        for fragment in range(24):
+            longest.add(100.0 if fragment == 7 else 1.0, 24)
+            assert fragment < 7 or longest.value == 100.0
+    for _ in range(2 * 24):
+        longest.add(1.0, 24)
+    assert longest.value == 1.0
+    longest.add(1e9, SAMPLES_LEAST)
+    assert longest.value == TIME_MAX_S
+    assert Longest().value is None
+
+
+def test_a_late_answer_tells_how_long_it_took() -> None:
+    """From the first time it was asked; until then its silence tells nothing."""
+    exchange = Exchange()
+    exchange.adoptions_s.add(3.0, 8)
+    assert exchange.measured_s(0.5) == 7.0
+    exchange.ask(4, 100.0)
+    exchange.ask(4, 110.0)
+    exchange.given_up(4, 140.0)
+    assert exchange.measured_s(0.5) == 7.0
+    exchange.answer(4, 160.0, 8)
+    assert exchange.measured_s(0.5) == 60.0
+    exchange.answer(4, 999.0, 8)
+    assert exchange.measured_s(0.5) == 60.0
+
+
+@pytest.mark.parametrize("declines", [False, True])
+def test_who_is_given_up_is_left_out_until_it_speaks(*, declines: bool) -> None:
+    """Each time in a row for four times as long, up to four hours; rounds at once count once."""
+    exchange, now_s = Exchange(), 0.0
+    left_out_s: list[float] = []
+    for number in range(0, 20, 2):
+        exchange.ask(number, now_s)
+        exchange.ask(number + 1, now_s)
+        now_s += 10.0
+        exchange.given_up(number, now_s)
+        exchange.given_up(number + 1, now_s)
+        assert exchange.left_out_until_s is not None
+        left_out_s.append(exchange.left_out_until_s - now_s)
+        now_s = exchange.left_out_until_s
+        assert not exchange.take_back(now_s - 1.0)
+        assert exchange.take_back(now_s)
+    assert left_out_s[:4] == [40.0, 160.0, 640.0, 2560.0]
+    assert left_out_s[-1] == TIME_MAX_S
+    exchange.given_up(19, now_s)
+    if declines:
+        exchange.declined(19)
+    else:
+        exchange.answer(19, now_s, 8)
+    assert (exchange.in_vain_s, exchange.left_out_until_s) == (0.0, None)
+
+
+def test_nobody_is_waited_for_longer_because_it_is_silent() -> None:
+    """Each round is given up as soon as the first one; in between it is left alone for longer."""
+    settings = RunSettings(interval_steps=4, fragments=1)
+    bench = seeded("ana", settings=settings, fragments=1)
+    opened(bench)
+    asked_s, given_up_s = [bench.now_s], list[float]()
+    while len(given_up_s) < 4:
+        bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
+        given_up_s += [bench.now_s] * len(bench.entries(Abandoned))
+        asked_s += [bench.now_s for record in bench.entries(Opened)]
+        bench.step("ana")
+        asked_s += [bench.now_s for record in bench.entries(Opened)]
+    lasted_s = [end - begin for begin, end in zip(asked_s, given_up_s, strict=False)]
+    assert lasted_s == pytest.approx([10.0] * 4)
+    alone_s = [begin - end for begin, end in zip(asked_s[1:], given_up_s, strict=False)]
+    assert alone_s == pytest.approx([40.0, 160.0, 640.0], abs=2.0)
+
+
+def test_with_all_one_that_never_answers_does_not_stop_the_run() -> None:
+    """It costs ten seconds now and then, over hours; the others merge without it."""
+    settings = RunSettings(interval_steps=4, fragments=2, quorum=None)
+    bench = seeded("ana", "mute", settings=settings)
+    waited_s: list[float] = []
+    for _ in range(100):
+        pulls = opened(bench)
+        began_s = bench.now_s
+        (mine,) = [pull for pull in pulls if pull.ticket.name == "ana"]
+        bench.answer(mine)
+        while not bench.of(BeginMerge):
+            bench.tick(2.5)
+        waited_s.append(bench.now_s - began_s)
+        bench.merge()
+        bench.journal()
+        for name in ("ana", "mute"):
+            bench.adopt(name)
+        bench.tick(60.0)
+    assert max(waited_s) == 10.0
+    assert 2 <= sum(waited > 0 for waited in waited_s) <= 5
+
+
+def test_a_late_answer_is_in_time_the_next_round() -> None:
+    """One-way six seconds: the first pull is given up too early, the next one is not."""
+    settings = RunSettings(interval_steps=4, fragments=1)
+    bench = seeded("ana", settings=settings, fragments=1)
+    (pull,) = opened(bench)
+    bench.tick(10.0)
+    assert len(bench.entries(Abandoned)) == 1
+    bench.tick(2.0)
+    bench.answer(pull)
+    assert bench.core.members.learners[pull.ticket.name].exchange.late_s == 2.0
+    (pull,) = opened(bench)
+    for _ in range(12):
+        bench.tick(1.0)
+    bench.answer(pull)
+    assert len(bench.of(BeginMerge)) == 1
+
+
+def test_with_all_the_silent_are_excused_and_the_others_merged() -> None:
+    """What has arrived is not thrown away because one of them does not answer."""
+    settings = RunSettings(interval_steps=4, fragments=2, quorum=None)
+    bench = seeded("ana", "ben", settings=settings)
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    bench.tick(9.0)
+    assert bench.of(BeginMerge) == []
+    bench.tick(1.0)
+    assert [part.ticket for part in bench.merge().parts] == [ana.ticket]
+
+
+@pytest.mark.parametrize("quorum", [1, 2])
+def test_a_run_that_merges_nothing_says_so(quorum: int) -> None:
+    """With the reason of each learner, and once a minute; not while it is paused."""
+    settings = RunSettings(interval_steps=4, fragments=2, quorum=quorum)
+    bench = seeded("ana", "ben", settings=settings)
+    told: list[tuple[float, NothingMerged]] = []
+    bench.drop("ben")
+    for _ in range(200):
+        if not bench.core.rounds.open:
+            bench.step("ana")
+        bench.tick(1.0)
+        told += [(bench.now_s, entry) for entry in bench.entries(NothingMerged)]
+    assert 2 <= len(told) <= 4
+    assert told[0][0] >= 10.0
+    assert told[1][0] - told[0][0] >= 60.0
+    because = told[0][1].because
+    assert because["ben"] == "link down"
+    assert "has not answered" in because["ana"] or "two pulls unanswered" in because["ana"]
+
+
+def test_a_run_that_merges_says_nothing() -> None:
+    """Nor does one in which nobody steps."""
+    bench = seeded("ana", settings=replace(RunSettings(), interval_steps=4, fragments=2))
+    for _ in range(60):
+        for pull in opened(bench):
+            bench.answer(pull)
+        bench.merge()
+        bench.journal()
+        bench.adopt("ana")
+        bench.tick(1.0)
+        assert bench.entries(NothingMerged) == []
+
+
+def test_the_end_waits_for_copies_as_old_as_those_before() -> None:
+    """What is answered then is the newest, so who answered with what is old takes longer."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=40, fragments=2))
+    ana = bench.learners["ana"]
+    ana.step_time_s = 300.0
+    (pull,) = opened(bench)
+    before_s = bench.core.final_patience_s(bench.core.members.learners[ana.name])
+    answer = bench.contribution(pull)
+    for _ in range(10):
+        bench.now_s += 300.0
+        bench.step("ana")
+    bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
+    learner = bench.core.members.learners[ana.name]
+    age_s = learner.exchange.ages_s.value
+    assert age_s is not None
+    assert age_s == pytest.approx(10 * learner.step_s)
+    assert bench.core.final_patience_s(learner) >= before_s + MARGIN * age_s

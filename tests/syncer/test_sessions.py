@@ -1,17 +1,32 @@
-"""Who is here: links, membership, the ends of incarnations, and what is fenced."""
+"""Who is here: links, membership, the ends of incarnations, and what is fenced.
 
+The syncer's membership: which admission counts, and what its heartbeats say.
+
+Observers only read: they count for nothing, and are forgotten with their links.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
 from islands.protocol.errors import OutdatedError
-from islands.protocol.identities import LearnerName, Phase, Role, Status, Version
-from islands.protocol.messages.membership import Evicted, Refused
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.protocol.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+)
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import LinkOpened, ProgressArrived, StopRequested
+from islands.protocol.syncer.events import LinkClosed, LinkOpened, ProgressArrived, StopRequested
 from islands.protocol.syncer.members import LINKS_FREE
+from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
+from tests.syncer.test_start import RECOVERY_S, Room, with_room
 
 
 def open_as(bench: Bench, **changes: object) -> list[object]:
@@ -341,3 +356,146 @@ def test_a_learner_left_out_of_a_round_keeps_its_tokens_pending() -> None:
     row = bench.state.ledger_rows()[0]
     assert row.imbalance == 0
     assert row.pending == row.processed
+
+
+FIRST = Incarnation(1, 1)
+
+BEAT_S = 1.0
+
+
+def admission(incarnation: Incarnation) -> Joined:
+    """The supervisor's answer, of the epoch in which it gave the incarnation."""
+    return Joined("run", "syncer", incarnation, "", incarnation.epoch, ())
+
+
+def with_syncer(body: Callable[[Room], Awaitable[None]]) -> None:
+    """Run a test's body beside a syncer that merges."""
+
+    async def begun(room: Room) -> None:
+        await asyncio.sleep(RECOVERY_S + 2 * BEAT_S)
+        assert room.beats[-1].phase is Phase.MERGING
+        await body(room)
+
+    with_room(begun)
+
+
+@pytest.mark.parametrize("late", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)], ids=str)
+def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incarnation) -> None:
+    """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
+
+    async def body(room: Room) -> None:
+        room.say(admission(late))
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.beats[-1].incarnation == FIRST
+
+    with_syncer(body)
+
+
+def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
+    """Its epoch fences it, as it does for a learner."""
+
+    async def body(room: Room) -> None:
+        room.admits = False
+        room.say(HeartbeatAck(5), Evicted("syncer", FIRST, "silent"), admission(Incarnation(4, 9)))
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.beats[-1].incarnation == FIRST, "its last heartbeat was from before its end"
+        room.say(admission(Incarnation(5, 1)))
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.beats[-1].incarnation == Incarnation(5, 1)
+
+    with_syncer(body)
+
+
+def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
+    """The eviction stands on the tape of the supervisor, which decided it, and on no other."""
+
+    async def body(room: Room) -> None:
+        room.admits = False
+        room.say(Evicted("syncer", FIRST, "silent"))
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.joins[-1].previous == FIRST
+        assert not any(b'"evicted"' in line for line in room.tape.lines)
+
+    with_syncer(body)
+
+
+def test_heartbeats_say_what_the_syncer_does() -> None:
+    """It merges, is paused by an operator, goes on, and has finished."""
+
+    async def body(room: Room) -> None:
+        for paused, phase in ((True, Phase.PAUSED), (False, Phase.MERGING)):
+            room.say(MembershipChanged(1, (), paused=paused))
+            await asyncio.sleep(2 * BEAT_S)
+            assert room.beats[-1].phase is phase
+        room.actor.finish("enough")
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.beats[-1].phase is Phase.FINISHED
+
+    with_syncer(body)
+
+
+CONNECTION = 500
+
+
+def observe(bench: Bench, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
+    """An observer opens a link."""
+    observer = Learner(name, bench.fragments, counter)
+    observer.phase = Phase.STARVED
+    hello = bench.hello_of(observer)
+    progress = replace(hello.progress, batch_tokens=0, step_time_s=0.0)
+    hello = replace(hello, role=Role.OBSERVER, progress=progress)
+    bench.do(LinkOpened(hello, connection, trusted=True))
+
+
+def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
+    """Its link closes."""
+    bench.do(LinkClosed(name, connection))
+
+
+def test_observers_that_came_and_went_leave_nothing() -> None:
+    """Whatever is done for all that are known costs nothing for those that are gone."""
+    bench = seeded("ana")
+    for number in range(200):
+        observe(bench, f"reader-{number}", connection=CONNECTION + number)
+        leave(bench, f"reader-{number}", connection=CONNECTION + number)
+    assert list(bench.core.members.learners) == ["ana"]
+    assert list(bench.core.durable.ledger.books) == ["ana"]
+
+
+def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
+    """It has no account, so nothing of it is fenced; it gets all values once more."""
+    bench = seeded("ana")
+    for counter in (90, 90, 91):
+        observe(bench, "reader", counter=counter)
+        assert bench.dismissed() == []
+        assert [update.fragment for update in bench.updates()] == [0, 1]
+        assert bench.core.members.learners[LearnerName("reader")].incarnation == Incarnation(
+            1, counter
+        )
+        leave(bench, "reader")
+
+
+def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
+    """The old link closes after the new one has opened: the observer is still here."""
+    bench = seeded("ana")
+    observe(bench, "reader", connection=CONNECTION)
+    observe(bench, "reader", connection=CONNECTION + 1)
+    leave(bench, "reader", connection=CONNECTION)
+    assert bench.core.members.learners[LearnerName("reader")].connection == CONNECTION + 1
+
+
+def test_observers_are_not_counted_as_learners() -> None:
+    """The share of a round, and who was there and left out, are told of learners alone."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
+    observe(bench, "reader")
+    pulls = opened(bench)
+    assert [entry.left_out for entry in bench.entries(Opened)] == [{}]
+    shares: list[float] = []
+    for pull in pulls:
+        bench.answer(pull)
+        shares += [entry.share for entry in bench.entries(Closed)]
+    bench.merge()
+    (merged,) = bench.entries(Merged)
+    assert shares == [1.0]
+    assert (merged.learners, merged.contributions) == (2, 2)
+    assert bench.core.durable.present_sum == 2

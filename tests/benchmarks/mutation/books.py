@@ -2,6 +2,9 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+SYNCER_LEDGER = "tests/syncer/test_ledger.py"
+SYNCER_MEMBERS = "tests/syncer/test_members.py"
+SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
 LEARNER_ACCOUNT = "tests/learner/test_account.py"
 LEARNER_ENGINE = "tests/learner/test_engine.py"
 LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
@@ -12,15 +15,10 @@ SUPERVISOR_LIVENESS = "tests/supervisor/test_eviction.py"
 SUPERVISOR_STATE = "tests/supervisor/test_state.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
-SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
 SYNCER_REPORTS = "tests/syncer/test_reports.py"
-SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
-SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
-SYNCER_FENCE = "tests/syncer/test_fence.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_SUPERVISOR_VIEW = "tests/actors/test_supervisor_view.py"
-LEDGER = "tests/syncer/test_ledger.py"
 MEMBERSHIP = "tests/actors/test_membership.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
 
@@ -96,35 +94,35 @@ BOOKS = (
         "islands/protocol/syncer/ledger.py",
         "totals.lost += book.processed - account.applied - account.told.overwritten_tokens",
         "totals.lost += book.processed - account.applied",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "tokens that were applied may be contributed again",
         "islands/protocol/syncer/ledger.py",
         "return contribution.tokens <= max(book.processed, processed) - settled",
         "return True",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "a merge after its sender's end stays lost as well",
         "islands/protocol/syncer/ledger.py",
         "            totals.lost -= merged.tokens\n",
         "",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "a claim is charged for more than was discarded",
         "islands/protocol/syncer/ledger.py",
         "claimed = 0 if claim is None else max(0, min(claim.tokens, discarded))",
         "claimed = 0 if claim is None else claim.tokens",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "a contribution attests nothing",
         "islands/protocol/syncer/ledger.py",
         "        book.processed = max(book.processed, processed_tokens)\n\n    def apply",
         "        _ = book\n\n    def apply",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "an ended incarnation is let in",
@@ -138,7 +136,7 @@ BOOKS = (
         "islands/protocol/syncer/members.py",
         "return self.floor is not None and incarnation <= self.floor and not open_account",
         "return False",
-        (SYNCER_SESSIONS, SYNCER_FENCE),
+        (SYNCER_SESSIONS, SYNCER_MEMBERS),
     ),
     Mutation(
         "an incarnation older than a known one is let in",
@@ -198,7 +196,7 @@ BOOKS = (
         "islands/protocol/syncer/recipients.py",
         "if due and (differs or (lacks and is_owed(core, learner, index))):",
         "if due and lacks and is_owed(core, learner, index):",
-        (SYNCER_DURABLE_FIRST,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "an older supervisor's view is followed",
@@ -219,7 +217,7 @@ BOOKS = (
         "islands/protocol/learner/account.py",
         "                done -= _largest(undecided)\n",
         "",
-        (LEARNER_ACCOUNT, LEDGER),
+        (LEARNER_ACCOUNT, SYNCER_LEDGER),
     ),
     Mutation(
         "a doubt that is answered again stays in doubt",
@@ -233,14 +231,14 @@ BOOKS = (
         "islands/protocol/learner/account.py",
         "return self.epoch < update.epoch or self.round <= update.round",
         "return True",
-        (LEARNER_ACCOUNT, LEDGER),
+        (LEARNER_ACCOUNT, SYNCER_LEDGER),
     ),
     Mutation(
         "what is in doubt is not pending",
         "islands/protocol/learner/account.py",
         "settled_tokens=self.base_tokens - in_doubt,",
         "settled_tokens=self.base_tokens,",
-        (LEARNER_ACCOUNT, LEDGER),
+        (LEARNER_ACCOUNT, SYNCER_LEDGER),
     ),
     Mutation(
         "a grant of an older syncer is taken",

@@ -242,7 +242,7 @@ RULES = (
         "        for name in self.credits:\n            paid",
         "        self.round_interval_steps = next_interval_steps\n"
         "        for name in self.credits:\n            paid",
-        ("tests/syncer/test_pace.py",),
+        ("tests/syncer/test_timing.py",),
     ),
     Mutation(
         "silent learners asked again at closing",

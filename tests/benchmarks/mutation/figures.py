@@ -2,6 +2,7 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+SYNCER_WATCHES = "tests/syncer/test_watches.py"
 CLUSTER_ONE_TOTAL = "tests/run/test_one_total.py"
 CLUSTER_RUN_END = "tests/run/test_run_end.py"
 CLUSTER_RUN_FOLDER = "tests/run/test_run_folder.py"
@@ -9,7 +10,6 @@ HOSTING_WATCHDOG = "tests/run/hosting/test_watchdog.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
-SYNCER_OVERLOAD = "tests/syncer/test_overload.py"
 
 FIGURES = (
     Mutation(
@@ -101,7 +101,7 @@ FIGURES = (
         "islands/protocol/syncer/watches.py",
         "if not self._merged or (",
         "if (",
-        (SYNCER_OVERLOAD,),
+        (SYNCER_WATCHES,),
     ),
     Mutation(
         "one empty shard in each pass ends the data",

@@ -2,6 +2,8 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+SYNCER_LEDGER = "tests/syncer/test_ledger.py"
+SYNCER_ADMISSION = "tests/syncer/test_admission.py"
 LEARNER_ACCOUNT = "tests/learner/test_account.py"
 LEARNER_ACTOR = "tests/learner/test_actor.py"
 LEARNER_ENGINE = "tests/learner/test_engine.py"
@@ -15,9 +17,7 @@ ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
-SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
-LEDGER = "tests/syncer/test_ledger.py"
 
 GLUE = (
     Mutation(
@@ -109,7 +109,7 @@ GLUE = (
         "islands/syncer/vault.py",
         "if digest(payload[0]) != contribution.digest:",
         "if False:",
-        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+        (SYNCER_VAULT, SYNCER_ADMISSION),
     ),
     Mutation(
         "digests of updates not verified",
@@ -130,7 +130,7 @@ GLUE = (
         "islands/protocol/syncer/admission.py",
         "if learner is None or observing or learner.incarnation != ticket.incarnation:",
         "if learner is None or observing:",
-        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+        (SYNCER_VAULT, SYNCER_ADMISSION),
     ),
     Mutation(
         "a grant to an older incarnation taken",
@@ -144,14 +144,14 @@ GLUE = (
         "islands/protocol/syncer/ledger.py",
         "        account.merged_version = version\n        account.claim = None\n",
         "        account.merged_version = version\n",
-        (LEDGER,),
+        (SYNCER_LEDGER,),
     ),
     Mutation(
         "discarded tokens claimed again",
         "islands/protocol/syncer/admission.py",
         "if not _discarded(core, contribution):",
         "if True:",
-        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+        (SYNCER_VAULT, SYNCER_ADMISSION),
     ),
     Mutation(
         "the evicted left out of the supervisor's view",
@@ -173,7 +173,7 @@ GLUE = (
         "islands/protocol/syncer/rounds.py",
         "if self.quorum_s is not None or not self.quorum_complete:",
         "if self.quorum_s is not None:",
-        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+        (SYNCER_VAULT, SYNCER_ADMISSION),
     ),
     Mutation(
         "the clock replaced instead of its maximum",

@@ -2,18 +2,18 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+SYNCER_JOURNAL = "tests/syncer/test_journal.py"
+SYNCER_DURABLE = "tests/syncer/test_durable.py"
+SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
+SYNCER_RETRIES = "tests/syncer/test_retries.py"
+SYNCER_TIMING = "tests/syncer/test_timing.py"
+SYNCER_COMMITS = "tests/syncer/test_commits.py"
 LEARNER_MOMENTS = "tests/learner/test_moments.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
 SYNCER_CLOSING = "tests/syncer/test_closing.py"
-SYNCER_DONORS = "tests/syncer/test_state_donors.py"
-SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
-SYNCER_PACE = "tests/syncer/test_pace.py"
+SYNCER_DONORS = "tests/syncer/test_donors.py"
 SYNCER_PAUSING = "tests/syncer/test_pausing.py"
-SYNCER_REPEATS = "tests/syncer/test_retries.py"
-SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
-SYNCER_TAKING_UP = "tests/syncer/test_resume_checks.py"
 CREDENTIALS = "tests/actors/test_credentials.py"
-JOURNAL = "tests/syncer/test_journal.py"
 RECOVERY = "tests/run/test_recovery.py"
 ORACLE_INCREMENTS = "tests/oracle/test_increments.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
@@ -66,49 +66,49 @@ LIFETIMES = (
         "islands/protocol/syncer/retries.py",
         "        del learner.unanswered[number]\n",
         "        pass\n",
-        (SYNCER_ROUND_EDGES,),
+        (SYNCER_ROUNDS,),
     ),
     Mutation(
         "an update is repeated at every sweep",
         "islands/protocol/syncer/recipients.py",
         "if newer or (sent is not None and now_s >= sent.due_s(interval_s)):",
         "if True:",
-        (SYNCER_REPEATS,),
+        (SYNCER_RETRIES,),
     ),
     Mutation(
         "a grant is not repeated",
         "islands/protocol/syncer/retries.py",
         "        core.send(learner.connection, core.grant_of(name))\n",
         "        pass\n",
-        (SYNCER_DURABLE_FIRST,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "a pull is not repeated",
         "islands/protocol/syncer/retries.py",
         "                ask(core, round_, learner, now_s)\n",
         "                pass\n",
-        (SYNCER_DURABLE_FIRST,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "credits grow without bound",
         "islands/protocol/syncer/timing.py",
         "min(self.cap_steps, self.credits.get(name, 0.0) + steps)",
         "self.credits.get(name, 0.0) + steps",
-        (SYNCER_PACE,),
+        (SYNCER_TIMING,),
     ),
     Mutation(
         "debts grow without bound",
         "islands/protocol/syncer/timing.py",
         "max(CREDIT_FLOOR_STEPS, paid)",
         "paid",
-        (SYNCER_PACE,),
+        (SYNCER_TIMING,),
     ),
     Mutation(
         "the lower median sets the pace",
         "islands/protocol/syncer/timing.py",
         "place = (count - 1) // 2",
         "place = count // 2",
-        (SYNCER_PACE,),
+        (SYNCER_TIMING,),
     ),
     Mutation(
         "time counts while the run is paused",
@@ -129,35 +129,35 @@ LIFETIMES = (
         "islands/files/slots.py",
         "older = min(known, key=lambda file: (known[file], file))",
         "older = max(known, key=lambda file: (known[file], file))",
-        (JOURNAL, RECOVERY),
+        (SYNCER_JOURNAL, RECOVERY),
     ),
     Mutation(
         "digests of slots are not verified",
         "islands/files/slots.py",
         "if digest.digest(length=DIGEST_BYTES) != told_digest:",
         "if False:",
-        (JOURNAL,),
+        (SYNCER_JOURNAL,),
     ),
     Mutation(
         "the oldest record is recovered",
         "islands/syncer/journal.py",
         "sorted({head.sequence for head in heads}, reverse=True)",
         "sorted({head.sequence for head in heads})",
-        (JOURNAL,),
+        (SYNCER_JOURNAL,),
     ),
     Mutation(
         "a fenced syncer writes on",
         "islands/syncer/journal.py",
         "        if owner > self.epoch:\n",
         "        if False:\n",
-        (JOURNAL,),
+        (SYNCER_JOURNAL,),
     ),
     Mutation(
         "a record that the next syncer may have missed is told of",
         "islands/syncer/journal.py",
         "        self.check_owner()  # who took the journal over",
         "        # who took the journal over",
-        (JOURNAL,),
+        (SYNCER_JOURNAL,),
     ),
     Mutation(
         "what increments left is not journalled",
@@ -178,7 +178,7 @@ LIFETIMES = (
         "islands/syncer/journal.py",
         "record = self._load(head) if head.version == version else None",
         "record = self._load(head)",
-        (JOURNAL,),
+        (SYNCER_JOURNAL,),
     ),
     Mutation(
         "an observer goes back to an older version",
@@ -241,13 +241,13 @@ LIFETIMES = (
         "islands/protocol/syncer/durable.py",
         "        if held != wanted:\n",
         "        if False:\n",
-        (SYNCER_TAKING_UP,),
+        (SYNCER_DURABLE,),
     ),
     Mutation(
         "a budget is cut by a restart",
         "islands/protocol/syncer/durable.py",
         "if not larger and wanted_tokens != before:",
         "if False:",
-        (SYNCER_TAKING_UP,),
+        (SYNCER_DURABLE,),
     ),
 )

@@ -2,8 +2,8 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+SYNCER_VERSIONS = "tests/syncer/test_versions.py"
 LOST_FOLDER = "tests/lab/world/test_lost_folder.py"
-TAKING_BACK = "tests/syncer/test_taking_back.py"
 
 LOST_FILES = (
     Mutation(
@@ -25,14 +25,14 @@ LOST_FILES = (
         "islands/protocol/syncer/seeding.py",
         "if not intact or seed.digest != told:",
         "if not intact:",
-        (TAKING_BACK,),
+        (SYNCER_VERSIONS,),
     ),
     Mutation(
         "version 0 is made before members have come back",
         "islands/protocol/syncer/seeding.py",
         "if returns_until_s is not None and now_s < returns_until_s:",
         "if returns_until_s is not None and now_s < 0:",
-        (TAKING_BACK,),
+        (SYNCER_VERSIONS,),
     ),
     Mutation(
         "the local value seeds version 0",

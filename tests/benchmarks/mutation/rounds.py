@@ -2,17 +2,13 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
-ORACLE_VALUES = "tests/oracle/test_values.py"
-SYNCER_OLD_VALUES = "tests/syncer/test_old_values.py"
-SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
-SYNCER_COMMITS = "tests/syncer/test_commits.py"
-SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
-SYNCER_ELIGIBILITY = "tests/syncer/test_eligibility.py"
-SYNCER_FATE = "tests/syncer/test_admission.py"
-SYNCER_GRACE = "tests/syncer/test_grace.py"
-SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
-SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
+SYNCER_TIMING = "tests/syncer/test_timing.py"
+SYNCER_ADMISSION = "tests/syncer/test_admission.py"
+SYNCER_COMMITS = "tests/syncer/test_commits.py"
+ORACLE_VALUES = "tests/oracle/test_values.py"
+SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
+SYNCER_ELIGIBILITY = "tests/syncer/test_eligibility.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
 
 ROUNDS = (
@@ -21,28 +17,28 @@ ROUNDS = (
         "islands/protocol/syncer/scheduling.py",
         "if fragment in core.rounds.open or core.rounds.barren == number:",
         "if core.rounds.barren == number:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an opened round costs no credit",
         "islands/protocol/syncer/scheduling.py",
         "        core.rounds.pace.opened(core.interval_steps / core.fragments)\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "round numbers do not grow",
         "islands/protocol/syncer/scheduling.py",
         "    core.durable.round += 1\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "what an ended incarnation contributed stays in the round",
         "islands/protocol/syncer/rounds.py",
         "        admitted = self.arrived.pop(name, None)\n",
         "        admitted = self.arrived.get(name)\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the quorum's time stays after a withdrawal",
@@ -52,70 +48,70 @@ ROUNDS = (
             "        self.changes += 1\n        return admitted"
         ),
         "        self.changes += 1\n        return admitted",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a decline excuses nobody",
         "islands/protocol/syncer/admission.py",
         "        round_.excuse(ticket.name, declined.reason)\n",
         "        pass\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an answer over a link that is gone is taken",
         "islands/protocol/syncer/admission.py",
         "if connection != learner.connection:",
         "if False:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a closed round's ticket stays open",
         "islands/protocol/syncer/admission.py",
         "        and round_.stage is Stage.COLLECTING\n        and round_.asked",
         "        and round_.asked",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "another round's ticket is admitted",
         "islands/protocol/syncer/admission.py",
         "        and round_.asked.get(learner.name) == contribution.ticket\n",
         "        and learner.name in round_.asked\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an answered pull stays unanswered",
         "islands/protocol/syncer/members.py",
         "        self.unanswered.pop(round_, None)\n        self.exchange.answer(",
         "        self.exchange.answer(",
-        (SYNCER_ROUND_EDGES,),
+        (SYNCER_ROUNDS,),
     ),
     Mutation(
         "norms compared per step instead of per root of steps",
         "islands/protocol/syncer/admission.py",
         "check.norm / (sqrt(steps) * rate)",
         "check.norm / (steps * rate)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the learning rate left out of the norms",
         "islands/protocol/syncer/admission.py",
         "check.norm / (sqrt(steps) * rate)",
         "check.norm / sqrt(steps)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a refused contribution leaves no claim",
         "islands/protocol/syncer/admission.py",
         "ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)",
         "pass",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "strikes are not counted",
         "islands/protocol/syncer/admission.py",
         "    if refused.strike:\n",
         "    if False:\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an abandoned round's contributions have no fate",
@@ -129,21 +125,21 @@ ROUNDS = (
         "islands/protocol/syncer/scheduling.py",
         "if len(admitted) < (round_.quorum or 1):",
         "if not admitted:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "contributions merged in the order of arrival",
         "islands/protocol/syncer/scheduling.py",
         "judged.scales[str(name)]) for name in sorted(round_.arrived)]",
         "judged.scales[str(name)]) for name in round_.arrived]",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "who is newly eligible is not asked",
         "islands/protocol/syncer/scheduling.py",
         "            _ask_newly_eligible(core, round_, now_s)\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
+        (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a new version keeps the old epoch",
@@ -157,42 +153,42 @@ ROUNDS = (
         "islands/protocol/syncer/commits.py",
         "    core.write_fragment(fragment)\n\n\ndef _keep",
         "    core.write_fragment(fragment)\n    _commit(core, fragment, now_s)\n\n\ndef _keep",
-        (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
+        (SYNCER_COMMITS, SYNCER_ROUNDS, SYNCER_ADMISSION),
     ),
     Mutation(
         "what was merged is not dropped",
         "islands/protocol/syncer/commits.py",
         "    core.actions.append(DropContribution(ticket))\n",
         "",
-        (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
+        (SYNCER_COMMITS, SYNCER_ROUNDS, SYNCER_ADMISSION),
     ),
     Mutation(
         "the round of a version is not journalled",
         "islands/protocol/syncer/commits.py",
         "Published(version, facts.digest, number, settled)",
         "Published(version, facts.digest, -1, settled)",
-        (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
+        (SYNCER_COMMITS, SYNCER_ROUNDS, SYNCER_ADMISSION),
     ),
     Mutation(
         "a grant is sent before it is durable",
         "islands/protocol/syncer/books.py",
         "while self.written_grants and self.written_grants[0][0] <= sequence:",
         "while self.written_grants:",
-        (SYNCER_DURABLE_FIRST,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "an update does not tell what it contains",
         "islands/protocol/syncer/ledger.py",
         "return self.books[name].accounts[fragment].merged if contained else None",
         "return None",
-        (SYNCER_DURABLE_FIRST, SYNCER_COMMITS, SYNCER_ROUNDS),
+        (SYNCER_COMMITS, SYNCER_ROUNDS),
     ),
     Mutation(
         "an update tells of a later version's contribution",
         "islands/protocol/syncer/ledger.py",
         "contained = merged is not None and merged <= version",
         "contained = merged is not None",
-        (SYNCER_DURABLE_FIRST, SYNCER_COMMITS, SYNCER_ROUNDS),
+        (SYNCER_COMMITS, SYNCER_ROUNDS),
     ),
     Mutation(
         "asked again before the own merge is adopted",
@@ -241,35 +237,35 @@ ROUNDS = (
         "islands/protocol/syncer/plausibility.py",
         "if known >= NORM_SAMPLES_MIN else 0.0",
         "if known else 0.0",
-        (SYNCER_FATE,),
+        (SYNCER_ADMISSION,),
     ),
     Mutation(
         "one of two whose norms are too long is clipped",
         "islands/protocol/syncer/plausibility.py",
         "2 * sum(exceeds.values()) > len(exceeds)",
         "2 * sum(exceeds.values()) >= len(exceeds)",
-        (SYNCER_FATE,),
+        (SYNCER_ADMISSION,),
     ),
     Mutation(
         "a changed regime is refused, not clipped",
         "islands/protocol/syncer/plausibility.py",
         "if alone or 2 * sum(exceeds.values()) > len(exceeds):",
         "if alone:",
-        (SYNCER_FATE,),
+        (SYNCER_ADMISSION,),
     ),
     Mutation(
         "grace longer than a step",
         "islands/protocol/syncer/timing.py",
         "return min(step_s, safety * hidden_s)",
         "return safety * hidden_s",
-        (SYNCER_GRACE, SYNCER_ROUNDS),
+        (SYNCER_TIMING, SYNCER_ROUNDS),
     ),
     Mutation(
         "grace ignores what the exchange needs",
         "islands/protocol/syncer/timing.py",
         "overlap_steps * step_s - quorum_s - sync_s",
         "overlap_steps * step_s",
-        (SYNCER_GRACE, SYNCER_ROUNDS),
+        (SYNCER_TIMING, SYNCER_ROUNDS),
     ),
     Mutation(
         "the first answer to a ticket is overwritten by a repetition",
@@ -297,27 +293,27 @@ ROUNDS = (
         "islands/protocol/syncer/commits.py",
         "if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):",
         "if not kept.older_held or _needed(core, fragment):",
-        (SYNCER_OLD_VALUES,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "old values are freed though a learner contributes from them",
         "islands/protocol/syncer/commits.py",
         "return counts and held != kept.newest and held in kept",
         "return counts and held is None",
-        (SYNCER_OLD_VALUES,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "who was lost comes back to a value that was freed",
         "islands/protocol/syncer/commits.py",
         " or kept.awaited:",
         ":",
-        (SYNCER_OLD_VALUES,),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "a restarted syncer frees what a learner in its books holds",
         "islands/protocol/syncer/commits.py",
         "return len(core.durable.ledger.books) > len(core.members.index.learners)",
         "return False",
-        (SYNCER_OLD_VALUES,),
+        (SYNCER_COMMITS,),
     ),
 )

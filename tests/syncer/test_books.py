@@ -1,6 +1,8 @@
 """How far a loop had read its own data, for one that comes back: what is kept, and when it is told.
 
 A scripted learner reads one record at each step, so its cursor is the number of its steps.
+
+When the journal is written: few records, each with all that happened since the one before.
 """
 
 from dataclasses import replace
@@ -12,18 +14,28 @@ from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
     LearnerName,
+    Lease,
     Role,
+    Status,
     Ticket,
     Version,
 )
-from islands.protocol.messages.membership import Refused
-from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, PullFragment, Welcome
+from islands.protocol.messages.membership import Member, MembershipChanged, Refused
+from islands.protocol.messages.training import (
+    CURSOR_BYTES_MAX,
+    Contribution,
+    LeaseGranted,
+    PullFragment,
+    Welcome,
+)
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import books
-from islands.protocol.syncer.books import DEPARTED_KEPT, Positions
+from islands.protocol.syncer.books import DEPARTED_KEPT, Positions, RecordSchedule
 from islands.protocol.syncer.events import (
     ContributionArrived,
+    JournalFinished,
     LinkOpened,
+    MembershipArrived,
     MergeFacts,
     MergeFinished,
 )
@@ -32,6 +44,7 @@ from islands.syncer.journal import decode, encode
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
 
 ANA = LearnerName("ana")
+
 ALONE = RunSettings(interval_steps=4, fragments=1, quorum=None)
 
 
@@ -151,9 +164,6 @@ def test_a_cursor_that_is_too_large_is_a_strike() -> None:
     assert position(bench, 2) == bytes(CURSOR_BYTES_MAX)
 
 
-# ------------------------------------------------------------------------ which of several is kept
-
-
 def contribution(
     processed: int, cursor: bytes, *, counter: int = 1, name: str = "ana"
 ) -> Contribution:
@@ -246,3 +256,152 @@ def test_that_a_cursor_is_not_kept_is_told_once() -> None:
         bench.adopt("ana")
     assert told == [CursorNotKept("ana", 0, 0)]
     assert position(bench, 2) == b""
+
+
+BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)
+
+NAMES = tuple(f"learner-{index:02d}" for index in range(12))
+
+
+def spend(bench: Bench, name: str, *, all_of_it: bool) -> list[PullFragment]:
+    """A learner steps until its quota is used up, or until it is given more; returns its pulls."""
+    learner, pulls = bench.learners[name], list[PullFragment]()
+    holder = bench.core.durable.leases.holders[learner.name]
+    given = holder.quota_tokens
+    while holder.quota_tokens == given and learner.steps * BATCH < given:
+        bench.step(name, given // BATCH - learner.steps if all_of_it else 25)
+        pulls += bench.pulls()
+    return pulls
+
+
+def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
+    """Twelve learners have used up their tokens at once: two records grant to all of them."""
+    bench = seeded(*NAMES, settings=BUDGET)
+    written = []
+    for name in NAMES:
+        spend(bench, name, all_of_it=True)
+        written += bench.written()
+    assert len(written) == 1
+    granted: list[LeaseGranted] = []
+    while bench.core.books.journalling:
+        bench.do(JournalFinished(bench.core.books.journalling[-1][0]))
+        written += bench.written()
+        granted += bench.sent(LeaseGranted)
+    assert len(written) == 2
+    assert len(granted) == len(NAMES)
+
+
+def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
+    """A record that was under way before says nothing of it."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    spend(bench, "ana", all_of_it=True)
+    (first,) = bench.written()
+    spend(bench, "ben", all_of_it=True)
+    assert bench.written() == []
+    bench.do(JournalFinished(first.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+    (second,) = bench.written()
+    bench.do(JournalFinished(second.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
+    """A slow disk: the learner steps on what one record holds while the next one is written."""
+    bench = seeded("ana", settings=BUDGET)
+    ana = bench.learners["ana"]
+    spend(bench, "ana", all_of_it=True)
+    (first,) = bench.written()
+    given = bench.core.durable.leases.holders[ana.name].quota_tokens
+    one, *others = bench.core.durable.leases.holders[ana.name].leases
+    ana.leases = (Lease(one.pass_index, one.shard, one.position, done=True), *others)
+    bench.report("ana")  # it needs a further shard: granted, and in no record yet
+    assert bench.core.books.grants == {ana.name: None}
+    bench.do(JournalFinished(first.sequence))
+    (sent,) = bench.sent(LeaseGranted)
+    assert (sent.quota_tokens, sent.leases) == (given, (one, *others))
+    assert ana.name in bench.core.books.grants
+    bench.journal()
+    (sent,) = bench.sent(LeaseGranted)
+    assert sent.leases == tuple(bench.core.durable.leases.holders[ana.name].leases)
+    assert not bench.core.books.grants
+    assert not bench.core.books.written_grants
+
+
+def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
+    """Its record is durable when the next incarnation is already here."""
+    bench = seeded("ana", settings=BUDGET)
+    spend(bench, "ana", all_of_it=True)
+    (record,) = bench.written()
+    bench.hello("ana", counter=2)
+    bench.do(JournalFinished(record.sequence))
+    assert bench.sent(LeaseGranted) == []
+
+
+def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
+    """Half of the last grant is left, so the new one costs no record of its own."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    pulls = spend(bench, "ana", all_of_it=False)
+    assert bench.written() == []
+    assert bench.learners["ana"].name in bench.core.books.grants
+    bench.answer(pulls[-1])
+    bench.merge()
+    (record,) = bench.written()
+    assert record.fragment is not None
+    bench.do(JournalFinished(record.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_a_grant_is_written_at_once_while_little_is_left() -> None:
+    """The syncer may die the next moment: no learner has less than an outage may take for long."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    holder = bench.core.durable.leases.holders[LearnerName("ana")]
+    given = holder.quota_tokens
+    bench.learners["ana"].step_time_s = 0.01  # its steps turn out to be faster than was known
+    bench.step("ana", 1)
+    assert holder.quota_tokens > given
+    assert bench.written()
+
+
+def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
+    """The state asks to be woken in time, although no round comes to an end."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    spend(bench, "ana", all_of_it=False)
+    for _ in range(10):
+        bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
+        if bench.written():
+            break
+    left = bench.core.durable.leases.holders[LearnerName("ana")].unused_tokens
+    assert bench.written()
+    assert bench.now_s < left / BATCH * 0.1
+
+
+def test_a_thousand_ends_are_a_few_records() -> None:
+    """The supervisor evicts everybody at once: one record for the first, one for the rest."""
+    bench = seeded(*NAMES, settings=BUDGET)
+    members = tuple(Member(LearnerName(name), Incarnation(1, 1), Status.EVICTED) for name in NAMES)
+    bench.do(MembershipArrived(MembershipChanged(1, members)))
+    assert len(bench.written()) == 1
+    bench.journal()
+    assert bench.core.books.all_durable
+    assert bench.core.durable.ledger.books == {}
+
+
+@pytest.mark.parametrize(("accounts", "distance_s"), [(1, 0.0), (999, 0.0), (100_000, 0.5)])
+def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> None:
+    """They take at most a tenth of the time, however often something is to be durable."""
+    records = RecordSchedule(written_s=5.0)
+    assert records.at_s(accounts) is None
+    records.want(5.0)
+    at_s = records.at_s(accounts)
+    assert at_s == pytest.approx(5.0 + distance_s)
+
+
+def test_the_earliest_wish_counts() -> None:
+    """What can wait does not hold up what cannot."""
+    records = RecordSchedule()
+    records.want(9.0)
+    records.want(3.0)
+    records.want(7.0)
+    assert records.at_s(1) == 3.0
+    records.want()
+    assert records.at_s(1) == float("-inf")

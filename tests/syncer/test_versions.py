@@ -1,20 +1,50 @@
-"""Whom the syncer sends increments, and whom the whole value."""
+"""The versions from which contributions are admitted.
+
+Whom the syncer sends increments, and whom the whole value.
+
+Which member's values are taken back where the journal is lost.
+"""
+
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.protocol.identities import Version
-from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
-from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, UpdatePrecision
+from islands.protocol.identities import FragmentIndex, LearnerName, Version
+from islands.protocol.messages.training import (
+    FragmentRequest,
+    FragmentSeed,
+    FragmentUpdate,
+    IncrementsSince,
+    Kept,
+)
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, Timing, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.events import IncrementFacts
-from islands.protocol.syncer.versions import Increments
+from islands.protocol.syncer.events import IncrementFacts, InitialRead, LinkOpened, SeedArrived
+from islands.protocol.syncer.versions import Increments, KeptVersions, newest_of, waits_s
 from islands.protocol.tape.round_entries import Merged
 from islands.syncer.vault import IncrementShelf
 from tests.syncer.bench import Bench, opened, seeded
 
+
+@pytest.mark.parametrize("most", [1, 2, 5000])
+def test_the_newest_are_kept(most: int) -> None:
+    """Also across epochs; what was never kept is not among them."""
+    kept = KeptVersions(most)
+    for number in range(10_000):
+        kept.append(Version(1 + number // 7000, number))
+    assert len(kept) == most
+    assert list(kept)[-1] == Version(2, 9999)
+    assert Version(2, 9999) in kept
+    assert Version(1, 9999) not in kept
+    assert (Version(2, 9998) in kept) is (most > 1)
+    assert Version(1, 9999 - most) not in kept
+
+
 FACTS = IncrementFacts(size_bytes=10, value_bytes=75, remainder_norm=0.5)
+
 RUN = RunSettings(interval_steps=4, fragments=1, update_precision=UpdatePrecision.INT8)
 
 
@@ -149,3 +179,126 @@ def test_whole_values_are_sent_unless_the_run_asks_for_increments() -> None:
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
     assert [update.since for update in merged(bench, increment=None)] == [None]
     assert bench.core.versions.increments == []
+
+
+def kept_by_members(*held: str) -> tuple[Kept, ...]:
+    """Values such as `3x`: version 1.3 with a digest x."""
+    return tuple(Kept(Version(1, int(one[:-1])), one[-1]) for one in held)
+
+
+@pytest.mark.parametrize(
+    ("offers", "chosen"),
+    [
+        ({"a": ("3x", "4y"), "b": ("3x", "4y")}, "a"),
+        ({"a": ("3x", "4y"), "b": ("4z", "4y")}, "b"),
+        ({"a": ("3x", "5y"), "b": ("4z", "4z"), "c": ("4z", "5y")}, "c"),
+        ({"a": ("4!", "4!"), "b": ("4x", "4y"), "c": ("4x", "4y")}, "b"),
+        ({"a": ("4!", "4y"), "b": ("4x", "4y"), "c": ("4x", "3y")}, "b"),
+        ({"z": ("0x",)}, "z"),
+    ],
+)
+def test_the_newest_values_are_chosen_and_of_one_version_those_of_most(
+    offers: dict[str, tuple[str, ...]], chosen: str
+) -> None:
+    """Of members that differ in one version, the one whose value the others have, too."""
+    told = {LearnerName(name): kept_by_members(*held) for name, held in offers.items()}
+    assert newest_of(told) == chosen
+    assert newest_of(dict(reversed(told.items()))) == chosen
+
+
+def test_the_wait_is_long_enough_to_redial_supervisor_and_syncer() -> None:
+    """It scales with the patience of the run, as the back-off does."""
+    assert waits_s(Timing()) == 10.0
+    assert waits_s(Timing(patience=0.2)) == pytest.approx(2.0)
+
+
+def returns(bench: Bench, name: str, *held: str) -> None:
+    """A member says hello that has kept such values."""
+    bench.hello(name)
+    hello = replace(bench.hello_of(bench.learners[name]), kept=kept_by_members(*held))
+    connection = bench.connections[name] = bench.connections[name] + 1
+    bench.do(LinkOpened(hello, connection, trusted=True))
+
+
+def sends(bench: Bench, *digests: str) -> None:
+    """The member that is asked sends these values."""
+    for index, digest in enumerate(digests):
+        seeding = bench.core.versions.seeding
+        assert seeding is not None
+        who = seeding.name, seeding.incarnation
+        bench.do(SeedArrived(FragmentSeed(1, FragmentIndex(index), *who, digest), intact=True))
+
+
+def asked(bench: Bench) -> str:
+    """The member that is asked for version 0; empty if none is."""
+    return "" if bench.core.versions.seeding is None else bench.core.versions.seeding.name
+
+
+def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
+    """The next member's are taken, and then those of any learner."""
+    bench = Bench(returns_s=10.0)
+    bench.hello("ana")
+    returns(bench, "ben", "9x", "9y")
+    returns(bench, "cleo", "7x", "7y")
+    bench.tick(5.0)
+    assert asked(bench) == ""
+    bench.tick(5.0)
+    assert asked(bench) == "ben"
+    sends(bench, "x", "z")
+    bench.tick(2.5)
+    assert asked(bench) == "cleo"
+    sends(bench, "x", "y")
+    bench.journal()
+    assert [one.digest for one in bench.core.versions.published if one is not None] == ["x", "y"]
+    assert bench.state.version(0) == Version(1, 0)
+
+
+def test_who_keeps_silent_does_not_keep_a_run_from_beginning() -> None:
+    """A member that promises values and sends none is given up, as any learner is."""
+    bench = Bench(returns_s=10.0)
+    bench.hello("ana")
+    returns(bench, "ben", "9x", "9y")
+    seen: dict[str, None] = {}
+    for _ in range(400):
+        bench.tick(1.0)
+        seen[asked(bench)] = None
+    assert list(seen) == ["", "ben", "ana"]
+
+
+def test_a_version_of_its_own_is_given_up_for_nothing() -> None:
+    """Whatever a member claims to have kept: a syncer with values has no use for others."""
+    bench = Bench(returns_s=10.0)
+    bench.hello("ana")
+    bench.tick(10.0)
+    sends(bench, "a", "b")
+    bench.journal()
+    returns(bench, "ben", "999x", "999y")
+    for _ in range(100):
+        bench.tick(1.0)
+        assert bench.sent(FragmentRequest) == []
+    assert [one.digest for one in bench.core.versions.published if one is not None] == ["a", "b"]
+
+
+@pytest.mark.parametrize("held", [(), ("9x", "9y")])
+def test_a_file_gives_version_0_unless_members_have_newer_values(held: tuple[str, ...]) -> None:
+    """The members are waited for, although the file was read long before."""
+    bench = Bench(initial=True, returns_s=10.0)
+    bench.do(InitialRead(("f", "g")))
+    bench.hello("ana")
+    if held:
+        returns(bench, "ben", *held)
+    bench.tick(9.0)
+    assert bench.core.versions.seeding is None
+    bench.tick(1.0)
+    if held:
+        sends(bench, "x", "y")
+    bench.journal()
+    digests = [one.digest for one in bench.core.versions.published if one is not None]
+    assert digests == (["x", "y"] if held else ["f", "g"])
+
+
+def test_values_that_are_not_of_every_fragment_are_not_taken_back() -> None:
+    """A member in the middle of its first adoption is a learner like any other."""
+    bench = Bench(returns_s=10.0)
+    returns(bench, "ana", "9x")
+    assert bench.core.members.learners[LearnerName("ana")].kept == ()

@@ -100,6 +100,7 @@ def test_observers_neither_donate_nor_take() -> None:
 
 
 ASKS = StateRequest(Incarnation(1, 1), 0, "schema")
+
 OFFERS = StateOffer(0, 3, "schema", "digest")
 
 

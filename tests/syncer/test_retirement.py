@@ -11,6 +11,7 @@ from islands.protocol.settings.run import RunSettings
 from tests.syncer.bench import BATCH, Bench, seeded
 
 BUDGET = 4000
+
 BEN = LearnerName("ben")
 
 

@@ -1,0 +1,296 @@
+"""How long a round waits after its quorum (Eq. 3 of the paper).
+
+K and τ as measured times say: how many answers are worth their wait.
+
+When a round may open.
+"""
+
+import pytest
+
+from islands.protocol.identities import LearnerName
+from islands.protocol.messages.training import ContributionDeclined
+from islands.protocol.moving_average import MovingAverage
+from islands.protocol.settings.run import Automatic, PaceBy, RunSettings
+from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.events import PullDeclined
+from islands.protocol.syncer.timeouts import WARN_EVERY_S
+from islands.protocol.syncer.timing import Durations, Pace, QuorumTarget, grace_s, worth_waiting
+from islands.protocol.syncer.watches import GraceWatch, OverlapShortfall
+from tests.syncer.bench import Bench, opened, seeded
+
+
+def durations(step_s: float | None, quorum_s: float | None, sync_s: float | None) -> Durations:
+    """Measured times."""
+    return Durations(MovingAverage(step_s), MovingAverage(quorum_s), MovingAverage(sync_s))
+
+
+@pytest.mark.parametrize(
+    ("step_s", "quorum_s", "sync_s", "overlap", "expected"),
+    [
+        (1.0, 0.5, 0.5, 2, 0.8),  # 0.8 · (2 − 1)
+        (1.0, 0.1, 0.1, 4, 1.0),  # 0.8 · 3.8, at most a step
+        (1.0, 1.5, 0.5, 2, 0.0),  # nothing is hidden
+        (1.0, 3.0, 3.0, 2, 0.0),  # never negative
+        (1.0, 0.0, 0.0, 0, 0.0),  # no overlap
+    ],
+)
+def test_grace_is_a_share_of_what_the_overlap_hides(
+    step_s: float, quorum_s: float, sync_s: float, overlap: int, expected: float
+) -> None:
+    """min(ξ_step, γ·max(0, τ·ξ_step − ξ_quorum − ξ_sync)), by hand."""
+    known = durations(step_s, quorum_s, sync_s)
+    assert grace_s(known, overlap_steps=overlap, safety=0.8) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_without_all_three_times_there_is_no_grace(missing: int) -> None:
+    """Until step, quorum and synchronisation have been measured, nobody is waited for."""
+    times: list[float | None] = [1.0, 0.1, 0.1]
+    times[missing] = None
+    assert grace_s(durations(*times), overlap_steps=2, safety=0.8) == 0.0
+
+
+def looks(watch: GraceWatch, known: Durations, *times_s: float, overlap: int = 2) -> list[float]:
+    """When a watch that looks at these times says something."""
+    return [
+        now_s
+        for now_s in times_s
+        if watch.look(known, overlap_steps=overlap, patient_s=10.0, now_s=now_s) is not None
+    ]
+
+
+def test_an_exchange_that_is_too_long_is_told_after_a_while_and_then_once_a_minute() -> None:
+    """By how much it is too long, and how many steps would hide it."""
+    watch, slow = GraceWatch(), durations(1.0, 2.0, 1.5)
+    assert looks(watch, slow, 0.0, 9.9) == []
+    found = watch.look(slow, overlap_steps=2, patient_s=10.0, now_s=10.0)
+    assert found == OverlapShortfall(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
+    assert grace_s(slow, overlap_steps=found.steps_needed, safety=0.8) > 0
+    times_s = [10.0 + second for second in range(1, 150)]
+    assert looks(watch, slow, *times_s) == [10.0 + WARN_EVERY_S, 10.0 + 2 * WARN_EVERY_S]
+
+
+def test_a_passing_delay_is_not_worth_a_word() -> None:
+    """What is well again in between begins anew."""
+    watch = GraceWatch()
+    for start_s in (0.0, 9.0, 18.0):
+        assert looks(watch, durations(1.0, 2.0, 1.5), start_s, start_s + 8.0) == []
+        assert looks(watch, durations(1.0, 0.1, 0.1), start_s + 8.5) == []
+
+
+@pytest.mark.parametrize("known", [durations(None, 2.0, 2.0), durations(1.0, 2.0, None)])
+def test_what_is_not_measured_lacks_nothing(known: Durations) -> None:
+    """Nothing is said before all three times are known."""
+    assert looks(GraceWatch(), known, 0.0, 100.0) == []
+
+
+def test_without_overlap_there_is_nothing_to_lack() -> None:
+    """τ = 0 is a choice, and never has a grace."""
+    assert looks(GraceWatch(), durations(1.0, 2.0, 2.0), 0.0, 100.0, overlap=0) == []
+
+
+AUTO = Automatic.AUTO
+
+
+@pytest.mark.parametrize(
+    ("answers_s", "interval_s", "expected"),
+    [
+        ([], 24.0, QuorumTarget(1)),  # nobody was asked
+        ([None, None], 24.0, QuorumTarget(1)),  # nothing is measured
+        ([2.0, None], 24.0, QuorumTarget(1, 2.0)),  # who never answered is not waited for
+        ([0.01, 0.02], 0.0, QuorumTarget(1)),  # ξ_step is unknown
+        ([0.01, 0.02, 0.015], 0.115, QuorumTarget(3, 0.02)),  # digits: steps of 1 ms, H = 115
+        ([1.0] * 7 + [10.0], 24.0, QuorumTarget(7, 1.0)),  # 7·23/24 > 8·14/24
+        ([1.0, 10.0], 24.0, QuorumTarget(2, 10.0)),  # 23/24 < 2·14/24
+        ([1.0, 13.0], 24.0, QuorumTarget(1, 1.0)),  # 23/24 > 2·11/24
+        ([30.0, 40.0], 24.0, QuorumTarget(1, 30.0)),  # beyond the interval nobody else is
+        ([1.0, 1.0], 24.0, QuorumTarget(2, 1.0)),
+        ([1.0] * 4096, 24.0, QuorumTarget(4096, 1.0)),
+    ],
+)
+def test_what_is_worth_waiting_for(
+    answers_s: list[float | None], interval_s: float, expected: QuorumTarget
+) -> None:
+    """The n for which n·(1 − a_n/(H·ξ_step)) is largest, by hand."""
+    assert worth_waiting(answers_s, interval_s) == expected
+
+
+def measured(quorum: int | Automatic, **answers_s: float) -> Bench:
+    """Learners that took so long to answer until now, with steps of a second."""
+    settings = RunSettings(interval_steps=24, fragments=1, quorum=quorum, overlap_steps=0)
+    bench = seeded(*answers_s, settings=settings, fragments=1)
+    for name, answer_s in answers_s.items():
+        learner = bench.learners[name]
+        learner.step_time_s = 1.0
+        bench.core.members.learners[learner.name].exchange.answers_s.current = answer_s
+    return bench
+
+
+def merged(bench: Bench) -> list[str]:
+    """Who takes part in the merge that begins now, if one does."""
+    return [part.ticket.name for begun in bench.of(BeginMerge) for part in begun.parts]
+
+
+@pytest.mark.parametrize(("quorum", "found"), [(1, ["ana"]), (AUTO, [])])
+def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[str]) -> None:
+    """With K = 1 and no overlap it closes with the first."""
+    bench = measured(quorum, ana=0.5, ben=2.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    bench.answer(pulls["ana"])
+    assert merged(bench) == found
+    if quorum is AUTO:
+        bench.answer(pulls["ben"])
+        assert merged(bench) == ["ana", "ben"]
+
+
+def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
+    """The quorum holds for as long as the slowest of it took; then one answer is enough."""
+    bench = measured(AUTO, ana=0.5, ben=2.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    (round_,) = bench.core.rounds.open.values()
+    bench.answer(pulls["ana"])
+    assert bench.state.deadline_s(bench.now_s) <= round_.opened_s + 2.0
+    bench.tick(after_s=1.9)
+    assert merged(bench) == []
+    bench.tick(after_s=0.2)
+    assert merged(bench) == ["ana"]
+
+
+def test_who_declines_is_waited_for_no_longer() -> None:
+    """The round closes at once, and the learner that spares its link is asked for the next one."""
+    bench = measured(AUTO, ana=0.5, ben=2.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    bench.answer(pulls["ana"])
+    assert merged(bench) == []
+    declined = ContributionDeclined(pulls["ben"].ticket, pulls["ben"].fragment, "spares its link")
+    bench.do(PullDeclined(declined))
+    assert merged(bench) == ["ana"]
+    assert bench.core.ineligible(pulls["ben"].ticket.name, 0) is None
+
+
+def test_nobody_has_come_in_time() -> None:
+    """The first answer after that closes the round, which is not abandoned before."""
+    bench = measured(AUTO, ana=0.5, ben=2.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    bench.tick(after_s=5.0)
+    bench.answer(pulls["ben"])
+    assert merged(bench) == ["ben"]
+
+
+@pytest.mark.parametrize(
+    ("exchange_s", "interval_steps", "overlap_steps"),
+    [(0.1, 24, 2), (3.5, 24, 5), (60.0, 24, 6), (3.5, 1, 2), (300.0, 500, 125), (None, 24, 2)],
+)
+def test_the_overlap_is_what_an_exchange_takes(
+    exchange_s: float | None, interval_steps: int, overlap_steps: int
+) -> None:
+    """In steps, one more than it fills; two at least, and at most a quarter of the interval."""
+    settings = RunSettings(interval_steps=interval_steps, overlap_steps=AUTO)
+    core = seeded("ana", settings=settings).core
+    if exchange_s is not None:
+        core.rounds.durations.step_s.value, core.rounds.durations.sync_s.value = 1.0, 0.0
+        core.rounds.durations.quorum_s.value = exchange_s
+    assert core.overlap_steps == overlap_steps
+
+
+def test_what_is_planned_for_is_the_most_that_it_may_become() -> None:
+    """Memory and bandwidth are promised before anything is measured."""
+    settings = RunSettings(interval_steps=24, fragments=24, overlap_steps=AUTO)
+    assert settings.overlap_steps_max == 6
+    assert settings.open_rounds_max(24) == 6
+
+
+NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]
+
+
+def pace_with(by: PaceBy, interval: float, reported: list[float]) -> Pace:
+    """A pace at which each learner has reported so many steps."""
+    pace = Pace(by, interval)
+    for name, steps in zip(NAMES, reported, strict=False):
+        pace.credits[name] = steps
+        pace.enter(name)
+    return pace
+
+
+def among(by: PaceBy, interval: float, *names: LearnerName) -> Pace:
+    """A pace at which these learners are ready, and have reported nothing."""
+    pace = Pace(by, interval)
+    for name in names:
+        pace.enter(name)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("by", "setter"),
+    [(PaceBy.FASTEST, "a"), (PaceBy.MEDIAN, "b"), (PaceBy.SLOWEST, "d")],
+)
+def test_the_pace_setter_is_chosen_by_credit(by: PaceBy, setter: str) -> None:
+    """Fastest, upper median or slowest of the eligible, by credit."""
+    assert pace_with(by, 2.0, [4.0, 3.0, 2.0, 1.0]).setter() == setter
+
+
+def test_a_tie_is_decided_by_name() -> None:
+    """Equal credits are ranked by name, so a run repeats."""
+    assert pace_with(PaceBy.FASTEST, 2.0, [1.0, 1.0, 1.0, 1.0]).setter() == "a"
+
+
+def test_only_the_eligible_set_the_pace() -> None:
+    """A learner that may not contribute does not open rounds, and nobody opens none."""
+    pace = pace_with(PaceBy.FASTEST, 2.0, [9.0, 1.0])
+    assert pace.ready()
+    pace.leave(NAMES[0])
+    assert not pace.ready()
+    pace.leave(NAMES[1])
+    assert not pace.ready()
+
+
+def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
+    """At a credit of H/P a round opens, and H/P is taken from all, also from the slow."""
+    pace = among(PaceBy.FASTEST, 2.0, NAMES[0])
+    pace.progressed(NAMES[0], 1)
+    assert not pace.ready()
+    pace.progressed(NAMES[0], 1)
+    pace.progressed(NAMES[1], 1)
+    assert pace.ready()
+    pace.opened(pace.round_interval_steps)
+    assert pace.credits == {"a": 0.0, "b": -1.0}
+
+
+@pytest.mark.parametrize("next_interval", [0.5, 4.0, 9.0])
+def test_a_round_is_paid_at_its_own_interval(next_interval: float) -> None:
+    """One that is set for the next round is the price of that one, and of no earlier one."""
+    pace = among(PaceBy.FASTEST, 4.0, *NAMES[:2])
+    pace.progressed(NAMES[0], 4)
+    pace.progressed(NAMES[1], 3)
+    pace.opened(next_interval)
+    assert pace.credits == {"a": 0.0, "b": -1.0}
+    assert pace.round_interval_steps == next_interval
+    assert not pace.ready()
+
+
+def test_credits_are_bounded() -> None:
+    """Who ran ahead cannot open a burst, and who is slow does not fall behind without end."""
+    pace = Pace(PaceBy.FASTEST, 8.0)
+    pace.progressed(NAMES[0], 1000)
+    assert pace.credits[NAMES[0]] == pace.cap_steps == 9.0
+    for _ in range(10):
+        pace.opened(pace.round_interval_steps)
+    assert pace.credits[NAMES[0]] == -1.0
+
+
+def test_below_one_step_per_round_the_credit_is_one_step() -> None:
+    """With P > H one step may open several rounds, but never more than it is worth."""
+    pace = among(PaceBy.FASTEST, 0.5, NAMES[0])
+    pace.progressed(NAMES[0], 5)
+    opened = 0
+    while pace.ready():
+        pace.opened(pace.round_interval_steps)
+        opened += 1
+    assert opened == 2
+
+
+def test_a_new_incarnation_begins_at_zero() -> None:
+    """The credit of an ended incarnation is not inherited."""
+    pace = pace_with(PaceBy.MEDIAN, 2.0, [2.0])
+    pace.forget(NAMES[0])
+    assert not pace.ready()
