@@ -56,7 +56,7 @@ from islands.protocol.syncer.actions import (
     WriteJournal,
 )
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.durable import fresh, take_up
+from islands.protocol.syncer.durable import fresh, resume_run
 from islands.protocol.syncer.events import (
     EndHeard,
     Event,
@@ -218,7 +218,7 @@ class SyncerActor(RoleActor[Event]):
             initial = self._initial
             attempt(
                 self._workers.merging,
-                lambda: self.vault.take_initial(initial()),
+                lambda: self.vault.keep_initial(initial()),
                 done=lambda digests: self.post(InitialRead(digests)),
                 failed=lambda error: self.fail("the initial value", error),
             )
@@ -237,7 +237,7 @@ class SyncerActor(RoleActor[Event]):
             durable = recovered.durable
             durable.epoch = epoch
             begun = self._credentials.begun
-            extended = take_up(durable, context.settings, context.layout.fingerprint, begun)
+            extended = resume_run(durable, context.settings, context.layout.fingerprint, begun)
             if extended is not None:
                 self.record(extended)
             for index, arrays in enumerate(recovered.fragments):
@@ -335,7 +335,7 @@ class SyncerActor(RoleActor[Event]):
     def _look_at_load(self) -> None:
         overload = self._inspections.load.look(self._workers.busy(), self.now_s())
         if overload is not None:
-            self.record(member_entries.Overloaded(overload.told, **asdict(overload)))
+            self.record(member_entries.Overloaded(overload.sentence, **asdict(overload)))
 
     def _write_journal(self, action: WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
@@ -450,7 +450,7 @@ class SyncerActor(RoleActor[Event]):
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution() if body.ticket.name == name:
-                self._inspections.take_contribution(connection, body, envelope.payload)
+                self._inspections.inspect(connection, body, envelope.payload)
             case ContributionDeclined() if body.ticket.name == name:
                 self.post(PullDeclined(body))
             case FragmentSeed() if body.name == name:
@@ -508,7 +508,7 @@ class SyncerActor(RoleActor[Event]):
     def _on_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
-            self._inspections.take_seed(seed, payload, len(self.context.layout.fragments))
+            self._inspections.inspect_seed(seed, payload, len(self.context.layout.fragments))
 
 
 def acknowledgement(body: object) -> ContributionReceived | LinkProbe | None:

@@ -66,7 +66,7 @@ class InspectionQueue:
         self._taken = 0
         self.load = LoadWatch()
 
-    def take_contribution(
+    def inspect(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
     ) -> None:
         """Measure a contribution; one too many is dropped, and pulled again if it is needed.
@@ -104,11 +104,11 @@ class InspectionQueue:
             check = with_fields(UNFIT, flaw=f"share: {error}")
             self._post(ContributionArrived(head, check, connection))
             return
-        self._assemblies.take_head(connection, head)
+        self._assemblies.add_head(connection, head)
         if claimed is not None:
             self._copy(head, claimed, payload[0], None, lambda _: None)
 
-    def take_share(
+    def copy_share(
         self,
         share: ContributionShare,
         payload: tuple[memoryview, ...],
@@ -181,15 +181,17 @@ class InspectionQueue:
         self._worker.submit(lambda: place(whole, ranges, payload, computed), arrive)
 
     def _look_whether_whole(self, answer: Answer) -> None:
-        assembly = self._assemblies.take_whole(answer)
+        assembly = self._assemblies.pop_whole(answer)
         if assembly is None or assembly.head is None or assembly.buffer is None:
             return
         connection, head = assembly.head
         self.whole(connection, answer.ticket)
         payload = (assembly.buffer.toreadonly(),)
-        self.take_contribution(connection, with_fields(head, ranges=()), payload)
+        self.inspect(connection, with_fields(head, ranges=()), payload)
 
-    def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int) -> None:
+    def inspect_seed(
+        self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int
+    ) -> None:
         """Check a fragment of an initial value; at most `at_most` payloads of a sender may wait."""
         name = str(seed.name)
         if self._waiting[name] >= at_most:
@@ -200,7 +202,7 @@ class InspectionQueue:
             self._done(name)
             self._post(SeedArrived(seed, intact=intact))
 
-        self._worker.submit(lambda: self._vault.take_seed(seed, payload), arrive)
+        self._worker.submit(lambda: self._vault.keep_seed(seed, payload), arrive)
 
     def note(self, entry: Entry) -> Entry:
         """Count what a round lacks because it waits here; return the entry with the names added."""

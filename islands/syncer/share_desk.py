@@ -143,7 +143,7 @@ class ShareDesk:
 
         unknown = why_unknown(links.state.core, ticket)
         if unknown is None:
-            self._inspections.take_share(share, payload, refused)
+            self._inspections.copy_share(share, payload, refused)
         else:
             links.record(ShareDropped(ticket.name, unknown))
 

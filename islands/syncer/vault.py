@@ -237,7 +237,7 @@ class Vault:
 
     # --- version 0 ----------------------------------------------------------------------------
 
-    def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
+    def keep_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
         """Keep one fragment of the initial value; return False if it is not what it says.
 
         One value is kept per fragment and sender: the first of its newest incarnation. Another one
@@ -258,7 +258,7 @@ class Vault:
         made = _Seed(seed.digest, value, self._optimizer.init(value))
         return self._seeds.setdefault(offered, made).digest == seed.digest
 
-    def take_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
+    def keep_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
         """Keep a whole initial value that no learner sent; return its digests by fragment.
 
         Raises:

@@ -26,7 +26,7 @@ from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError, UserError
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.durable import Durable, fresh, take_up
+from islands.protocol.syncer.durable import Durable, fresh, resume_run
 from islands.protocol.syncer.ledger import Book
 from islands.protocol.tape.round_entries import Extended
 from islands.run.roles import journal_disk
@@ -55,7 +55,7 @@ def held(*, ended: str | None = None, reported: bool = True, **changed: object) 
 
 def take(durable: Durable, **changed: object) -> Extended | None:
     """Take it up with settings that differ."""
-    return take_up(durable, replace(SETTINGS, **changed), "layout")  # type: ignore[arg-type]
+    return resume_run(durable, replace(SETTINGS, **changed), "layout")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_journal_of_another_run_is_left_alone(changed: dict[str, str], sente
     """Whatever its budget is."""
     settings = replace(SETTINGS, run=changed.get("run", "r"), budget_tokens=2000)
     with pytest.raises(JournalError, match=sentence):
-        take_up(held(), settings, changed.get("fingerprint", "layout"))
+        resume_run(held(), settings, changed.get("fingerprint", "layout"))
 
 
 def test_grants_follow_the_interval_of_this_start() -> None:

@@ -253,7 +253,7 @@ class BalanceMachine(RuleBasedStateMachine):
     def open_round(self, *, answered: bool) -> None:
         """The syncer asks; the learner answers from its base, or never gets the pull."""
         account = self.ledger.books[ANA].accounts[0]
-        held, merged = account.told.version, account.merged_version
+        held, merged = account.reported.version, account.merged_version
         if self.asked is not None or held is None or held not in self.kept:
             return
         if merged is not None and held < merged:

@@ -52,7 +52,7 @@ def seeded(settings: RunSettings) -> Vault:
     vault = vault_of(settings)
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(one.size).astype(np.float32) for one in LAYOUT.fragments]
-    vault.install_seed(Version(1, 0), vault.take_initial(values))
+    vault.install_seed(Version(1, 0), vault.keep_initial(values))
     return vault
 
 

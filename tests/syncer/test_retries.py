@@ -194,8 +194,8 @@ def test_who_is_given_up_is_left_out_until_it_speaks(*, declines: bool) -> None:
         assert exchange.left_out_until_s is not None
         left_out_s.append(exchange.left_out_until_s - now_s)
         now_s = exchange.left_out_until_s
-        assert not exchange.take_back(now_s - 1.0)
-        assert exchange.take_back(now_s)
+        assert not exchange.readmit(now_s - 1.0)
+        assert exchange.readmit(now_s)
     assert left_out_s[:4] == [40.0, 160.0, 640.0, 2560.0]
     assert left_out_s[-1] == TIME_MAX_S
     exchange.given_up(19, now_s)

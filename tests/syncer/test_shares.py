@@ -58,11 +58,11 @@ def test_shares_in_any_order_are_the_value(
         claimed = assemblies.claim(Answer.of(message), size, share)
         assert (claimed is not None) == (share in left), "what is held already is not claimed"
         if of_head:
-            assemblies.take_head(7, message)
+            assemblies.add_head(7, message)
         if claimed is not None:
             left.remove(share)
             place(claimed, share, value)
-        found = assemblies.take_whole(Answer.of(message))
+        found = assemblies.pop_whole(Answer.of(message))
         if found is not None:
             break
     assert found is not None

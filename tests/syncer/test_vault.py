@@ -164,10 +164,10 @@ def test_a_damaged_seed_is_not_taken() -> None:
     damaged = GOOD + np.float32(1)
     broken = np.full(SIZE, np.inf, np.float32)
     told = replace(seed, digest=digest(as_buffer(broken)))
-    assert not held.take_seed(seed, (as_buffer(damaged),))
-    assert not held.take_seed(seed, (as_buffer(GOOD[:-1]),))
-    assert not held.take_seed(told, (as_buffer(broken),))
-    assert held.take_seed(seed, (as_buffer(GOOD),))
+    assert not held.keep_seed(seed, (as_buffer(damaged),))
+    assert not held.keep_seed(seed, (as_buffer(GOOD[:-1]),))
+    assert not held.keep_seed(told, (as_buffer(broken),))
+    assert held.keep_seed(seed, (as_buffer(GOOD),))
 
 
 def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
@@ -176,7 +176,7 @@ def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
     offered = [np.full(f.size, n, np.float32) for n in (1, 2) for f in LAYOUT.fragments]
     for index, value in enumerate(offered):
         said = digest(as_buffer(value))
-        assert held.take_seed(
+        assert held.keep_seed(
             FragmentSeed(1, FragmentIndex(index % 2), ANA if index < 2 else BEN, WHO, said),
             (as_buffer(value),),
         )
@@ -193,7 +193,7 @@ def test_one_seed_is_kept_per_fragment_and_sender() -> None:
         value = np.full(SIZE, number, np.float32)
         said = digest(as_buffer(value))
         seed = FragmentSeed(1, FragmentIndex(0), ANA, Incarnation(1, counter), said)
-        return held.take_seed(seed, (as_buffer(value),))
+        return held.keep_seed(seed, (as_buffer(value),))
 
     assert [offer(1), offer(1), *map(offer, range(2, 9))] == [True, True] + [False] * 7
     assert [offer(2, counter=2), offer(3, counter=2)] == [True, False]
@@ -203,16 +203,16 @@ def test_an_initial_value_that_does_not_fit_is_refused() -> None:
     """With a sentence that says where."""
     whole = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
     with pytest.raises(UserError, match="has 1 fragments, the run has 2"):
-        vault().take_initial(whole[:1])
+        vault().keep_initial(whole[:1])
     with pytest.raises(UserError, match="fragment 1"):
-        vault().take_initial([whole[0], whole[1][:-1]])
-    assert len(vault().take_initial(whole)) == 2
+        vault().keep_initial([whole[0], whole[1][:-1]])
+    assert len(vault().keep_initial(whole)) == 2
 
 
 def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
     """Others over it change nothing, and what came over another link is another answer."""
     held = vault(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
-    held.take_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
+    held.keep_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
     zeros = [digest(as_buffer(np.zeros(f.size, np.float32))) for f in LAYOUT.fragments]
     held.install_seed(Version(1, 0), tuple(zeros))
     ticket = Ticket(1, 0, ANA, WHO)
@@ -250,11 +250,11 @@ def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
     shelves = vault()
     arrived = bytearray(as_buffer(GOOD))
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(memoryview(arrived)))
-    assert shelves.take_seed(seed, (memoryview(arrived).toreadonly(),))
+    assert shelves.keep_seed(seed, (memoryview(arrived).toreadonly(),))
     arrived[:] = bytes(len(arrived))
     other_value = np.ones(LAYOUT.fragments[1].size, np.float32)
     other = FragmentSeed(1, FragmentIndex(1), ANA, WHO, digest(as_buffer(other_value)))
-    assert shelves.take_seed(other, (as_buffer(other_value),))
+    assert shelves.keep_seed(other, (as_buffer(other_value),))
     shelves.install_seed(Version(1, 0), (seed.digest, other.digest))
     np.testing.assert_array_equal(shelves.value(0, Version(1, 0)), GOOD)
 
@@ -275,7 +275,7 @@ def test_the_optimizers_state_is_made_where_a_seed_arrives() -> None:
     settings = RunSettings(fragments=2)
     held = Vault(settings, LAYOUT, CountingSgd())
     values = [np.ones(f.size, np.float32) for f in LAYOUT.fragments]
-    digests = held.take_initial(values)
+    digests = held.keep_initial(values)
     assert CountingSgd.made == [value.size for value in values]
     held.install_seed(Version(1, 0), digests)
     assert len(CountingSgd.made) == len(values)

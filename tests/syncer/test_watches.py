@@ -263,7 +263,7 @@ def test_a_command_says_that_such_a_run_must_be_mended() -> None:
     assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0
 
 
-class Bench:
+class Workers:
     """A watch that is asked every second."""
 
     def __init__(self, places: int = 1) -> None:
@@ -300,7 +300,7 @@ class Bench:
 
 def test_a_run_that_keeps_up_hears_nothing() -> None:
     """Neither of workers that are nearly full, nor of a contribution that came a little late."""
-    bench = Bench(places=4)
+    bench = Workers(places=4)
     assert bench.live(1000.0, dict.fromkeys(bench.busy_s, FULL_SHARE - 0.01)) == []
     assert bench.live(1000.0, {INSPECTING: 0.3}, left_out=1) == []
     assert bench.live(1000.0, {INSPECTING: 0.8}, left_out=1, rounds=2) == []
@@ -308,31 +308,32 @@ def test_a_run_that_keeps_up_hears_nothing() -> None:
 
 def test_a_worker_that_is_full_is_told_with_what_it_costs() -> None:
     """When it becomes full, again every minute, and once when it keeps up again."""
-    bench = Bench(places=4)
+    bench = Workers(places=4)
     assert bench.live(WINDOW_S, dict.fromkeys(bench.busy_s, 0.1)) == []
     told = bench.live(100.0, {INSPECTING: 0.97, MERGING: 0.2, WRITING: 0.4}, left_out=3)
     assert [at_s for at_s, _ in told] == [21.0, 21.0 + WARN_EVERY_S]
     first = told[0][1]
     assert (first.worker, round(first.share, 2), first.waiting) == (INSPECTING, 0.97, 7)
-    assert first.told.startswith("the syncer's worker for inspecting is 97% busy, and ")
+    assert first.sentence.startswith("the syncer's worker for inspecting is 97% busy, and ")
     assert (
-        f"{first.rounds} rounds lacked {first.left_out} contributions because of it" in first.told
+        f"{first.rounds} rounds lacked {first.left_out} contributions because of it"
+        in first.sentence
     )
     assert told[1][1].left_out == 3 * WARN_EVERY_S
     (over,) = bench.live(100.0, dict.fromkeys(bench.busy_s, 0.1))
-    assert (over[1].worker, over[1].told) == ("", "the syncer keeps up again")
+    assert (over[1].worker, over[1].sentence) == ("", "the syncer keeps up again")
 
 
 def test_rounds_that_lack_contributions_speak_for_half_a_load() -> None:
     """Contributions come in bursts, and a worker may be full when it matters and idle between."""
-    bench = Bench()
+    bench = Workers()
     told = bench.live(30.0, {INSPECTING: 0.6}, left_out=1)
     assert [overload.worker for _, overload in told] == [INSPECTING]
 
 
 def test_what_a_run_is_not_told_takes_no_memory() -> None:
     """Rounds that lacked something now and then, for as long as no worker is full, are counted."""
-    bench = Bench(places=4)
+    bench = Workers(places=4)
     bench.live(100.0, {INSPECTING: 0.3}, left_out=1)
     sizes = len(repr(bench.watch))
     assert bench.live(3000.0, {INSPECTING: 0.3}, left_out=1) == []
@@ -342,14 +343,14 @@ def test_what_a_run_is_not_told_takes_no_memory() -> None:
 def test_a_full_journal_or_merge_is_named() -> None:
     """Nothing is left out then; what suffers is when versions are published."""
     for name in (MERGING, WRITING):
-        ((_, overload),) = Bench().live(30.0, {INSPECTING: 0.2, name: 1.0})
+        ((_, overload),) = Workers().live(30.0, {INSPECTING: 0.2, name: 1.0})
         assert overload.worker == name
-        assert "versions are published late" in overload.told
+        assert "versions are published late" in overload.sentence
 
 
 def test_no_worker_is_full_before_the_first_merge_is_complete() -> None:
     """Until then it compiles its kernels, or reads the journal: nobody waits for it longer."""
-    bench = Bench()
+    bench = Workers()
     bench.watch = LoadWatch()
     assert bench.live(60.0, {MERGING: 1.0}, left_out=1) == []
     bench.watch.merged()

@@ -309,22 +309,22 @@ def _is_behind(core: Core, learner: LearnerRecord) -> bool:
 
 def waited_for(core: Core) -> dict[LearnerName, str]:
     """Return the learners that the closing waits for at this moment, each with the reason."""
-    closing, told = core.closing, dict[LearnerName, str]()
+    closing, reasons = core.closing, dict[LearnerName, str]()
     if closing is None:
-        return told
+        return reasons
     if closing.stage is ClosingStage.DRAINING:
         away = [name for name in core.durable.ledger.books if name not in core.members.learners]
-        told.update(dict.fromkeys(away, "has not come back since the syncer started"))
+        reasons.update(dict.fromkeys(away, "has not come back since the syncer started"))
     pulled = {name for round_ in core.rounds.open.values() for name in round_.waiting}
     for name in core.names():
         learner = core.members.learners[name]
         if closing.stage is ClosingStage.DRAINING and _steps(learner):
-            told[name] = "has not stopped stepping"
+            reasons[name] = "has not stopped stepping"
         elif closing.stage is ClosingStage.ROUNDS and name in pulled:
-            told[name] = "has not answered its last pull"
+            reasons[name] = "has not answered its last pull"
         elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner):
-            told[name] = "has not adopted the last versions"
-    return told
+            reasons[name] = "has not adopted the last versions"
+    return reasons
 
 
 def _finish(core: Core, closing: Closing) -> None:

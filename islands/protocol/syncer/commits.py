@@ -111,14 +111,14 @@ def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float)
     if news is None:
         return
     settings, contributions = core.settings, len(facts.weights)
-    told = "merged directions agree again"
+    sentence = "merged directions agree again"
     if news.fragments:
-        told = "merged directions undo those before them; " + shorter_step(
+        sentence = "merged directions undo those before them; " + shorter_step(
             settings.outer, settings.merge, contributions
         )
     core.record(
         round_entries.Swinging(
-            told=told,
+            told=sentence,
             fragments=news.fragments,
             of=core.fragments,
             cosine=news.cosine,

@@ -211,11 +211,11 @@ class Core:
         self.members.touch(name)
         self.books.may_need(name)
 
-    def take_in(self) -> None:
+    def update_indexes(self) -> None:
         """Update the learner index and the pace ranking with the learners that changed."""
         members, rounds = self.members, self.rounds
         while members.changed:
-            name, learner = members.take_in_next()
+            name, learner = members.update_next()
             if learner is not None and unready_because(learner) is None:
                 rounds.pace.enter(name, trains=learner.phase in TRAINING)
             else:
@@ -226,13 +226,13 @@ class Core:
 
     def names(self) -> list[LearnerName]:
         """Return all known names, sorted: no decision depends on any other order."""
-        self.take_in()
+        self.update_indexes()
         return list(self.members.index.names)
 
     @property
     def learner_count(self) -> int:
         """The number of known learners; observers only read, so they are not counted."""
-        self.take_in()
+        self.update_indexes()
         return len(self.members.index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
@@ -240,12 +240,12 @@ class Core:
 
         `what` is its unique name; a condition with a parameter has a name for each value.
         """
-        self.take_in()
+        self.update_indexes()
         return self.members.any(what, true_of)
 
     def pace_setter(self) -> LearnerName | None:
         """Return the learner that sets the pace now."""
-        self.take_in()
+        self.update_indexes()
         return self.rounds.pace.setter()
 
     def pace_allows(self) -> bool:
@@ -254,7 +254,7 @@ class Core:
         A learner that waits for a merge steps no further. So if no ready learner steps, no round is
         open, and one waits though it has adopted all values, a round is due, whatever was counted.
         """
-        self.take_in()
+        self.update_indexes()
         return self.rounds.pace.ready() or (not self.rounds.open and self._waits_in_vain())
 
     def _waits_in_vain(self) -> bool:
@@ -272,7 +272,7 @@ class Core:
 
     def nobody_steps(self) -> bool:
         """Return whether no ready learner steps: nobody has more to contribute before a merge."""
-        self.take_in()
+        self.update_indexes()
         ready = self.rounds.pace.ranked
 
         def steps(learner: LearnerRecord) -> bool:

@@ -41,7 +41,7 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
         return None
     if not core.seeded or core.closing is not None:
         return None
-    core.take_in()
+    core.update_indexes()
     if not core.members.index.donor_known:
         core.members.index.look_for_donor(core.members.learners)
     donor = core.members.index.donor

@@ -87,7 +87,7 @@ def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> 
 TIME = "time"
 
 
-def take_up(
+def resume_run(
     durable: Durable, settings: RunSettings, fingerprint: str, begun: str = ""
 ) -> Extended | None:
     """Fit the durable state to the settings of this start.

@@ -68,7 +68,7 @@ class PullDeclined:
 
 @dataclass(frozen=True, slots=True)
 class SeedArrived:
-    """A fragment of the initial value arrived; `intact` tells whether `Vault.take_seed` took it."""
+    """A fragment of the initial value arrived; `intact` tells whether `Vault.keep_seed` took it."""
 
     seed: FragmentSeed
     intact: bool

@@ -16,7 +16,7 @@ from islands.protocol.tape.round_entries import Granted
 
 def grant(core: Core, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
-    core.take_in()
+    core.update_indexes()
     for name in sorted(core.books.ungranted):
         take_back(core, name)
     for name in core.books.take_ungranted():

@@ -31,7 +31,7 @@ from islands.protocol.identities import Fate, Incarnation, LearnerName, Version
 from islands.protocol.messages.training import Contribution, FragmentProgress, Merged, Progress
 from islands.protocol.tape.round_entries import Row
 
-NOTHING_TOLD = FragmentProgress()
+NOTHING_REPORTED = FragmentProgress()
 DEPARTED_KEPT = 512
 """Names without an open book whose tokens are kept one by one; every record of the journal has
 them. Tokens of names that left before them are in the sum over all."""
@@ -81,27 +81,27 @@ class Account(msgspec.Struct, array_like=True, gc=False):
     applied: int = 0
     merged: Merged | None = None
     merged_version: Version | None = None
-    told: FragmentProgress = NOTHING_TOLD
+    reported: FragmentProgress = NOTHING_REPORTED
     claim: Claim | None = None
 
     @property
     def unsettled(self) -> int:
         """Applied tokens that the learner still counts as pending."""
-        return self.unsettled_at(self.told.version)
+        return self.unsettled_at(self.reported.version)
 
     @property
     def imbalance(self) -> int:
         """Tokens by which learner and syncer differ at the learner's last report: always 0."""
-        return self.difference(self.told)
+        return self.difference(self.reported)
 
-    def difference(self, told: FragmentProgress) -> int:
+    def difference(self, report: FragmentProgress) -> int:
         """Return by how many tokens a report differs from what the syncer knows."""
-        applied = self.applied - self.unsettled_at(told.version)
-        return told.settled_tokens - applied - told.overwritten_tokens
+        applied = self.applied - self.unsettled_at(report.version)
+        return report.settled_tokens - applied - report.overwritten_tokens
 
     def newer_than(self, held: Version | None) -> bool:
         """Return whether the learner has reported a newer version than this one."""
-        known = self.told.version
+        known = self.reported.version
         return known is not None and (held is None or held < known)
 
     def unsettled_at(self, held: Version | None) -> int:
@@ -122,7 +122,7 @@ class Book(msgspec.Struct, array_like=True, gc=False):
     def pending(self, fragment: int) -> int:
         """Return the tokens of a fragment that have no fate yet."""
         account = self.accounts[fragment]
-        return self.processed - account.told.settled_tokens - account.unsettled
+        return self.processed - account.reported.settled_tokens - account.unsettled
 
 
 @dataclass(slots=True)
@@ -157,12 +157,12 @@ class Ledger:
         if len(self.closed) > DEPARTED_KEPT + len(self.books):
             del self.closed[next(each for each in self.closed if each not in self.books)]
         for totals, account in zip(self.totals, book.accounts, strict=True):
-            totals.lost += book.processed - account.applied - account.told.overwritten_tokens
+            totals.lost += book.processed - account.applied - account.reported.overwritten_tokens
 
     def forgot(self, progress: Progress) -> bool:
         """Return whether a report holds an older version than its incarnation had reported."""
         accounts = zip(self.books[progress.name].accounts, progress.fragments, strict=True)
-        return any(account.newer_than(told.version) for account, told in accounts)
+        return any(account.newer_than(report.version) for account, report in accounts)
 
     def difference(self, progress: Progress) -> str | None:
         """Return why a report contradicts the sender's book; None if it does not.
@@ -172,15 +172,15 @@ class Ledger:
         book = self.books.get(progress.name)
         if book is None or book.incarnation != progress.incarnation:
             book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
-        for index, told in enumerate(progress.fragments):
+        for index, report in enumerate(progress.fragments):
             account = book.accounts[index]
-            if told == account.told:
+            if report == account.reported:
                 continue  # what was merged since is not settled yet: nothing differs
-            discarded = told.overwritten_tokens - account.told.overwritten_tokens
-            if discarded < 0 or account.newer_than(told.version):
-                return f"fragment {index} goes back to version {told.version}"
-            if account.difference(told):
-                return f"fragment {index} has {account.difference(told)} tokens unaccounted for"
+            discarded = report.overwritten_tokens - account.reported.overwritten_tokens
+            if discarded < 0 or account.newer_than(report.version):
+                return f"fragment {index} goes back to version {report.version}"
+            if account.difference(report):
+                return f"fragment {index} has {account.difference(report)} tokens unaccounted for"
         return None
 
     def can_hold(
@@ -196,7 +196,7 @@ class Ledger:
         processed = contribution.processed_tokens
         if not contribution.tokens <= processed <= granted:
             return False
-        settled = account.told.settled_tokens
+        settled = account.reported.settled_tokens
         return contribution.tokens <= max(book.processed, processed) - settled
 
     def report(self, progress: Progress) -> None:
@@ -207,12 +207,12 @@ class Ledger:
         """
         book = self.books[progress.name]
         book.processed = max(book.processed, progress.tokens)
-        for index, told in enumerate(progress.fragments):
+        for index, report in enumerate(progress.fragments):
             account = book.accounts[index]
-            if told == account.told:
+            if report == account.reported:
                 continue
-            discarded = told.overwritten_tokens - account.told.overwritten_tokens
-            account.told = told
+            discarded = report.overwritten_tokens - account.reported.overwritten_tokens
+            account.reported = report
             if discarded:
                 self._charge(index, account, discarded)
             if account.imbalance:

@@ -248,7 +248,7 @@ class LearnerIndex:
     donor_rank: DonorRank | None = None
     donor_known: bool = True
 
-    def take_in(self, name: LearnerName, learner: LearnerRecord | None) -> None:
+    def update(self, name: LearnerName, learner: LearnerRecord | None) -> None:
         """Update the totals with a learner as it is now; None if it is not known any more."""
         if (learner is not None) != (name in self.known):
             if learner is not None:
@@ -397,11 +397,11 @@ class Members:
         """Mark a learner that was asked: it may be busy now."""
         self.changed[name] = None
 
-    def take_in_next(self) -> tuple[LearnerName, LearnerRecord | None]:
+    def update_next(self) -> tuple[LearnerName, LearnerRecord | None]:
         """Update the index with one learner that changed; return it as it is now."""
         name, _ = self.changed.popitem()
         learner = self.learners.get(name)
-        self.index.take_in(name, learner)
+        self.index.update(name, learner)
         return name, learner
 
     def any(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:

@@ -161,53 +161,53 @@ class Answers:
         return (epoch, round_) in self.given
 
 
-def news_of(before: Progress | None, told: Progress) -> list[int]:
+def news_of(before: Progress | None, report: Progress) -> list[int]:
     """Return the fragments for which a report differs from the last one of its incarnation.
 
     There the learner has adopted a version, or learnt more of what it was in doubt about. What has
     not changed was found possible before and, since the totals only grow, still is.
     """
     if before is None:
-        return list(range(len(told.fragments)))
-    pairs = zip(before.fragments, told.fragments, strict=True)
+        return list(range(len(report.fragments)))
+    pairs = zip(before.fragments, report.fragments, strict=True)
     return [index for index, (held, now) in enumerate(pairs) if held is not now and held != now]
 
 
-def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -> str | None:
+def wrong_report(before: Progress | None, report: Progress, news: Iterable[int]) -> str | None:
     """Return why the counts of a report cannot be true; None if they can.
 
     `news` are the fragments for which it differs from the last one of its incarnation (`news_of`).
     """
-    if min(told.steps, told.tokens, told.batch_tokens) < 0:
+    if min(report.steps, report.tokens, report.batch_tokens) < 0:
         return "a count below 0"
-    steps, tokens = told.steps, told.tokens
+    steps, tokens = report.steps, report.tokens
     if before is not None:
         steps, tokens = steps - before.steps, tokens - before.tokens
     if steps > tokens or (tokens > 0 and steps < 1):
         return f"{steps} steps of {tokens} tokens"
     for index in news:
-        one = told.fragments[index]
+        one = report.fragments[index]
         if min(one.base_steps, one.settled_tokens, one.overwritten_tokens) < 0:
             return f"fragment {index} has a count below 0"
-        steps, tokens = told.steps - one.base_steps, told.tokens - one.settled_tokens
+        steps, tokens = report.steps - one.base_steps, report.tokens - one.settled_tokens
         if not 0 <= steps <= tokens:
             return f"fragment {index} has {steps} steps of {tokens} tokens since its base"
     return None
 
 
-def age_steps(contribution: Contribution, told: Progress) -> float:
+def age_steps(contribution: Contribution, report: Progress) -> float:
     """Return how many steps after those in a contribution its sender's last report counts."""
-    later = told.tokens - contribution.processed_tokens
-    return max(0.0, told.steps * later / told.tokens) if told.tokens > 0 else 0.0
+    later = report.tokens - contribution.processed_tokens
+    return max(0.0, report.steps * later / report.tokens) if report.tokens > 0 else 0.0
 
 
-def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotals) -> str | None:
+def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTotals) -> str | None:
     """Return why the steps of a contribution cannot be true, or its cursor; None if they can.
 
     Args:
         contribution: its steps and tokens count since its base, its `processed_tokens` since the
             incarnation began.
-        told: the newest report of its sender.
+        report: the newest report of its sender.
         marks: the totals of the sender's newest reports.
     """
     steps, tokens = contribution.steps, contribution.tokens
@@ -215,13 +215,15 @@ def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotal
         return f"a cursor of {len(contribution.cursor)} bytes, more than {CURSOR_BYTES_MAX}"
     if not 1 <= steps <= tokens:
         return f"{steps} steps of {tokens} tokens"
-    mean_steps, mean_tokens = (told.steps, told.tokens) if told.steps else (1, told.batch_tokens)
+    mean_steps, mean_tokens = (
+        (report.steps, report.tokens) if report.steps else (1, report.batch_tokens)
+    )
     spread = BATCHES_DIFFER
     few = steps * spread * mean_tokens < tokens * mean_steps
     many = (steps - 1) * mean_tokens > spread * tokens * mean_steps
     if mean_tokens > 0 and (few or many):
         return f"{steps} steps of {tokens} tokens, its others have {mean_tokens / mean_steps:.0f}"
-    held = told.fragments[contribution.fragment]
+    held = report.fragments[contribution.fragment]
     if held.version != contribution.base:
         return None
     least, most = marks.steps_at(contribution.processed_tokens)
@@ -253,11 +255,11 @@ def granted_step_s(claimed_s: float, seen_s: float) -> float:
     return max(claimed_s, seen_s / STEP_TIME_SLACK if seen_s > 0 else STEP_CLAIMED_MIN_S)
 
 
-def believed_batch(told: Progress) -> int:
+def believed_batch(report: Progress) -> int:
     """Return a learner's claimed tokens per batch, limited by what its own steps bear out."""
-    if told.steps < 1:
-        return told.batch_tokens
-    return min(told.batch_tokens, max(1, BATCHES_DIFFER * told.tokens // told.steps))
+    if report.steps < 1:
+        return report.batch_tokens
+    return min(report.batch_tokens, max(1, BATCHES_DIFFER * report.tokens // report.steps))
 
 
 NORM_SAMPLES_MIN = 8

@@ -43,7 +43,7 @@ def retire(
     core.versions.forget_seeder(name)
     core.record(Retired(name, str(learner.incarnation), reason))
     if learner.role is Role.LEARNER:
-        core.versions.note_gone(name, [told.version for told in learner.progress.fragments])
+        core.versions.note_gone(name, [report.version for report in learner.progress.fragments])
         close_accounts(core, name)
         core.books.records.want()
 
@@ -109,10 +109,10 @@ def keeps_too_much(holder: Holder, hello: Hello) -> bool:
 
 
 def _stands_still(learner: LearnerRecord, holder: Holder) -> bool:
-    told = learner.progress
-    known = {(lease.pass_index, lease.shard) for lease in told.leases}
+    report = learner.progress
+    known = {(lease.pass_index, lease.shard) for lease in report.leases}
     return (
         learner.phase is Phase.STARVED
-        and told.quota_tokens == holder.quota_tokens
+        and report.quota_tokens == holder.quota_tokens
         and known.issuperset((lease.pass_index, lease.shard) for lease in holder.unfinished)
     )

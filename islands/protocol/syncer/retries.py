@@ -35,7 +35,7 @@ def on_ticked(core: Core, now_s: float) -> None:
         learner = core.members.learners[name]
         if learner.unanswered:
             _forget_old_pulls(core, learner, now_s)
-        if core.closing is None and learner.exchange.take_back(now_s):
+        if core.closing is None and learner.exchange.readmit(now_s):
             core.touch(name)
         if learner.reachable:
             _repeat_to(core, name, now_s)

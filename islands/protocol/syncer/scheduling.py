@@ -280,7 +280,7 @@ def open_turns(core: Core, now_s: float) -> None:
     All that ask are looked at only where one of them was found eligible: a learner becomes so by a
     change of its own, never by a merge.
     """
-    core.take_in()
+    core.update_indexes()
     index, learners = core.members.index, core.members.learners
     index.look_for_turns(learners, lambda name, each: core.ineligible(name, each) is None)
     for fragment in sorted(index.asked_for - core.rounds.open.keys()):

@@ -52,10 +52,10 @@ def request_seed(core: Core, now_s: float) -> None:
     if not able:
         return
     chosen = core.members.learners[newest_of(kept)] if kept else able[0]
-    told = kept.get(chosen.name, ())
-    versions.begin_seeding(Seeding(chosen.name, chosen.incarnation, now_s, told=told))
-    if told:
-        held = sorted({str(one.version) for one in told})
+    promised = kept.get(chosen.name, ())
+    versions.begin_seeding(Seeding(chosen.name, chosen.incarnation, now_s, promised=promised))
+    if promised:
+        held = sorted({str(one.version) for one in promised})
         core.record(round_entries.TakenBack(chosen.name, held, len(kept)))
     _ask_for_missing(core, now_s)
 
@@ -133,12 +133,10 @@ def on_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
         return
     if not 0 <= seed.fragment < core.fragments:
         return
-    told = seeding.told[seed.fragment].digest if seeding.told else seed.digest
-    if not intact or seed.digest != told:
+    digest = seeding.promised[seed.fragment].digest if seeding.promised else seed.digest
+    if not intact or seed.digest != digest:
         seeding.refused = True
-        core.members.learners[
-            seeding.name
-        ].kept = ()  # what it told of them does not count any more
+        core.members.learners[seeding.name].kept = ()  # its promise of them does not count any more
         core.record(round_entries.SeedRefused(seed.name, seed.fragment))
         return
     seeding.digests[seed.fragment] = seed.digest

@@ -106,8 +106,8 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
         reason = f"the credential of {hello.name} is not signed by this run's supervisor"
         return Refused(hello.name, reason, retry=True)
     if hello.fingerprint != core.fingerprint:
-        told = plain(hello.fingerprint, SHOWN)
-        return refused(f"layout {told} differs from the run's {core.fingerprint}")
+        shown = plain(hello.fingerprint, SHOWN)
+        return refused(f"layout {shown} differs from the run's {core.fingerprint}")
     counts = (len(hello.progress.fragments), len(hello.digests))
     if counts != (core.fragments, core.fragments):
         return refused(f"{counts[0]} fragments, the run has {core.fragments}")
@@ -134,13 +134,13 @@ def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evict
 
 
 def _wrong_because(core: Core, hello: Hello) -> str | None:
-    told, known = hello.progress, core.members.learners.get(hello.name)
+    report, known = hello.progress, core.members.learners.get(hello.name)
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
-    news = news_of(before, told)
-    if before is not None and goes_back(before, told, news):
+    news = news_of(before, report)
+    if before is not None and goes_back(before, report, news):
         return None  # an old report, delivered once more, is not taken in
-    return wrong_because(core, told, before, news)
+    return wrong_because(core, report, before, news)
 
 
 def _fenced(core: Core, hello: Hello) -> bool:

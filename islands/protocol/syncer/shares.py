@@ -158,13 +158,13 @@ class Assemblies:
                 del mine[next(iter(mine))]
         return assembly
 
-    def take_head(self, connection: int, head: Contribution) -> None:
+    def add_head(self, connection: int, head: Contribution) -> None:
         """Take in the message of the learner itself, whose share was claimed; the first stands."""
         assembly = self._of.get(head.ticket.name, {}).get(Answer.of(head))
         if assembly is not None and assembly.head is None:
             assembly.head = connection, head
 
-    def take_whole(self, answer: Answer) -> Assembly | None:
+    def pop_whole(self, answer: Answer) -> Assembly | None:
         """Take out a contribution if it is whole."""
         mine = self._of.get(answer.ticket.name, {})
         assembly = mine.get(answer)

@@ -75,7 +75,7 @@ def _measure(core: Core, now_s: float, late_s: float) -> None:
         learner, before = core.members.learners.get(name), core.health.standing.get(name)
         told = None if learner is None else learner.progress.fragments
         rests = core.durable.leases.holders[name].unused_tokens <= 0 or cannot_step(core, name)
-        if rests or before is None or (before.tokens, before.told) != (book.processed, told):
+        if rests or before is None or (before.tokens, before.reported) != (book.processed, told):
             core.health.stands(name, Standing(book.processed, told, now_s))
         else:
             before.since_s += late_s

@@ -254,7 +254,7 @@ class SyncerState:
             case MergeFinished(fragment, number, facts):
                 on_merged(core, fragment, number, facts, now_s)
             case InitialRead(digests):
-                core.versions.take_initial(digests)
+                core.versions.keep_initial(digests)
             case JournalFinished(sequence):
                 on_journalled(core, sequence, now_s)
             case Ticked():

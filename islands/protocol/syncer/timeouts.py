@@ -137,7 +137,7 @@ class Exchange:
             self.in_vain_s = min(MARGIN * longest_s, TIME_MAX_S)
             self.left_out_until_s = now_s + self.in_vain_s
 
-    def take_back(self, now_s: float) -> bool:
+    def readmit(self, now_s: float) -> bool:
         """Return whether its time of being left out is over now, so that it may be asked again."""
         if self.left_out_until_s is None or now_s < self.left_out_until_s:
             return False

@@ -194,7 +194,7 @@ SEEDS_AT_ONCE = 4
 class Seeding:
     """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
 
-    `told` are the values that the learner said to have kept, if it is asked for those.
+    `promised` are the values that the learner said to have kept, if it is asked for those.
 
     A version 0 that was read from a file has no such learner, and is complete from the start.
 
@@ -211,7 +211,7 @@ class Seeding:
     asked_s: float
     digests: dict[int, str] = field(default_factory=dict)
     refused: bool = False
-    told: tuple[Kept, ...] = ()
+    promised: tuple[Kept, ...] = ()
     journalled: int | None = None
     times: int = 0
     had: int = 0
@@ -319,7 +319,7 @@ class Versions:
         if seeding is not None and seeding.name == name and seeding.journalled is None:
             self.end_seeding()
 
-    def take_initial(self, digests: tuple[str, ...]) -> None:
+    def keep_initial(self, digests: tuple[str, ...]) -> None:
         """Note that a version 0 was read from a file."""
         if self.initial and self.published[-1] is None:
             self.read = digests

@@ -72,11 +72,11 @@ class Watch:
     """Since when something has been wrong, None while it is not, and when that was last told."""
 
     since_s: float | None = None
-    told_s: float | None = None
+    warned_s: float | None = None
 
-    def told_lately(self, now_s: float) -> bool:
+    def warned_lately(self, now_s: float) -> bool:
         """Return whether it is too early to repeat a warning."""
-        return self.told_s is not None and now_s - self.told_s < WARN_EVERY_S
+        return self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S
 
     def due(self, *, wrong: bool, now_s: float, patience_s: float) -> bool:
         """Return whether to warn now: after `patience_s`, at most once a minute."""
@@ -84,9 +84,9 @@ class Watch:
             self.since_s = None
             return False
         self.since_s = now_s if self.since_s is None else self.since_s
-        if now_s - self.since_s < patience_s or self.told_lately(now_s):
+        if now_s - self.since_s < patience_s or self.warned_lately(now_s):
             return False
-        self.told_s = now_s
+        self.warned_s = now_s
         return True
 
 
@@ -158,7 +158,7 @@ def why(
         waiting_s: for how long the answer of a learner that was asked has been awaited.
         late_s: by how much the last answer missed its round.
     """
-    told: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name in sorted({*left_out, *waiting_s})[:NAMED_MOST]:
         parts = []
         if name in waiting_s:
@@ -167,8 +167,8 @@ def why(
             parts.append(left_out[name])
         if name in late_s:
             parts.append(f"its last answer came {late_s[name]:.1f} s too late")
-        told[name] = "; ".join(parts)
-    return told
+        reasons[name] = "; ".join(parts)
+    return reasons
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class Standing:
     """Since when an account shows no work: its tokens, and what its learner reports to hold."""
 
     tokens: int
-    told: tuple[FragmentProgress, ...] | None
+    reported: tuple[FragmentProgress, ...] | None
     since_s: float
 
 
@@ -215,19 +215,19 @@ class _Swing:
 
 @dataclass(slots=True)
 class SwingWatch(Watch):
-    """Watches for fragments that swing; `told` of them were reported."""
+    """Watches for fragments that swing; `reported` of them are known to the tape."""
 
-    told: int = 0
+    reported: int = 0
     _fragments: dict[int, _Swing] = field(default_factory=dict)
 
     def merged(self, fragment: int, cosine: float, now_s: float) -> Swinging | None:
         """Take in a merge's cosine; return what to report, if it is time for a report."""
         self._fragments.setdefault(fragment, _Swing()).merged(cosine)
         means = [swing.mean for swing in self._fragments.values() if swing.swings]
-        news = len(means) > self.told or (self.told > 0 and not means)
-        if not news or self.told_lately(now_s):
+        news = len(means) > self.reported or (self.reported > 0 and not means)
+        if not news or self.warned_lately(now_s):
             return None
-        self.told, self.told_s = len(means), now_s
+        self.reported, self.warned_s = len(means), now_s
         return Swinging(len(means), min(means, default=0.0))
 
 
@@ -355,7 +355,7 @@ class Overload:
     left_out: int
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The report in a sentence, with what can be done about the load."""
         if not self.worker:
             return "the syncer keeps up again"
@@ -410,10 +410,10 @@ class LoadWatch(Watch):
             news = self.full
             fullest = Overload("", 0.0, 0, self._lacking, self._left_out)
         else:
-            news = not self.full or not self.told_lately(now_s)
+            news = not self.full or not self.warned_lately(now_s)
         if not news:
             return None
-        self.full, self.told_s = bool(fullest.worker), now_s
+        self.full, self.warned_s = bool(fullest.worker), now_s
         self._lacking = 0
         self._left_out = 0
         return fullest

@@ -92,7 +92,7 @@ BOOKS = (
     Mutation(
         "the lost are counted without what was discarded",
         "islands/protocol/syncer/ledger.py",
-        "totals.lost += book.processed - account.applied - account.told.overwritten_tokens",
+        "totals.lost += book.processed - account.applied - account.reported.overwritten_tokens",
         "totals.lost += book.processed - account.applied",
         (SYNCER_LEDGER,),
     ),

@@ -23,7 +23,7 @@ LOST_FILES = (
     Mutation(
         "values that differ from those that were told are taken back",
         "islands/protocol/syncer/seeding.py",
-        "if not intact or seed.digest != told:",
+        "if not intact or seed.digest != digest:",
         "if not intact:",
         (SYNCER_VERSIONS,),
     ),

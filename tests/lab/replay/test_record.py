@@ -64,7 +64,7 @@ class Recorded:
     def seed(self) -> None:
         """Begin with version 0."""
         value = self._rng.standard_normal(FRAGMENT.size).astype(np.float32)
-        digests = self.vault.take_initial([value])
+        digests = self.vault.keep_initial([value])
         self.vault.install_seed(Version(self.epoch, 0), digests)
 
     def merge(self, before: Version, *bases: Version, scale: float = 1.0) -> Version:
