@@ -25,15 +25,13 @@ from islands.protocol.syncer.shares import Answer, Assemblies, Assembly
 from islands.protocol.syncer.watches import LoadWatch
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
-from islands.syncer.vault import Vault
+from islands.syncer.vault import UNFIT, Vault
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
 
 IN_SHARES = tuple(precision for precision in Precision if not precision.on_host)
 """The precisions of which a share is a slice of the payload; all else is encoded as one."""
-
-UNFIT = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 
 
 class InspectionQueue:

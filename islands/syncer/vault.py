@@ -104,6 +104,9 @@ class IncrementShelf:
         self.remainder = None if remainder is None else np.asarray(remainder, np.float32)
 
 
+UNFIT = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
+
+
 @dataclass(slots=True)
 class _FragmentValues:
     """One fragment: the values of its newest versions, and the optimizer's state of the newest."""
@@ -200,22 +203,21 @@ class Vault:
         self, contribution: Contribution, payload: tuple[memoryview, ...]
     ) -> tuple[Check, Measured | None]:
         """Measure a contribution against the syncer's own layout; heavy, for the worker."""
-        nothing = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
         if not 0 <= contribution.fragment < len(self._shelves) or len(payload) != 1:
-            return nothing, None
+            return UNFIT, None
         fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
         size, exact = fragment.size, self._averages[contribution.fragment]
         share = self._settings.top_k_share
         known = precision in QUANTIZERS
         if not known or payload[0].nbytes != size_bytes(size, precision, exact, share):
-            return nothing, None
+            return UNFIT, None
         if digest(payload[0]) != contribution.digest:
-            return replace(nothing, schema_ok=True), None
+            return replace(UNFIT, schema_ok=True), None
         units = self._units[contribution.fragment]
         try:
             values = decode(payload[0], size, precision, exact, share)
         except MalformedError as error:
-            return replace(nothing, digest_ok=True, flaw=str(error)), None
+            return replace(UNFIT, digest_ok=True, flaw=str(error)), None
         measured = measure(values, units)
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured

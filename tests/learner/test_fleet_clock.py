@@ -265,7 +265,7 @@ def test_in_a_run_all_rates_are_those_of_the_fleet(interval: int, fragments: int
             await asyncio.sleep(0.1)
             state = world.syncer_state
             if state is not None:
-                told.append((asyncio.get_running_loop().time(), state.core.clock))
+                told.append((asyncio.get_running_loop().time(), state.core.durable.clock))
             if number == 70:
                 await world.kill(SYNCER)
                 world.start(SYNCER)

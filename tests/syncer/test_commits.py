@@ -247,8 +247,8 @@ def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
         bench.answer(pull)
     bench.merge()
     bench.journal()
-    assert {update.clock for update in bench.updates()} == {bench.core.clock}
-    assert bench.core.clock == bench.core.durable.round * 2.0
+    assert {update.clock for update in bench.updates()} == {bench.core.durable.clock}
+    assert bench.core.durable.clock == bench.core.durable.round * 2.0
 
 
 def test_with_an_initial_value_no_learner_is_asked() -> None:

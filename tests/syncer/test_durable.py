@@ -79,14 +79,14 @@ def test_the_learning_rates_clock_goes_on_under_another_interval() -> None:
         bench.merge()
         bench.journal()
         bench.adopt("ana")
-    assert bench.core.clock == 6.0
+    assert bench.core.durable.clock == 6.0
     settings = replace(bench.settings, interval_steps=16)
     again = Bench(settings, durable=bench.core.durable, epoch=2)
-    assert again.core.clock == 6.0
+    assert again.core.durable.clock == 6.0
     again.learners, again.connections = bench.learners, {"ana": 0}
     again.hello("ana")
     opened(again)
-    assert again.core.clock == 14.0
+    assert again.core.durable.clock == 14.0
 
 
 @pytest.mark.parametrize(

@@ -466,7 +466,7 @@ def test_norms_are_compared_per_learning_rate() -> None:
     bench = seeded("ana", settings=settings, fragments=1)
     for _ in range(39):
         (pull,) = asked(bench, "ana")
-        rate = learning_rate(settings, bench.core.clock)
+        rate = learning_rate(settings, bench.core.durable.clock)
         bench.answer(pull, check=replace(GOOD, norm=rate))
         assert finish(bench).parts[0].scale == 1.0
 

@@ -72,11 +72,11 @@ def test_only_merged_turns_move_the_clock() -> None:
     for _ in range(10):
         (pull,) = ask(bench, "ana")
         bench.do(PullDeclined(ContributionDeclined(pull.ticket, FIRST, "not now")))
-    assert bench.core.clock == 0.0
+    assert bench.core.durable.clock == 0.0
     for name, clock in (("ana", 2.0), ("ben", 4.0)):
         (pull,) = ask(bench, name)
         exchange(bench, pull)
-        assert bench.core.clock == clock
+        assert bench.core.durable.clock == clock
         assert {update.clock for update in bench.updates()} == {clock}
 
 
@@ -85,7 +85,7 @@ def test_a_part_of_a_turn_moves_the_clock_by_no_more() -> None:
     bench = made("ana", "ben")
     (pull,) = ask(bench, "ana", 1)
     exchange(bench, pull)
-    assert bench.core.clock == 0.5
+    assert bench.core.durable.clock == 0.5
 
 
 def test_a_turn_leaves_nobody_out() -> None:

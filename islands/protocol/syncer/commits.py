@@ -73,7 +73,7 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: 
             cosine=facts.cosine_to_previous,
             digest=facts.digest,
             merged_tokens=sum(one.contribution.tokens for one in round_.arrived.values()),
-            clock=core.clock,
+            clock=core.durable.clock,
             asked=len(round_.asked),
             learners=core.learner_count,
             opened_s=round_.opened_s,

@@ -18,7 +18,7 @@ from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
 from islands.protocol.syncer.members import LearnerRecord, Members
 from islands.protocol.syncer.rounds import Rounds
-from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s
+from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s, resend_s
 from islands.protocol.syncer.timing import overlap_needed
 from islands.protocol.syncer.versions import Versions
 from islands.protocol.syncer.watches import Health
@@ -132,11 +132,6 @@ class Core:
         return len(self.versions.published)
 
     @property
-    def clock(self) -> float:
-        """The learning-rate clock: H/P steps per opened round, or for M rounds of learners' own."""
-        return self.durable.clock
-
-    @property
     def seeded(self) -> bool:
         """Whether every fragment has a committed version: they get version 0 together, in order."""
         return self.versions.published[-1] is not None
@@ -146,11 +141,6 @@ class Core:
         published = self.versions.published[fragment]
         assert published is not None, "the run has no version 0 yet"
         return published.version
-
-    @property
-    def interval_steps(self) -> int:
-        """H of the run."""
-        return self.settings.interval_steps
 
     @property
     def overlap_steps(self) -> int:
@@ -174,6 +164,15 @@ class Core:
             fragments=self.fragments,
             step_s=self.step_s,
             exchange_s=learner.exchange.measured_s(step_s),
+        )
+
+    def resend_s(self, exchange_s: float | None = None) -> float:
+        """Return how long to wait before something is sent again (`timeouts.py`)."""
+        return resend_s(
+            self.settings.timing,
+            overlap_steps=self.overlap_steps,
+            step_s=self.step_s,
+            exchange_s=exchange_s,
         )
 
     def went_forward(self, learner: LearnerRecord | None = None) -> None:

@@ -10,7 +10,6 @@ from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.plausibility import believed_batch
 from islands.protocol.syncer.retirement import take_back
-from islands.protocol.syncer.retries import resend_s
 from islands.protocol.tape.round_entries import Granted
 
 
@@ -46,7 +45,7 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
         lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
         needed = holder.leases is not held or name in core.books.grants or short
-        core.books.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
+        core.books.records.want(now_s if needed else now_s + min(lasts_s, core.resend_s()) / 2)
         core.books.granted(name)
 
 

@@ -78,7 +78,7 @@ def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float)
     again = learner.sending(fragment, published.version, now_s)
     held, newest = None if again else learner.holds(fragment), published.version
     trained = (core.members.learners[name] for name in core.rounds.pace.ranked)
-    if set_turn(core.settings, core.interval_steps, learner, core.rounds.fastest, trained):
+    if set_turn(core.settings, core.settings.interval_steps, learner, core.rounds.fastest, trained):
         core.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
     message = FragmentUpdate(
         epoch=core.durable.epoch,
@@ -86,7 +86,7 @@ def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float)
         version=newest,
         round=published.round,
         digest=published.digest,
-        clock=core.clock,
+        clock=core.durable.clock,
         merged=core.durable.ledger.merged_into(learner.name, fragment, newest),
         interval_steps=learner.turn_steps,
         since=increments_since(core.versions.increments, fragment, held, newest, core.settings),
@@ -106,8 +106,10 @@ def send_lacking(
 
     It may say so again and again; the values are repeated in their time all the same.
     """
+    if not learner.adopting:
+        return
     for index, published in enumerate(core.versions.published):
-        if published is None or not learner.adopting:
+        if published is None:
             continue
         lacks = learner.holds(index) != published.version
         differs = not lacks and digests is not None and digests[index] != published.digest
@@ -118,8 +120,10 @@ def send_lacking(
 
 def repeat_lacking(core: Core, learner: LearnerRecord, now_s: float, interval_s: float) -> None:
     """Send a learner what it lacks and has not been sent, or what is due again."""
+    if not learner.adopting:
+        return
     for index, published in enumerate(core.versions.published):
-        if published is None or not learner.adopting:
+        if published is None:
             continue
         if learner.holds(index) == published.version or not is_owed(core, learner, index):
             continue

@@ -6,14 +6,13 @@ after each repetition, and a value replaces an older one that is still queued; a
 """
 
 from islands.protocol.identities import TRAINING, LearnerName, Role, Status
-from islands.protocol.syncer import timeouts
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import missed_pause, send_paused
 from islands.protocol.syncer.recipients import repeat_lacking
 from islands.protocol.syncer.rounds import Stage
-from islands.protocol.syncer.scheduling import ask, resend_after_s
+from islands.protocol.syncer.scheduling import ask
 from islands.protocol.syncer.seeding import repeat_request
 from islands.protocol.syncer.standing import look_at_members
 from islands.protocol.syncer.timeouts import warning_patience_s
@@ -25,7 +24,7 @@ SWEEPS_PER_RESEND = 2
 
 def on_ticked(core: Core, now_s: float) -> None:
     """Retransmit what is due, expire old pulls, and warn of what has been wrong for long."""
-    interval_s = resend_s(core)
+    interval_s = core.resend_s()
     late_s = core.health.sweep(now_s, interval_s / SWEEPS_PER_RESEND)
     if late_s is None:
         return
@@ -44,7 +43,7 @@ def on_ticked(core: Core, now_s: float) -> None:
         round_.search_again()
         for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
             learner = core.members.learners[name]
-            due = now_s - round_.asked_s[name] >= resend_after_s(core, learner)
+            due = now_s - round_.asked_s[name] >= core.resend_s(learner.exchange.answers_s.value)
             if due and learner.reachable:
                 ask(core, round_, learner, now_s)
     release_old_values(core, range(core.fragments if core.seeded else 0))
@@ -65,22 +64,12 @@ def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 def next_sweep_s(core: Core, now_s: float) -> float:
     """Return when the next sweep is due."""
-    return max(now_s, core.health.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
-
-
-def resend_s(core: Core, adoption_s: float | None = None) -> float:
-    """Return how long to wait before a pull or a value is sent again (`timeouts.py`)."""
-    return timeouts.resend_s(
-        core.settings.timing,
-        overlap_steps=core.overlap_steps,
-        step_s=core.step_s,
-        exchange_s=adoption_s,
-    )
+    return max(now_s, core.health.swept_s + core.resend_s() / SWEEPS_PER_RESEND)
 
 
 def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
     learner = core.members.learners[name]
-    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
+    interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
     granted = 0 if holder is None or name in core.books.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:

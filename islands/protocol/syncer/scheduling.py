@@ -32,7 +32,6 @@ from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
-from islands.protocol.syncer.timeouts import resend_s
 from islands.protocol.syncer.timing import QuorumTarget, done_share, grace_s, worth_waiting
 from islands.protocol.syncer.watches import NAMED_MOST
 from islands.protocol.tape import round_entries
@@ -58,7 +57,7 @@ def open_rounds(core: Core, now_s: float) -> None:
         expected = _expected(core, names)
         open_round(core, fragment, names, expected.quorum, now_s)
         core.rounds.open[fragment].expect(now_s + expected.within_s)
-        core.rounds.pace.opened(core.interval_steps / core.fragments)
+        core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
 
 
 def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
@@ -67,7 +66,7 @@ def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
     if quorum is not Automatic.AUTO:
         return QuorumTarget(quorum)
     answers_s = [core.members.learners[name].exchange.answers_s.value for name in names]
-    return worth_waiting(answers_s, core.interval_steps * core.step_s)
+    return worth_waiting(answers_s, core.settings.interval_steps * core.step_s)
 
 
 def open_round(
@@ -178,18 +177,9 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
         learner = core.members.learners[name]
         answered = learner.answers.has(core.durable.epoch, round_.number)
         asked_s = round_.asked_s.get(name)
-        if asked_s is None or (not answered and now_s - asked_s >= resend_after_s(core, learner)):
+        again_s = core.resend_s(learner.exchange.answers_s.value)
+        if asked_s is None or (not answered and now_s - asked_s >= again_s):
             ask(core, round_, learner, now_s)
-
-
-def resend_after_s(core: Core, learner: LearnerRecord) -> float:
-    """Return how long to wait before this learner is asked again (`timeouts.py`)."""
-    return resend_s(
-        core.settings.timing,
-        overlap_steps=core.overlap_steps,
-        step_s=core.step_s,
-        exchange_s=learner.exchange.answers_s.value,
-    )
 
 
 def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
@@ -289,7 +279,7 @@ def open_turns(core: Core, now_s: float) -> None:
             index.asked_for.discard(fragment)
             continue
         members = max(1, len(core.rounds.pace.ranked))
-        core.rounds.pace.set_interval(core.interval_steps / core.fragments / members)
+        core.rounds.pace.set_interval(core.settings.interval_steps / core.fragments / members)
         learners[chosen].asking.discard(fragment)
         open_round(core, fragment, [chosen], None, now_s)
 

@@ -20,7 +20,6 @@ from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
 from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
-from islands.protocol.syncer.retries import resend_s
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask
 from islands.protocol.syncer.watches import end_reason
@@ -80,7 +79,7 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
     if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
         admit_report(core, learner, hello.progress)
-    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
+    interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
         core.send(connection, Paused(core.durable.epoch, core.durable.paused))

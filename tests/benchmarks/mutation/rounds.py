@@ -22,7 +22,7 @@ ROUNDS = (
     Mutation(
         "an opened round costs no credit",
         "islands/protocol/syncer/scheduling.py",
-        "        core.rounds.pace.opened(core.interval_steps / core.fragments)\n",
+        "        core.rounds.pace.opened(core.settings.interval_steps / core.fragments)\n",
         "",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
