@@ -168,7 +168,7 @@ class LearnerActor(RoleActor[Item]):
         self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
-        self._told = (0, 0)
+        self._figures_sent = (0, 0)
         self._sessions: list[Dialer] = []
 
     @property
@@ -226,7 +226,7 @@ class LearnerActor(RoleActor[Item]):
             case Ticked():
                 self._tick_later()
                 self._handle(Ticked(self._compute.compiling))
-                self._tell_figures()
+                self._send_figures()
             case SyncerLinkChanged(up=False) if self._sharing is not None:
                 self._sharing.unlinked()
                 self._handle(message)
@@ -257,24 +257,28 @@ class LearnerActor(RoleActor[Item]):
     def _handle(self, event: Event) -> None:
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
-        self._tell_last_figures()
+        self._send_last_figures()
         if self._tell is not None:
             seen = seen_of(self.state.core, self._figures.loss)
             for sentence in self._narrator.follow(event, seen, self.now_s()):
                 self._tell(sentence)
 
-    def _tell_figures(self) -> bool:
+    def _send_figures(self) -> bool:
         """Send the step figures for the run's folder on the hub; returns whether they were sent."""
         if not self.context.reports or not self._figures.steps:
             return False
-        told = self._figures.message(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
-        return self.send(self._link(self._supervisor), told)
+        figures = self._figures.message(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
+        return self.send(self._link(self._supervisor), figures)
 
-    def _tell_last_figures(self) -> None:
+    def _send_last_figures(self) -> None:
         """Send new figures once finished: the hub may end before the next heartbeat."""
         done = self._figures.steps, self._contributed
-        if self.state.phase is Phase.FINISHED and done != self._told and self._tell_figures():
-            self._told = done
+        if (
+            self.state.phase is Phase.FINISHED
+            and done != self._figures_sent
+            and self._send_figures()
+        ):
+            self._figures_sent = done
 
     def _on_adopted(self, event: ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version
@@ -301,12 +305,12 @@ class LearnerActor(RoleActor[Item]):
         match action:
             case ToSupervisor(message):
                 if isinstance(message, Leave):
-                    self._tell_figures()  # after Leave they would belong to no incarnation
+                    self._send_figures()  # after Leave they would belong to no incarnation
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
                 if isinstance(message, Progress | Hello):
-                    told = message.progress if isinstance(message, Hello) else message
-                    self.record(reported(told))
+                    report = message.progress if isinstance(message, Hello) else message
+                    self.record(reported(report))
                 self._send_up(message)
             case DialSyncer(address):
                 self._dial_syncer(address)
@@ -342,7 +346,7 @@ class LearnerActor(RoleActor[Item]):
             case Exit(reason, failed):
                 self.exit = action
                 self.record(process_entries.Exit(reason, failed))
-                self._tell_figures()
+                self._send_figures()
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
@@ -406,7 +410,7 @@ class LearnerActor(RoleActor[Item]):
                 self.post(ContributionSkipped(message.ticket, message.fragment))
                 return
             self._contributed += 1
-            self._tell_last_figures()
+            self._send_last_figures()
 
         contributed = learner_entries.Contributed(
             ticket=str(message.ticket),
@@ -423,7 +427,7 @@ class LearnerActor(RoleActor[Item]):
         """Tell the error feedback, in order, on the worker that encodes contributions."""
         feedback = self._feedback
 
-        def tell() -> None:
+        def settle() -> None:
             if isinstance(action, ResetFeedback):
                 feedback.reset()
                 return
@@ -431,7 +435,7 @@ class LearnerActor(RoleActor[Item]):
             applied = None if merged is None else (merged.epoch, merged.round)
             feedback.settle(action.fragment, (action.epoch, action.round), applied)
 
-        self._worker.submit(tell, lambda _: None)
+        self._worker.submit(settle, lambda _: None)
 
     def _offer_seed(self, action: OfferSeed) -> None:
         """Send a fragment of version 0, once its digest was computed off the loop."""
@@ -478,10 +482,10 @@ class LearnerActor(RoleActor[Item]):
             self._pieces.receive(envelope, body)
         elif isinstance(body, SyncerMessage):
             if self._sharing is not None:
-                self._tell_hosts(self._sharing, body)
+                self._inform_hosts(self._sharing, body)
             self.post(FromSyncer(body))
 
-    def _tell_hosts(self, sharing: Sharing, body: SyncerMessage) -> None:
+    def _inform_hosts(self, sharing: Sharing, body: SyncerMessage) -> None:
         """Have the other hosts of the island know what the syncer says of sessions and shares."""
         if isinstance(body, Welcome) and self._hello is not None and self._syncer_address:
             sharing.linked(

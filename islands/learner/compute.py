@@ -1,4 +1,4 @@
-"""What drives the engine: the interface, its events, and the thread that owns a device.
+"""The interface of compute, its events, and the thread that owns a device.
 
 `ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
 Python. A second thread waits for snapshots, and a third one reads batches, off the step's critical
@@ -121,7 +121,7 @@ class Outlet:
     """Posts events from any thread to the actor, on the loop on which it was opened."""
 
     def __init__(self) -> None:
-        """Start closed: what is told is discarded."""
+        """Start closed: reports are discarded."""
         self._post: Post = nobody
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -130,10 +130,10 @@ class Outlet:
         self._post, self._loop = post, asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Discard what is told from now on."""
+        """Discard reports from now on."""
         self._loop = None
 
-    def tell(self, event: ComputeEvent) -> None:
+    def report(self, event: ComputeEvent) -> None:
         """Post an event, unless the outlet or the loop is closed."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -169,7 +169,7 @@ class ComputeThread:
         self._outlet = Outlet()
         self._copier = CopyThread(
             name,
-            tell=self._outlet.tell,
+            report=self._outlet.report,
             failed=self._copy_failed,
             room=self._commands.wake,
             books=not self._commands.agreed,
@@ -214,7 +214,7 @@ class ComputeThread:
             self._work()
         except BaseException as error:  # noqa: BLE001  the actor reports it and ends the process
             layout = None if self._trainer is None else self._trainer.layout
-            self._outlet.tell(ComputeFailed(compute_failure(error, layout)))
+            self._outlet.report(ComputeFailed(compute_failure(error, layout)))
         finally:
             self._copier.close()
             if self._reader is not None:
@@ -228,7 +228,7 @@ class ComputeThread:
         running: Running | None = None
         ready_s = self._clock.now_s()
         owed, data_wait_s = False, 0.0  # whether an `AllowSteps` has no answer yet
-        why = (False, False)  # it stands still, as was told last
+        why = (False, False)  # it stands still, as was reported last
         while not self._commands.ended:  # each turn is one boundary
             if not self._take_commands(engine):
                 break
@@ -257,7 +257,7 @@ class ComputeThread:
                 running, owed, data_wait_s = None, True, 0.0
             patient = engine.late and self._clock.now_s() - ready_s < STARVED_AFTER_S
             if (owed or why != (engine.waiting, engine.late)) and not patient:
-                self._outlet.tell(idled(engine))
+                self._outlet.report(idled(engine))
                 owed, why = False, (engine.waiting, engine.late)
             data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
@@ -272,14 +272,14 @@ class ComputeThread:
         def doing(what: str) -> Callable[[], None]:
             return lambda: setattr(commands, "doing", what)
 
-        told = doing(READING), doing(ARRIVING), doing(STEPPING)
-        return DirectSource(read_ahead(trainer.batches, *told))
+        batches = read_ahead(trainer.batches, doing(READING), doing(ARRIVING), doing(STEPPING))
+        return DirectSource(batches)
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
             return None
         return CheckpointWriter(
-            self._kept, self._clock, lambda error: self._outlet.tell(CheckpointWritten(error))
+            self._kept, self._clock, lambda error: self._outlet.report(CheckpointWritten(error))
         )
 
     def _set_up(self) -> Engine:
@@ -294,12 +294,12 @@ class ComputeThread:
             engine = Engine(
                 trainer,
                 self._settings,
-                report=self._outlet.tell,
+                report=self._outlet.report,
                 copier=self._copier,
                 source=reader,
             )
             self._trainer = engine.trainer
-            self._outlet.tell(made(engine.trainer))
+            self._outlet.report(made(engine.trainer))
             engine.trainer.setup()
             finite = engine.trainer.finite()
             batch_tokens = engine.trainer.tokens(engine.probe_batch())
@@ -313,7 +313,7 @@ class ComputeThread:
             raise task_error(error, "the task fails before its first step") from error
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
-        self._outlet.tell(TrainerReady(batch_tokens))
+        self._outlet.report(TrainerReady(batch_tokens))
         if self._commands.agreed:  # compilers of several hosts may talk to one another
             engine.trainer.prepare_giving()
         else:
@@ -341,7 +341,7 @@ class ComputeThread:
         return self._clock.now_s() - began_s if awaited else 0.0
 
     def _copy_failed(self, error: Exception) -> None:
-        self._outlet.tell(ComputeFailed(error))
+        self._outlet.report(ComputeFailed(error))
 
     def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
         """Wait for a step and report it; returns the time at which it was ready."""
@@ -351,7 +351,7 @@ class ComputeThread:
         event = StepFinished(
             running.steps, running.tokens, step_time_s, isfinite(loss), running.leases
         )
-        self._outlet.tell(StepReport(event, loss, gap_s, data_wait_s))
+        self._outlet.report(StepReport(event, loss, gap_s, data_wait_s))
         return now_s
 
 

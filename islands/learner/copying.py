@@ -71,7 +71,7 @@ class OrderedThread:
 
     Args:
         name: name of the thread.
-        failed: told the error with which work ended; called on the thread.
+        failed: receives the error with which work ended; called on the thread.
     """
 
     def __init__(self, name: str, failed: Callable[[Exception], object]) -> None:
@@ -96,12 +96,12 @@ class OrderedThread:
 
 
 class CopyThread(OrderedThread):
-    """Waits for snapshots and pieces of moments, one after another, and tells of their arrival.
+    """Waits for snapshots and pieces of moments, one after another, and reports their arrival.
 
     Args:
         name: name of the learner, which the thread carries.
-        tell: told what has arrived; called on the thread.
-        failed: told the error with which a copy ended; called on the thread.
+        report: receives the event of each arrival; called on the thread.
+        failed: receives the error with which a copy ended; called on the thread.
         room: called on the thread whenever a boundary may begin a snapshot that had no room.
         books: whether a snapshot that has arrived counts as in transit no more; else `book` tells.
     """
@@ -110,7 +110,7 @@ class CopyThread(OrderedThread):
         self,
         name: str,
         *,
-        tell: Callable[[SnapshotTaken | MomentsRead], object],
+        report: Callable[[SnapshotTaken | MomentsRead], object],
         failed: Callable[[Exception], object],
         room: Callable[[], object],
         books: bool = True,
@@ -119,7 +119,7 @@ class CopyThread(OrderedThread):
         super().__init__(f"copy-{name}", failed)
         self._lock = threading.Lock()
         self._copies = SnapshotCopies()
-        self._tell = tell
+        self._report = report
         self._room = room
         self._books = books
 
@@ -141,11 +141,11 @@ class CopyThread(OrderedThread):
 
     def await_piece(self, taken: PendingPiece) -> None:
         """Have the thread wait for a piece of moments."""
-        self.submit(lambda: self._tell(taken.on_host()))
+        self.submit(lambda: self._report(taken.on_host()))
 
     def _snapshot_arrives(self, taken: PendingSnapshot) -> None:
         event = taken.on_host()
         if self._books:
             self.book(taken.fragment)
             self._room()
-        self._tell(event)
+        self._report(event)

@@ -99,10 +99,10 @@ class GossipPort:
         """Make a snapshot a share, with its digest."""
         payload = self._values.share(taken.fragment, taken.payload)
 
-        def tell(computed: str) -> None:
+        def post(computed: str) -> None:
             self._post(ShareTaken(taken.fragment, round_, taken.steps, computed, payload))
 
-        self._worker.submit(lambda: digest_of(payload), tell)
+        self._worker.submit(lambda: digest_of(payload), post)
 
     def perform(self, action: GossipAction) -> None:
         """Perform an action that the state decided."""
@@ -132,11 +132,11 @@ class GossipPort:
         work = self._values.mixing(fragment, action.own, action.shares)
         gradient = action.own[1]
 
-        def tell(step: tuple[Floats, Floats]) -> None:
+        def post(step: tuple[Floats, Floats]) -> None:
             value = self._values.mixed(fragment, step)
             self._post(Mixed(fragment, action.steps_total, value, gradient))
 
-        self._worker.submit(work, tell)
+        self._worker.submit(work, post)
 
     def _give(self, peer: str, message: ValueGiven) -> None:
         (value, _) = self._values.share(message.fragment, memoryview(b""))
@@ -229,8 +229,8 @@ class GossipValues:
         own: Sequence[memoryview],
         shares: dict[str, Sequence[memoryview]],
     ) -> tuple[Floats, Floats]:
-        told = {**shares, self._name: own}
-        group = [_values(told[name]) for name in sorted(told)]
+        everyone = {**shares, self._name: own}
+        group = [_values(everyone[name]) for name in sorted(everyone)]
         settings = self._settings
         if settings.rule is GossipRule.AVERAGE:
             return average_step(group), momentum
@@ -266,13 +266,13 @@ class GossipValues:
         return partial(_checked, slow.value, share.digest, tuple(payload))
 
     def checking_value(
-        self, fragment: int, told: str, payload: Sequence[memoryview]
+        self, fragment: int, expected: str, payload: Sequence[memoryview]
     ) -> Callable[[], Checked]:
         """Return the work of checking a slow value that was given, to be done off the loop."""
         slow = self.slow.get(fragment)
         if slow is None:
             return lambda: Checked(f"there is no fragment {fragment}")
-        return partial(_checked_value, slow.value, told, tuple(payload))
+        return partial(_checked_value, slow.value, expected, tuple(payload))
 
 
 def digest_of(payload: Sequence[memoryview]) -> str:
@@ -280,20 +280,20 @@ def digest_of(payload: Sequence[memoryview]) -> str:
     return " ".join(digest(part) for part in payload)
 
 
-def _checked(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked:
+def _checked(own: Floats, expected: str, payload: tuple[memoryview, ...]) -> Checked:
     if [part.nbytes for part in payload] != [own.nbytes, own.nbytes]:
         return Checked("its values have another size")
-    if digest_of(payload) != told:
+    if digest_of(payload) != expected:
         return Checked("its digest differs")
     value, gradient = (np.frombuffer(part, np.float32) for part in payload)
     with np.errstate(over="ignore", invalid="ignore"):
         return _compared(value.astype(np.float64) - gradient - own, own)
 
 
-def _checked_value(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked:
+def _checked_value(own: Floats, expected: str, payload: tuple[memoryview, ...]) -> Checked:
     if [part.nbytes for part in payload] != [own.nbytes]:
         return Checked("its value has another size")
-    if digest(payload[0]) != told:
+    if digest(payload[0]) != expected:
         return Checked("its digest differs")
     with np.errstate(over="ignore", invalid="ignore"):
         return _compared(np.frombuffer(payload[0], np.float32).astype(np.float64) - own, own)

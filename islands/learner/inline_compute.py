@@ -59,7 +59,7 @@ class InlineCompute:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._why = (False, False)  # it stands still, as was told last
+        self._why = (False, False)  # it stands still, as was reported last
         self._ready = False
 
     @property

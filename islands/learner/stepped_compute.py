@@ -95,7 +95,7 @@ class SteppedCompute:
         self._commands = commands or LocalCommands()
         self._copier = CopyThread(
             name,
-            tell=self._outlet.tell,
+            report=self._outlet.report,
             failed=self._failed,
             room=self._commands.wake,
             books=not self._commands.agreed,
@@ -104,7 +104,7 @@ class SteppedCompute:
         self._boundary = Boundary(
             model,
             settings,
-            report=self._outlet.tell,
+            report=self._outlet.report,
             copier=self._copier,
             follow=self._follow,
             cursor=cursor,
@@ -117,7 +117,7 @@ class SteppedCompute:
         self._leases: tuple[Lease, ...] = ()
         self._data: Leased | None = None  # what the leases are of; by default the user's own affair
         self._owed = False  # whether an `AllowSteps` has no answer yet
-        self._why: bool | None = None  # whether it stands still for a merge, as was told last
+        self._why: bool | None = None  # whether it stands still for a merge, as was reported last
         self._began_s = 0.0
         self._ready_s = 0.0
 
@@ -136,8 +136,8 @@ class SteppedCompute:
     def start(self, post: Post) -> None:
         """Tell that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
-        self._outlet.tell(made(self._model))
-        self._outlet.tell(TrainerReady(self.batch_tokens))
+        self._outlet.report(made(self._model))
+        self._outlet.report(TrainerReady(self.batch_tokens))
 
     def command(self, command: EngineAction) -> None:
         """Queue a command for the next boundary; if none follows, only tell that none does."""
@@ -146,7 +146,7 @@ class SteppedCompute:
                 self._commands.put(command)
                 return
         if isinstance(command, AllowSteps):
-            self._tell_idle(command.order, waiting=False)
+            self._report_idle(command.order, waiting=False)
 
     def stop(self) -> None:
         """Let no boundary wait, and carry out nothing more."""
@@ -185,7 +185,7 @@ class SteppedCompute:
 
     @property
     def steps(self) -> int:
-        """How many steps were counted."""
+        """The number of steps that were counted."""
         return self._boundary.steps
 
     def reads(self, data: Leased) -> None:
@@ -199,9 +199,9 @@ class SteppedCompute:
         if self._data is not None:
             self._leases = self._data.booked()
         boundary.stepped(self.batch_tokens)
-        totals = boundary.steps, boundary.tokens, self._leases
-        began_s = self._began_s
-        self._finisher.submit(lambda: self._await_step(step, began_s, *totals))
+        steps, tokens = boundary.steps, boundary.tokens
+        leases, began_s = self._leases, self._began_s
+        self._finisher.submit(lambda: self._await_step(step, began_s, steps, tokens, leases))
 
     def arrive(self, until: Callable[[], bool] | None = None) -> bool:
         """Carry out what is due at a boundary, and wait for as long as no step may be taken.
@@ -268,14 +268,14 @@ class SteppedCompute:
             boundary.stood_still()
             boundary.adopt_now()
         if self._owed or self._why is not waiting:
-            self._tell_idle(boundary.order, waiting=waiting)
+            self._report_idle(boundary.order, waiting=waiting)
             self._owed, self._why = False, waiting
 
-    def _tell_idle(self, order: int, *, waiting: bool) -> None:
+    def _report_idle(self, order: int, *, waiting: bool) -> None:
         """Tell that no step follows, after all steps before were reported."""
-        totals = self._boundary.steps, self._boundary.tokens, self._leases, order
-        idle = Idled(*totals, waiting=waiting)
-        self._finisher.submit(lambda: self._outlet.tell(idle))
+        steps, tokens = self._boundary.steps, self._boundary.tokens
+        idle = Idled(steps, tokens, self._leases, order, waiting=waiting)
+        self._finisher.submit(lambda: self._outlet.report(idle))
 
     def _sleep(self) -> None:
         if not self._boundary.unread:
@@ -295,7 +295,7 @@ class SteppedCompute:
         took_s = now_s - max(began_s, self._ready_s) if steps > FIRST_STEPS_COMPILE else 0.0
         self._ready_s = now_s
         event = StepFinished(steps, tokens, took_s, loss is None or isfinite(loss), leases)
-        self._outlet.tell(StepReport(event, loss, 0.0, 0.0))
+        self._outlet.report(StepReport(event, loss, 0.0, 0.0))
 
     def _failed(self, error: Exception) -> None:
-        self._outlet.tell(ComputeFailed(error))
+        self._outlet.report(ComputeFailed(error))

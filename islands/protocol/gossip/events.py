@@ -9,7 +9,7 @@ from islands.protocol.messages.gossip import Share, ShareDeclined, ValueGiven, V
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the arithmetic found in a neighbour's values: why they are refused, else their distance.
+    """The check of a neighbour's values: why they are refused, else their distance.
 
     `norm` is that of θ_j − φ_i, or of φ_j − φ_i where only a slow value was given, and `own` that
     of φ_i.

@@ -165,7 +165,7 @@ class Exchanges:
 
     @property
     def _limit_s(self) -> float:
-        """How long an exchange may take: far links and large models need more than a round."""
+        """The longest time of an exchange: far links and large models need more than a round."""
         timing = self._settings.timing
         return max(timing.scaled(timing.round_s), INTERVALS * self._interval_s)
 
@@ -329,7 +329,7 @@ class Exchanges:
             self._actions.append(Record(Widowed(exchange.round, fragment, exchange.missing)))
         elif exchange.own is not None:
             exchange.mixing = True
-            told = Exchanged(
+            entry = Exchanged(
                 round=exchange.round,
                 fragment=fragment,
                 partners=sorted(exchange.shares),
@@ -337,7 +337,7 @@ class Exchanges:
                 steps=self._last[fragment][0].steps,
                 after_s=round(now_s - exchange.began_s, 6),
             )
-            self._actions.append(Record(told))
+            self._actions.append(Record(entry))
             index = FragmentIndex(fragment)
             self._actions.append(Mix(index, exchange.steps_total, exchange.own, exchange.shares))
 
@@ -346,13 +346,12 @@ class Exchanges:
         message, payload = self._last[fragment]
         exchange = self.open.get(fragment)
         wanted = exchange is not None and name in exchange.awaited
-        told = replace(message, wanted=wanted)
-        self._actions.append(SendShare(name, told, payload))
+        self._actions.append(SendShare(name, replace(message, wanted=wanted), payload))
 
     def _decline(self, peer: str, share: Share, reason: str) -> None:
         if self._incarnation is not None and share.wanted:
-            told = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
-            self._actions.append(ToNeighbour(peer, told))
+            declined = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
+            self._actions.append(ToNeighbour(peer, declined))
 
 
 @dataclass(slots=True)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # the memory holds its schedule
 
 
 class Stage(StrEnum):
-    """How far a learner has come."""
+    """The stages of a learner that gossips."""
 
     NEW = "new"
     ASKING = "asking"

@@ -1,4 +1,4 @@
-"""With whom a learner exchanges values in a round: a pure function of seed, round and roster.
+"""The neighbours of a learner in a round: a pure function of seed, round and roster.
 
 Nobody assigns pairs. Every learner computes them from the roster that the supervisor tells, so two
 learners with the same roster agree. For a moment rosters may differ: then a learner's offer may

@@ -118,8 +118,8 @@ class Account:
 
     def sent_of(self, merged: Merged | None) -> Sent | None:
         """A merged contribution as it was sent, if that was since the base was adopted."""
-        found = [sent for sent in self.sent if self._contains([sent], merged)]
-        return found[0] if found else None
+        matches = (sent for sent in self.sent if self._contains([sent], merged))
+        return next(matches, None)
 
     def carry_on(self, update: FragmentUpdate) -> None:
         """Replace the base, and keep the local work that the new base does not contain.

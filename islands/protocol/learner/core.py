@@ -39,7 +39,7 @@ from islands.protocol.settings.run import RunSettings
 
 @dataclass(slots=True)
 class ComputeView:
-    """What compute has done, as of the last boundary that it reported, and what it may do.
+    """The work that compute has done, up to the last boundary that it reported, and may do.
 
     Totals run over the life of the process; those of an incarnation are relative to its `origin`. A
     new incarnation never reports what an ended one did: its origin keeps moving up to the current
@@ -117,7 +117,7 @@ class Leaving:
 
 
 class MomentsStage(StrEnum):
-    """How far the recovery of moments has got (`moments_recovery.py`)."""
+    """The stages of the recovery of moments (`moments_recovery.py`)."""
 
     OPEN = "open"
     ASKING = "asking"
@@ -215,7 +215,7 @@ class Core:
 
     @property
     def phase(self) -> Phase:
-        """What this learner is doing."""
+        """The learner's present phase."""
         compute = self.compute
         if self.incarnation is None:
             return Phase.JOINING

@@ -2,7 +2,7 @@
 
 A **turn** at a fragment begins when a value becomes the base, or when a contribution was not
 applied. It is **due** H steps later; then the learner asks for a round in its reports until it is
-pulled. The snapshot is taken at exactly that step. The syncer tells each learner its H with every
+pulled. The snapshot is taken at exactly that step. The syncer gives each learner its H with every
 value, since it may follow the learner's speed.
 
 A learner that waits (`learner_waits: at_tau`) stands still where a turn is due, until the value
@@ -29,28 +29,28 @@ if TYPE_CHECKING:  # the memory holds its schedule
 
 @dataclass(slots=True)
 class Turns:
-    """When this learner's turns are due, in compute's totals of steps.
+    """The totals at which this learner's turns are due, in compute's totals of steps.
 
     Args:
         interval_steps: H of the run's settings.
         waits: whether the learner stands still until its value has arrived.
-        told_steps: by fragment, the H that the syncer told with the base.
+        given_steps: by fragment, the H that the syncer gave with the base.
         refused_steps: by fragment, the total when the last contribution was not applied.
     """
 
     interval_steps: int
     waits: bool
-    told_steps: dict[int, int] = field(default_factory=dict)
+    given_steps: dict[int, int] = field(default_factory=dict)
     refused_steps: dict[int, int] = field(default_factory=dict)
 
     def end(self) -> None:
         """Forget all turns, as an incarnation ends."""
-        self.told_steps.clear()
+        self.given_steps.clear()
         self.refused_steps.clear()
 
-    def adopted(self, fragment: int, told_steps: int) -> None:
-        """Begin a turn at a fragment, whose base came with this H, if it was told."""
-        self.told_steps[fragment] = told_steps or self.interval_steps
+    def adopted(self, fragment: int, given_steps: int) -> None:
+        """Begin a turn at a fragment, whose base came with this H, if it was given."""
+        self.given_steps[fragment] = given_steps or self.interval_steps
         self.refused_steps.pop(fragment, None)
 
     def refused(self, fragment: int, steps: int) -> None:
@@ -60,7 +60,7 @@ class Turns:
     def due(self, fragment: int, base_steps: int) -> int:
         """Return the total at which the turn is due of a fragment adopted at `base_steps`."""
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
-        return begun + self.told_steps.get(fragment, self.interval_steps)
+        return begun + self.given_steps.get(fragment, self.interval_steps)
 
     def due_all(self, accounts: Sequence[Account], origin_steps: int) -> list[int]:
         """Return when the turns at all fragments are due, in their order."""

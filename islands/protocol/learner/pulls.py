@@ -1,4 +1,4 @@
-"""Which snapshot answers a pull, and when.
+"""The snapshot that answers a pull, and the snapshots to take for the next ones.
 
 The answer is the newest snapshot, taken at a boundary before the pull arrived. The order of pulls
 is known: after a pull of fragment p the next ones are p+1, p+2, …, so only those are snapshotted at
@@ -29,7 +29,7 @@ from islands.protocol.learner.events import SnapshotTaken
 from islands.protocol.messages.training import PullFragment
 
 REJECTED_KEPT = 32
-"""How many answers that were not applied are remembered; a departure need not wait for these."""
+"""Answers remembered that were not applied; a departure need not wait for these."""
 
 
 @dataclass(slots=True)

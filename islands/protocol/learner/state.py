@@ -104,7 +104,7 @@ class LearnerState:
 
     @property
     def phase(self) -> Phase:
-        """What this learner is doing."""
+        """The learner's present phase."""
         return self._core.phase
 
     def handle(self, event: events.Event, *, now_s: float) -> list[Action]:

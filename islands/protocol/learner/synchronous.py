@@ -32,7 +32,7 @@ RESENDS = 2
 
 @dataclass(slots=True)
 class Synchrony:
-    """When this learner's rounds are due, in compute's totals of steps.
+    """The totals at which this learner's rounds are due, in compute's totals of steps.
 
     Args:
         interval_steps: H.

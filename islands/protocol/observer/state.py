@@ -77,7 +77,7 @@ class ObserverState:
 
     @property
     def phase(self) -> Phase:
-        """What this observer is doing."""
+        """The observer's present phase."""
         if self.membership.incarnation is None:
             return Phase.JOINING
         return Phase.OBSERVING if self.whole else Phase.HEALING
@@ -93,9 +93,9 @@ class ObserverState:
                 self.membership.syncer_up = up
                 self._hello()
             case MessageArrived(message):
-                self._told(message, now_s)
+                self._on_message(message, now_s)
             case UpdateArrived():
-                self._take(event)
+                self._on_update(event)
             case EvaluationFinished():
                 self._evaluating = False
             case Ticked():
@@ -111,7 +111,7 @@ class ObserverState:
         if word is not None:
             self._actions.append(ToSupervisor(word))
 
-    def _told(
+    def _on_message(
         self, message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome, now_s: float
     ) -> None:
         match message:
@@ -144,7 +144,7 @@ class ObserverState:
             hello = self.membership.hello(progress, tuple(self._digests))
             self._actions.append(ToSyncer(hello))
 
-    def _take(self, event: UpdateArrived) -> None:
+    def _on_update(self, event: UpdateArrived) -> None:
         update = event.message
         held = self.held[update.fragment]
         if not event.intact or update.epoch < self.membership.epoch_seen:

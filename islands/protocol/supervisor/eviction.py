@@ -1,4 +1,4 @@
-"""When a member is suspect, stalled or evicted, which only the supervisor judges.
+"""The supervisor judges when a member is suspect, stalled or evicted; nobody else does.
 
 =====================================================  =========
 silent for `suspect_s`, or its link closed              suspect
@@ -41,7 +41,7 @@ from islands.protocol.settings.run import REDIAL_LONGEST_S, Timing
 from islands.protocol.supervisor.names import Lineages
 
 TICKS_PER_HEARTBEAT = 4
-"""How often the supervisor judges its members in an interval between two heartbeats."""
+"""Times that the supervisor judges its members in an interval between two heartbeats."""
 STALLED_STEPS = 5
 STEPS_KEPT = 16
 
@@ -61,7 +61,7 @@ class StallPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """How long a member has been at a place, and after how long it counts as stalled there."""
+    """The time that a member has been at a place, and after which it counts as stalled there."""
 
     place: StallPoint
     waited_s: float
@@ -109,7 +109,7 @@ class MemberRecord:
 
     @property
     def reach(self) -> tuple[str | None, str | None, bool]:
-        """What learners that gossip must know of another: where it is, and whether it trains."""
+        """Where learners that gossip reach this one, and whether it trains."""
         return self.address, self.host, self.stepped and self.phase in WHOLE
 
     def shift(self, gap_s: float, timing: Timing) -> None:
@@ -147,7 +147,7 @@ def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
 
 
 def standstill(member: MemberRecord, timing: Timing, now_s: float) -> Standstill | None:
-    """How long a member has been where it can be stalled; None in phases of intended rest."""
+    """The time that a member has been where it can be stalled; None in phases of intended rest."""
     stalled_s, compile_s = timing.scaled(timing.stalled_s), timing.scaled(timing.compile_s)
     if member.phase is Phase.COMPILING:
         return Standstill(StallPoint.COMPILATION, now_s - member.phase_since_s, compile_s)
@@ -162,7 +162,7 @@ def standstill(member: MemberRecord, timing: Timing, now_s: float) -> Standstill
 
 @dataclass(slots=True)
 class Stalls:
-    """How often one launched process was killed for being stalled, by place.
+    """The kills of one launched process for being stalled, by place.
 
     No fixed limit is right for every model and machine. A process that needs longer than its limit
     would be killed at the same place at every start; a compilation begins anew each time, since the

@@ -112,26 +112,26 @@ class SupervisorState:
         core.actions = []
         notice_pause(core, now_s)
         if isinstance(event, PeerEvent):
-            self._take_from_peer(event, now_s)
+            self._dispatch_from_peer(event, now_s)
         else:
-            self._take(event, now_s)
+            self._dispatch(event, now_s)
         core.publish()
         core.forget_ended()
         return core.actions
 
-    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+    def _dispatch_from_peer(self, event: PeerEvent, now_s: float) -> None:
         """Handle a peer's event; if that fails, close the peer's link, but keep running.
 
         The tape gets the reason.
         """
         try:
-            self._take(event, now_s)
+            self._dispatch(event, now_s)
         except UNFORESEEN as error:
             core, reason = self._core, f"what it said cannot be taken in: {error!r}"
             core.record(Refused("", reason))
             core.actions.append(Drop(event.connection, reason))
 
-    def _take(self, event: Event, now_s: float) -> None:
+    def _dispatch(self, event: Event, now_s: float) -> None:
         core = self._core
         match event:
             case Ticked():

@@ -141,8 +141,8 @@ LOOPS = (
     Mutation(
         "shares are summed in the order of their arrival",
         "islands/learner/gossip.py",
-        "for name in sorted(told)]",
-        "for name in told]",
+        "for name in sorted(everyone)]",
+        "for name in everyone]",
         GOSSIPING,
     ),
     Mutation(
