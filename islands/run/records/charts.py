@@ -63,7 +63,7 @@ def new_figure(height_inches: float) -> "Iterator[Figure]":
         warnings.simplefilter("ignore")  # a sign that no font has is drawn as a box
         mpl.rcdefaults()
         _apply_look(mpl.rc)
-        yield Figure((WIDTH_INCHES, height_inches), layout="constrained")
+        yield Figure((WIDTH_INCHES, height_inches), dpi=DOTS_PER_INCH, layout="constrained")
 
 
 def _apply_look(rc: Callable[..., object]) -> None:
@@ -83,10 +83,12 @@ def _apply_look(rc: Callable[..., object]) -> None:
 
 def encoded(figure: "Figure", kind: Literal["png", "svg"] = "png") -> bytes:
     """Return a figure as the content of a file; equal figures have equal contents."""
+    if figure.get_layout_engine() is not None:  # what it found serves all files of the figure
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)
     file = BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
-    figure.set_layout_engine("none")  # the layout, once found, serves the next file as well
+    figure.savefig(file, format=kind, metadata=metadata)
     return file.getvalue()
 
 
