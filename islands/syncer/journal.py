@@ -40,7 +40,7 @@ METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was read: the metadata, and each fragment's arrays, named by `Vault.journal_arrays`."""
+    """A journal as read: metadata, and each fragment's arrays, named by `Vault.journal_arrays`."""
 
     durable: Durable
     fragments: tuple[dict[str, NDArray[np.generic]], ...]

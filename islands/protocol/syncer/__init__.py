@@ -31,7 +31,7 @@ Rules that act:
 - `admission.py`: The fate of a contribution that arrived
 - `commits.py`: New versions, and when the values of old ones are freed
 - `seeding.py`: Where version 0 comes from
-- `recipients.py`: To whom a value is sent
+- `recipients.py`: To whom a value is sent, and when again
 - `granting.py`: Who is given data and tokens
 - `retirement.py`: The end of an incarnation, and what it leaves to others
 - `donors.py`: Donors of inner moments

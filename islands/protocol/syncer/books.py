@@ -187,7 +187,7 @@ class RecordSchedule:
 
 @dataclass(slots=True)
 class Books:
-    """What is under way from the books to the journal, and from there to learners.
+    """Records and grants under way from the books to the journal, and from there to learners.
 
     `positions` are those of `Durable` that are durable, so that they may be sent; `cursors_full` is
     whether a cursor was not kept since this start. `journalling` holds the number and the fragment

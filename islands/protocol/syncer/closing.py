@@ -1,4 +1,4 @@
-"""How a run ends, so that every token that can still be merged is merged.
+"""The end of a run: every token that can still be merged is merged.
 
     draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
                                                                                  │
@@ -113,7 +113,7 @@ def tokens_used_up(core: Core) -> bool:
     """Return whether nobody can do one more batch with its quota or with the rest of the budget.
 
     This is asked after every event, so the reader and holder that last showed that tokens are left
-    (`Core.unspent`) are checked first.
+    (`Books.unspent`) are checked first.
     """
     leases = core.durable.leases
     if leases.remaining_tokens is None:

@@ -38,7 +38,7 @@ from islands.protocol.syncer.versions import Published
 from islands.protocol.tape import round_entries
 
 BELATED_INTERVALS = 2
-"""What a closing round merges beyond so many intervals was in no value that anybody trained on."""
+"""Steps beyond so many intervals, in a closing round, were in no value that anybody trained on."""
 
 
 def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:

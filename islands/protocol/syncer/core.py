@@ -121,7 +121,7 @@ class Core:
 
     @property
     def changes(self) -> int:
-        """How often any part has changed that rules read: at rest, this stays as it is."""
+        """The changes of all parts that rules read, so far: at rest, the sum stays as it is."""
         parts = self.members.changes + self.rounds.changes + self.versions.changes
         closing = 0 if self.closing is None else self.closing.changes
         return parts + self.books.changes + closing

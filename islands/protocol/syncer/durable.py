@@ -29,7 +29,7 @@ from islands.protocol.tape.round_entries import Extended
 
 @dataclass(slots=True)
 class Durable:
-    """What a restarted syncer must know: exactly the metadata of a journal record.
+    """The state that a restarted syncer must know: exactly the metadata of a journal record.
 
     `published` holds the versions that the record with number `sequence` makes durable. `fence`
     knows the ended incarnations. `stopping` is the reason why the run is closing; a restarted

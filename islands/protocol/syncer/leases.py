@@ -51,7 +51,7 @@ QUOTA_TOKENS_MAX = 2**62
 
 
 class Holder(msgspec.Struct, array_like=True, gc=False):
-    """What one incarnation was given; `finished` counts the shards it read to their ends.
+    """Quota and leases of one incarnation; `finished` counts the shards it read to their ends.
 
     `read_records` is by how much its positions advanced: never by more than its tokens, since a
     record has at least one token. So a false position stays within what its sender processed.

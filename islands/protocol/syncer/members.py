@@ -144,7 +144,7 @@ class LearnerRecord:
 
     @property
     def granted_step_s(self) -> float:
-        """How long a step takes at least, as far as tokens are granted for it; 0 if unknown."""
+        """The least time of a step, as far as tokens are granted for it; 0 if unknown."""
         return granted_step_s(self.progress.step_time_s, self.seen.step_s)
 
     @property

@@ -1,4 +1,4 @@
-"""How an operator pauses a run, and which time counts against the time budget.
+"""Pausing of a run by an operator, and which time counts against the time budget.
 
 While a run is paused no round opens and nothing is granted; learners stop at their next boundary
 and keep what they have. A round that is open ends as usual: by its contributions, or by its

@@ -79,7 +79,7 @@ STEP_CLAIMED_MIN_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a worker measured on the payload, without any judgement.
+    """Measurements of a payload by a worker, without any judgement.
 
     `flaw` says what is wrong where the length is right and the payload cannot be decoded. `norm` is
     the Euclidean norm of the contribution in float32 units; it is not finite if any value is not.

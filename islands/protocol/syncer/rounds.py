@@ -225,7 +225,7 @@ class Rounds:
 
     @property
     def changes(self) -> int:
-        """How often any round has changed: a sum that only grows."""
+        """The changes of all rounds so far: a sum that only grows."""
         return self.ended + sum(one.changes for one in self.open.values())
 
     def add(self, round_: Round) -> None:

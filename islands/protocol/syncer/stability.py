@@ -1,4 +1,4 @@
-"""How long an outer step may be before it makes a run swing about its optimum for ever.
+"""The longest outer step that does not make a run swing about its optimum for ever.
 
 Where a direction saturates (learners reach its optimum within H steps, wherever they began), a
 contribution is the distance x to that optimum. The merge makes s·x of it, and the outer step is

@@ -226,7 +226,7 @@ class Seeding:
 
 @dataclass(slots=True)
 class Versions:
-    """What is committed of every fragment, and the fetch of version 0.
+    """The committed versions of every fragment, and the fetch of version 0.
 
     `published` is what is durable of `Durable.published`, so that it may be sent. `increments` is
     empty if whole values are sent. `initial` tells whether version 0 is to be that of a file, so

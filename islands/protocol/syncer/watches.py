@@ -435,7 +435,7 @@ class LoadWatch(Watch):
 
 @dataclass(slots=True)
 class Health:
-    """What the sweep looks at: warnings, and who does no step.
+    """The memory of the sweep: warnings, and who does no step.
 
     `swept_s` is the time of the last sweep (`retries.py`). `standing` has the accounts that show no
     work, and `idle` the names that were ended for it and have done no step since (`standing.py`).
