@@ -1,4 +1,4 @@
-"""Learners on meshes, for a process that has eight devices; `tests/layout/test_mesh.py` starts one.
+"""Learners on meshes, where a process has eight devices: `tests/model/test_placement.py` has one.
 
 Not collected by name. To run it by hand:
 

@@ -19,7 +19,7 @@ from islands.files.disk import write_bytes_per_s
 from islands.model.interfaces import Workload
 from islands.model.memory_faults import host_memory_bytes
 from islands.model.workload import load_workload
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import Role
 from islands.protocol.settings.quantities import rate, size

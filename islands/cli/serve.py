@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from islands.layout.leaves import Leaf
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import host_port

@@ -3,10 +3,9 @@
 A fragment is one flat float32 array here; its `Unit`s (`islands.layout.leaves`) say which ranges
 are merged as one tensor. Nothing in this package depends on event loops, links or clocks.
 
-- `adopt.py`: How a learner adopts a published value and keeps its progress since
 - `block_codecs.py`: Block codecs
 - `codec_kernel.py`: The compiled loops of the block codecs, which `islands.numerics.quantize` calls
-- `delayed_nesterov.py`: Delayed Nesterov
+- `contributions.py`: A learner's contribution: outer gradient, weight and adoption
 - `error_feedback.py`: Error feedback
 - `gossip.py`: Gossip steps
 - `increment.py`: Updates as quantised increments
@@ -14,16 +13,12 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 - `merge_kernel.py`: The compiled loops of the merge: measure, combine, step
 - `momentum_correction.py`: Damp what a late contribution takes back of the outer momentum, unit …
 - `norms.py`: Measure the norms of a contribution and whether it is finite, once, when it arrives
-- `optax_chain.py`: Use any optax chain as an outer optimizer
-- `optax_named.py`: An optimizer of optax by its name, tried out before a run
+- `optax_chain.py`: Any optax chain as an outer optimizer, or one by its name
 - `outer.py`: Outer optimizers: what the syncer does with a merged direction
-- `outer_choice.py`: The outer optimizer that the settings name
-- `outer_gradient.py`: The outer gradient: the negative of a learner's movement since its base
 - `quantize.py`: Encode contributions for the wire and decode them: float32 values to bytes and back
 - `rules.py`: The merge rules
 - `top_k.py`: Top-k
 - `top_k_kernel.py`: The loop of the sparse codec, compiled by numba
 - `trimmed.py`: Merges for less trusted fleets: coordinate-wise trimmed mean and median, rescaled
 - `types.py`: Shapes and dtypes of this package, as jaxtyping annotations
-- `weights.py`: How much a contribution counts in a merge
 """

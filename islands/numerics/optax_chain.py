@@ -1,11 +1,15 @@
-"""Use any optax chain as an outer optimizer. Importing this file imports JAX.
+"""Any optax chain as an outer optimizer, or one by its name. Importing this file imports JAX.
 
 A chain acts on one fragment at a time: transformations that use norms (clipping, LARS, LAMB) see
-the norm of the fragment, not of the model.
+the norm of the fragment, not of the model. One that is named is tried out before a run.
 """
 
-from collections.abc import Iterator
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from types import FunctionType
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +18,8 @@ import optax
 from numpy.typing import NDArray
 
 from islands.numerics.outer import OuterState
-from islands.protocol.errors import InvariantError
+from islands.protocol.errors import InvariantError, SettingsError
+from islands.protocol.settings.outer import OuterSettings
 
 
 class OptaxChain:
@@ -77,3 +82,91 @@ def _on_cpu() -> Iterator[None]:
         jax.numpy_dtype_promotion("standard"),
     ):
         yield
+
+
+RATE = "learning_rate"
+TRIED = (np.array([2, -0.5], np.float32), np.array([0.5, 2], np.float32))
+"""A value and a direction with which every optimizer takes two steps before it is used.
+
+The two are orthogonal, so that a decay of the value leads neither along the direction nor against
+it.
+"""
+
+TRANSFORMATION = ("scale_by_", "_")
+"""How names of optax begin that make a part of an optimizer, which turns no sign."""
+
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What optax and JAX raise when an optimizer is given arguments that it cannot use."""
+
+
+def named_chain(settings: OuterSettings) -> OptaxChain:
+    """Make the optimizer that the settings name, with their rate and arguments.
+
+    Raises:
+        SettingsError: There is no such optimizer, it does not take these arguments, or its state
+            cannot be journalled; the sentence says which.
+    """
+    made = _optimizers()
+    if settings.optimizer not in made:
+        near = difflib.get_close_matches(settings.optimizer, [*made, "delayed_nesterov"], 1)
+        hint = f"; did you mean {near[0]}?" if near else ", such as adam, lion or nadam"
+        raise SettingsError(
+            f"outer.optimizer is {settings.optimizer!r}; it must be sgd, delayed_nesterov or an "
+            f"optimizer of optax{hint}"
+        )
+    make = made[settings.optimizer]
+    takes = [name for name in inspect.signature(make).parameters if name != RATE]
+    for name in settings.arguments:
+        if name not in takes:
+            raise SettingsError(
+                f"outer.arguments has {name!r}, which {settings.optimizer} does not take; it takes "
+                f"{', '.join(takes)}"
+            )
+    try:
+        chain = OptaxChain(make(**{RATE: float(settings.learning_rate)}, **settings.arguments))
+        _try(chain, settings.optimizer)
+    except MISFITS as error:
+        told = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"outer.optimizer is {settings.optimizer} with arguments {settings.arguments}, which "
+            f"cannot take an outer step: {told}"
+        ) from error
+    return chain
+
+
+def _optimizers() -> Mapping[str, Callable[..., optax.GradientTransformation]]:
+    """Return the functions of optax that make an optimizer of a learning rate, by name."""
+    return {
+        name: each
+        for name, each in vars(optax).items()
+        if not name.startswith(TRANSFORMATION)
+        and isinstance(each, (FunctionType, partial))
+        and RATE in inspect.signature(each).parameters
+    }
+
+
+def _try(chain: OptaxChain, name: str) -> None:
+    """Take two steps, and look at what becomes of them.
+
+    Raises:
+        SettingsError: A step is not finite, or the steps lead uphill, or the state has values that
+            are no plain numbers.
+    """
+    value, direction = TRIED
+    stepped, state = value, chain.init(value)
+    for which in ("first", "second"):
+        stepped, state = chain.update(direction, state, stepped)
+        if stepped.dtype != np.float32 or not np.isfinite(stepped).all():
+            told = f"its {which} step is not finite: {stepped}"
+            raise SettingsError(f"outer.optimizer is {name}; {told}")
+    if not np.dot(value - stepped, direction) > 0:
+        raise SettingsError(
+            f"outer.optimizer is {name}; in two steps along {direction} it took {value} to "
+            f"{stepped}, which is not downhill"
+        )
+    for place, array in state.items():
+        if array.dtype.kind not in "biuf":
+            raise SettingsError(
+                f"outer.optimizer is {name}; its state {place} is {array.dtype}, which the journal "
+                "cannot hold"
+            )

@@ -24,7 +24,7 @@ from islands.model.memory import (
     processes,
     values_bytes,
 )
-from islands.numerics.outer_choice import state_values
+from islands.numerics.outer import state_values
 from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.gossip import neighbours_mean

@@ -25,8 +25,7 @@ from islands.layout.leaves import Layout
 from islands.model.evaluation import EvaluateValues, Judged
 from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
-from islands.numerics.outer import OuterOptimizer
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import OuterOptimizer, outer_optimizer
 from islands.numerics.quantize import warm_up as load_loops
 from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials

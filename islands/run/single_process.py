@@ -29,8 +29,7 @@ from islands.model.interfaces import Trainer
 from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.placement import shares
-from islands.numerics.outer import OuterOptimizer
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import OuterOptimizer, outer_optimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import REPLACED, SettingsError
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER

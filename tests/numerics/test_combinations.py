@@ -12,12 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Unit
-from islands.numerics.adopt import delay_corrected
+from islands.numerics.contributions import delay_corrected, outer_gradient, rebase
 from islands.numerics.increment import quantised
 from islands.numerics.norms import measure
-from islands.numerics.outer import merge_with
-from islands.numerics.outer_choice import outer_optimizer
-from islands.numerics.outer_gradient import outer_gradient, rebase
+from islands.numerics.outer import merge_with, outer_optimizer
 from islands.numerics.rules import RULES
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Correction

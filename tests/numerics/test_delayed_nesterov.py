@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from islands.numerics.delayed_nesterov import DelayedNesterov
-from islands.numerics.outer import Sgd
+from islands.numerics.outer import DelayedNesterov, Sgd
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle

@@ -6,10 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.optax_chain import OptaxChain
-from islands.numerics.outer import Sgd
-from islands.numerics.outer_choice import outer_optimizer, state_values
+from islands.numerics.outer import DelayedNesterov, Sgd, outer_optimizer, state_values
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
@@ -108,7 +106,7 @@ def test_how_much_an_optimizer_keeps() -> None:
 
 LIGHT = """
 import sys
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.settings.run import OuterSettings
 outer_optimizer(OuterSettings())
 outer_optimizer(OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3))

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role, Unit
-from islands.numerics.delayed_nesterov import DelayedNesterov
+from islands.numerics.contributions import outer_gradient, rebase, weight
 from islands.numerics.merge import averaged, combine, merge_and_step
-from islands.numerics.outer import Sgd, merge_with
-from islands.numerics.outer_gradient import outer_gradient, rebase
+from islands.numerics.outer import DelayedNesterov, Sgd, merge_with
 from islands.numerics.trimmed import combine_trimmed
-from islands.numerics.weights import weight
 from islands.protocol.settings.run import OuterSettings
 from tests.numerics import oracle
 

@@ -11,7 +11,7 @@ from islands.files.disk import RealDisk
 from islands.lab.toys.toy import NumpyTrainer
 from islands.layout.leaves import Layout
 from islands.numerics.norms import measure
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.settings.outer import DELAYED_NESTEROV
 from islands.protocol.settings.run import MergeRule, OuterSettings, RunSettings, UpdatePrecision

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from islands.lab.settings.study import StudyOptions
-from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import PRESETS, Preset, settings_of

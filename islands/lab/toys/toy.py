@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, Layout, Leaf, Role, default_role
 from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot, Trainer
-from islands.numerics.adopt import delay_corrected, mixed
-from islands.numerics.outer_gradient import outer_gradient
+from islands.numerics.contributions import delay_corrected, mixed, outer_gradient
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import SnapshotPrecision
