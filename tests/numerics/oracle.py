@@ -145,3 +145,42 @@ def corrected(
             confidence = length / (length + weight * float(np.linalg.norm(v)))
             result[here] = d - min(1.0, strength * -cosine * confidence) * (d @ phi(v)) * phi(v)
     return result
+
+
+def noloco_momentum(
+    momentum: Double,
+    slow: Double,
+    group: Sequence[tuple[Double, Double]],
+    a: float = 0.5,
+    b: float = 0.7,
+    g: float = 0.7,
+) -> Double:
+    """M ← a·m + b·mean(θ − φ) + g·(mean φ − φ_i), of a group's (φ, θ − φ); then φ_i += m."""
+    slows, moves = zip(*group, strict=True)
+    return np.asarray(
+        a * momentum + b * np.mean(moves, axis=0) + g * (np.mean(slows, axis=0) - slow)
+    )
+
+
+@dataclass
+class Fleet:
+    """Values of learners that gossip; rows are learners: θ (local), φ (slow) and m (momentum)."""
+
+    local: Double
+    slow: Double
+    momentum: Double
+
+    @classmethod
+    def at(cls, value: Double, learners: int) -> "Fleet":
+        """Start all learners at one value, at rest."""
+        rows = np.tile(value.astype(np.float64), (learners, 1))
+        return cls(rows.copy(), rows.copy(), np.zeros_like(rows))
+
+    def step(self, groups: Sequence[Sequence[int]]) -> None:
+        """Take NoLoCo's step in each group; learners go on from their slow values."""
+        slow, moved = self.slow.copy(), self.local - self.slow
+        for group in groups:
+            shares = [(slow[i], moved[i]) for i in group]
+            for i in group:
+                self.momentum[i] = noloco_momentum(self.momentum[i], slow[i], shares)
+                self.local[i] = self.slow[i] = slow[i] + self.momentum[i]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from islands.numerics.gossip import Share, average_step, noloco_step
 from islands.protocol.errors import InvariantError
-from tests.numerics.gossip_oracle import Fleet, noloco
+from tests.numerics.oracle import Fleet
 
 RNG = np.random.default_rng(0)
 
@@ -42,7 +42,7 @@ def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
     for _ in range(5 if size < 4096 else 1):
         moved = RNG.standard_normal((size, 30)).astype(np.float32)
         judge.local += moved
-        noloco(judge, [range(size)])
+        judge.step([range(size)])
         shares = [Share(row, -step) for row, step in zip(slow, moved, strict=True)]
         steps = [
             noloco_step(shares[i], momentum[i], shares, decay=0.5, rate=0.7, pull=0.7)

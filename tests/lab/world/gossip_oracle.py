@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer, ToyBatch
 from islands.model.interfaces import PendingStep, Snapshot
+from tests.numerics.oracle import noloco_momentum
 
 Double = NDArray[np.float64]
 
@@ -92,13 +93,7 @@ class Learner:
                 return
 
 
-def recompute(
-    learners: dict[str, Learner],
-    rounds: list[dict[str, tuple[str, ...]]],
-    a: float = 0.5,
-    b: float = 0.7,
-    g: float = 0.7,
-) -> None:
+def recompute(learners: dict[str, Learner], rounds: list[dict[str, tuple[str, ...]]]) -> None:
     """Go through all rounds: by learner, with whom it met; with nobody, it steps on."""
     for met in rounds:
         for name in met:
@@ -108,12 +103,9 @@ def recompute(
         moved = {name: learners[name].sent - learners[name].slow for name in met}
         for name, partners in met.items():
             if partners:
-                one, group = learners[name], [name, *partners]
-                one.momentum = (
-                    a * one.momentum
-                    + b * np.mean([moved[other] for other in group], axis=0)
-                    + g * (np.mean([slow[other] for other in group], axis=0) - slow[name])
-                )
+                one = learners[name]
+                group = [(slow[other], moved[other]) for other in (name, *partners)]
+                one.momentum = noloco_momentum(one.momentum, slow[name], group)
                 one.slow = slow[name] + one.momentum
                 one.until("adopt")
                 one.local = one.local + one.slow - one.sent
