@@ -87,7 +87,7 @@ async def swap(hub: WatchedHub, source: Path, target: Path) -> None:
 
 
 @pytest.mark.long(
-    "tests/lab/world/test_restored_journal.py::test_a_copy_from_before_another_start_ends_once_and_then_goes_on"
+    "tests/lab/world/test_lost_folder.py::test_a_copy_from_before_another_start_ends_once_and_then_goes_on"
 )
 async def test_a_run_goes_on_from_a_copy_of_its_journal(tmp_path: Path) -> None:
     """The copy of its epoch beside the folder tells of the starts since, so it begins a later one.
