@@ -270,7 +270,7 @@ RULES = (
         "islands/protocol/learner/learning_rate_clock.py",
         "median_low(known if self.sure else [1.0, *known])",
         "median_low(known)",
-        ("tests/learner/test_fleet_clock.py",),
+        ("tests/learner/test_learning_rate_clock.py",),
     ),
     Mutation(
         "a step that was not taken booked at a loop's end",

@@ -39,23 +39,23 @@ LEARNER_ENGINE_MOMENTS_COMPUTE = (
 )
 LEARNER_ENGINE_SYNCHRONY_STEPPED_COMPUTE = (
     "tests/learner/test_engine.py",
-    "tests/learner/test_synchrony.py",
+    "tests/learner/test_synchronous.py",
     "tests/learner/test_stepped_compute.py",
 )
-LEARNER_FLEET_CLOCK = ("tests/learner/test_fleet_clock.py",)
+LEARNER_FLEET_CLOCK = ("tests/learner/test_learning_rate_clock.py",)
 LEARNER_MOMENTS = ("tests/learner/test_moments.py",)
 LEARNER_PULLS_SNAPSHOTS_STATE = (
     "tests/learner/test_pulls.py",
     "tests/learner/test_snapshots.py",
     "tests/learner/test_state.py",
 )
-LEARNER_SYNCHRONY = ("tests/learner/test_synchrony.py",)
+LEARNER_SYNCHRONY = ("tests/learner/test_synchronous.py",)
 LEARNER_SYNCHRONY_STATE_OLD_NEWS = (
-    "tests/learner/test_synchrony.py",
+    "tests/learner/test_synchronous.py",
     "tests/learner/test_state.py",
     "tests/learner/test_old_news.py",
 )
-LEARNER_TURNS = ("tests/learner/test_turns.py",)
+LEARNER_TURNS = ("tests/learner/test_own_turns.py",)
 
 LOOPS = (
     Mutation(

@@ -4,8 +4,8 @@ from tests.benchmarks.mutation.kind import Mutation
 
 LEARNER_LINKS = "tests/learner/test_peer_links.py"
 LEARNER_MOMENTS = "tests/learner/test_moments.py"
-LEARNER_NEWCOMERS = "tests/learner/test_newcomers.py"
-LEARNER_NORMS = "tests/learner/test_norm_gate.py"
+LEARNER_NEWCOMERS = "tests/learner/test_gossiping.py"
+LEARNER_NORMS = "tests/learner/test_exchanges.py"
 ACTORS_ACCEPTOR = "tests/actors/test_acceptor.py"
 SETTINGS_ADDRESSES = "tests/settings/test_addresses.py"
 SUPERVISOR_COMMANDS = "tests/supervisor/test_commands.py"
