@@ -125,7 +125,6 @@ class LearnerActor(RoleActor[Item]):
         kept: CheckpointFile | None = None,
         sharing: Sharing | None = None,
     ) -> None:
-        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         layout, fragments = context.layout, len(context.layout.fragments)
         self.state = LearnerState(

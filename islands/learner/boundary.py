@@ -151,7 +151,6 @@ class Boundary:
         follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
         cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
-        """Start without permission to step."""
         self.model = model
         self.steps = 0
         self.tokens = 0

@@ -110,7 +110,6 @@ class LocalCommands:
     agreed = False
 
     def __init__(self) -> None:
-        """Hold no commands."""
         self.ended = False
         self.doing = STEPPING
         self._changed = threading.Condition()

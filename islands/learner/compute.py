@@ -121,7 +121,6 @@ class Outlet:
     """Posts events from any thread to the actor, on the loop on which it was opened."""
 
     def __init__(self) -> None:
-        """Start closed: reports are discarded."""
         self._post: Post = nobody
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -160,7 +159,6 @@ class ComputeThread:
         kept: CheckpointFile | None = None,
         commands: Commands | None = None,
     ) -> None:
-        """Prepare; `start` begins the work."""
         self._make_trainer = make_trainer
         self._settings = settings
         self._clock: Clock = MonotonicClock()

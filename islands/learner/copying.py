@@ -75,7 +75,6 @@ class OrderedThread:
     """
 
     def __init__(self, name: str, failed: Callable[[Exception], object]) -> None:
-        """Do nothing yet."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._failed = failed
 
@@ -115,7 +114,6 @@ class CopyThread(OrderedThread):
         room: Callable[[], object],
         books: bool = True,
     ) -> None:
-        """Copy nothing yet."""
         super().__init__(f"copy-{name}", failed)
         self._lock = threading.Lock()
         self._copies = SnapshotCopies()

@@ -50,7 +50,6 @@ class Engine:
         copier: Copier,
         source: BatchSource | None = None,
     ) -> None:
-        """Start without permission to step."""
         self.trainer = trainer
         self.boundary = Boundary(
             trainer, settings, report=report, copier=copier, follow=self._follow

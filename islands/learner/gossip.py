@@ -76,7 +76,6 @@ class GossipPort:
         rng: random.Random,
         roster: Gossip,
     ) -> None:
-        """Keep the ports; `listen` begins."""
         context = actor.context
         self._values = GossipValues(context.settings.gossip, context.layout, actor.name)
         self._roster = roster
@@ -193,7 +192,6 @@ class GossipValues:
     """
 
     def __init__(self, settings: GossipSettings, layout: Layout, name: str) -> None:
-        """Hold nothing before version 0 is adopted."""
         self.slow: dict[int, Slow] = {}
         self._settings = settings
         self._layout = layout

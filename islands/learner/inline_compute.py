@@ -42,7 +42,6 @@ class InlineCompute:
         setup_s: float = 0.0,
         copy_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Prepare; `start` begins the work."""
         self._copies = SnapshotCopies()
         self._engine = Engine(
             trainer,

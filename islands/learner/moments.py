@@ -299,7 +299,6 @@ class Pieces:
         post: Callable[[PieceArrived | MomentsLoaded], object],
         read_kept: Callable[[], tuple[memoryview, ...] | None],
     ) -> None:
-        """Keep the ports; no piece is held here."""
         self._send = send
         self._load = load
         self._submit = submit

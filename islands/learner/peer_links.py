@@ -61,7 +61,6 @@ class PeerLinks:
         listed: Callable[[], Iterable[Member]],
         receive: Callable[[str, Envelope], None],
     ) -> None:
-        """Keep the ports; `listen` begins."""
         self._actor = actor
         self._network = actor.context.peers or actor.context.network
         self._keyring = actor.context.keyring

@@ -90,7 +90,6 @@ class SteppedCompute:
         commands: Commands | None = None,
         cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
-        """Prepare; `start` lets the actor give commands."""
         self._outlet = Outlet()
         self._commands = commands or LocalCommands()
         self._copier = CopyThread(

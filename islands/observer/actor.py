@@ -61,7 +61,6 @@ class ObserverActor(RoleActor[Event]):
         interval_s: float,
         rng: random.Random,
     ) -> None:
-        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         layout = context.layout
         self.state = ObserverState(

@@ -99,7 +99,6 @@ class SupervisorActor(RoleActor[Event]):
         told: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         self.state: SupervisorState
         self._disk = disk

@@ -88,7 +88,6 @@ class GivenPrecision:
     acknowledges = False
 
     def __init__(self, precision: Precision) -> None:
-        """Keep the precision."""
         self.precision = precision
 
     def stepped(self, step_s: float) -> None:

@@ -86,7 +86,6 @@ class OwnTurns(Schedule):
     """
 
     def __init__(self, settings: RunSettings) -> None:
-        """Begin without a base."""
         waits = settings.learner_waits is LearnerWaits.AT_TAU
         self.turns = Turns(settings.interval_steps, waits)
 

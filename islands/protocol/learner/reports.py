@@ -30,7 +30,6 @@ class Figures:
     """
 
     def __init__(self, process: str) -> None:
-        """Start with no steps."""
         self.steps = 0
         self._process = process
         self._tokens = 0

@@ -70,7 +70,6 @@ class SupervisorState:
         syncers: tuple[SyncerAddress, ...] = (),
         now_s: float,
     ) -> None:
-        """Begin without members."""
         self._core = Core(
             settings=settings,
             fingerprint=fingerprint,
