@@ -63,6 +63,7 @@ def assert_progress(model: Model, cycles: int = 2) -> None:
     assert len(model.payloads) <= model.settings.open_rounds_max(model.fragments) * LEARNERS
 
 
+@pytest.mark.quick("24-24")
 @pytest.mark.parametrize(
     ("interval", "fragments", "seconds"), [(24, 24, 40.0), (96, 12, 100.0), (96, 24, 80.0)]
 )
@@ -79,6 +80,7 @@ def test_compute_sets_the_interval(
     assert_balanced(model)
 
 
+@pytest.mark.quick("8")
 @pytest.mark.parametrize("learners", [2, 3, 8, 64])
 def test_learners_that_step_alike_all_take_part(learners: int) -> None:
     """Without noise they report in the same order after every step, here the last one first.
@@ -96,6 +98,7 @@ def test_learners_that_step_alike_all_take_part(learners: int) -> None:
     assert participation >= 0.99
 
 
+@pytest.mark.quick("slow link")
 @pytest.mark.parametrize(
     ("latency_s", "merge_s"), [(0.02, 0.01), (0.05, 0.02)], ids=["fast link", "slow link"]
 )
@@ -143,6 +146,7 @@ def test_a_slow_learner_contributes_what_it_has() -> None:
     assert model.share_of("learner-7", start_s) >= 0.8
 
 
+@pytest.mark.long("test_a_slow_learner_harms_nobody")
 def test_a_fast_learner_harms_nobody() -> None:
     """One learner that steps four times faster: the others keep their H and all take part."""
     model = Model(settings_of(24, 24), [STEP_S] * 7 + [STEP_S / 4])
@@ -154,6 +158,7 @@ def test_a_fast_learner_harms_nobody() -> None:
     assert_progress(model)
 
 
+@pytest.mark.quick("tensor", "P=1")
 @pytest.mark.parametrize(
     ("interval", "wanted", "fragments", "seconds"),
     [(24, 1, 1, 120.0), (10, 24, 24, 20.0), (24, 24, 5, 60.0), (24, 24, 1, 120.0)],
