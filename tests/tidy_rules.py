@@ -450,7 +450,7 @@ MUTATORS = (
 
 def field_owners(source: Source) -> Iterator[str]:
     """A field of the syncer's memory is written by its owner, and by nobody else."""
-    if source.name.parent != OWNING_ROOM or source.name.name == "durable.py":
+    if source.name.parent != OWNING_ROOM or source.name.name == "recovery.py":
         return
     for node in ast.walk(source.tree):
         for place in written(node):

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.codecs import size_bytes
 from islands.numerics.increment import applied
-from islands.numerics.quantize import size_bytes
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
 from islands.protocol.settings.run import Precision, UpdatePrecision

@@ -31,7 +31,7 @@ from islands.island.shares import cut, joined
 from islands.layout.leaves import VALUE_BYTES
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
 from islands.learner.copying import COPIES_MAX
-from islands.numerics.quantize import size_bytes
+from islands.numerics.codecs import size_bytes
 from islands.protocol.errors import FAILED, OF_NO_USE, InvariantError
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AdoptValue

@@ -23,8 +23,8 @@ from islands.learner.compute import (
 from islands.learner.gossip import GossipPort
 from islands.learner.moments import CheckpointFile, Pieces
 from islands.learner.sharing import Sharing
+from islands.numerics.codecs import largest_bytes
 from islands.numerics.error_feedback import ErrorFeedback
-from islands.numerics.quantize import largest_bytes
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip

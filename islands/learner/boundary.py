@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.model.interfaces import Model, Snapshot
-from islands.numerics.quantize import decode
+from islands.numerics.codecs import decode
 from islands.protocol.errors import InvariantError
 from islands.protocol.gossip.actions import (
     AdoptMixed,

@@ -45,8 +45,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
-from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.outer import OPTAX
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.versions import SEEDS_AT_ONCE

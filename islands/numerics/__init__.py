@@ -4,7 +4,8 @@ A fragment is one flat float32 array here; its `Unit`s (`islands.layout.leaves`)
 are merged as one tensor. Nothing in this package depends on event loops, links or clocks.
 
 - `block_codecs.py`: Block codecs
-- `codec_kernel.py`: The compiled loops of the block codecs, which `islands.numerics.quantize` calls
+- `codecs.py`: The registry of codecs: contributions as bytes on the wire, and back
+- `codec_kernel.py`: The compiled loops of the block codecs, which `islands.numerics.codecs` calls
 - `contributions.py`: A learner's contribution: outer gradient, weight and adoption
 - `error_feedback.py`: Error feedback
 - `gossip.py`: Gossip steps
@@ -15,7 +16,6 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 - `norms.py`: Measure the norms of a contribution and whether it is finite, once, when it arrives
 - `optax_chain.py`: Any optax chain as an outer optimizer, or one by its name
 - `outer.py`: Outer optimizers: what the syncer does with a merged direction
-- `quantize.py`: Encode contributions for the wire and decode them: float32 values to bytes and back
 - `rules.py`: The merge rules
 - `top_k.py`: Top-k
 - `top_k_kernel.py`: The loop of the sparse codec, compiled by numba

@@ -1,4 +1,4 @@
-"""The compiled loops of the block codecs, which `islands.numerics.quantize` calls.
+"""The compiled loops of the block codecs, which `islands.numerics.codecs` calls.
 
 A block is 256 elements in row-major order, the last one short. A loop reads each block once from
 memory: it finds the scale, then writes the codes while the block is in the nearest cache. Scales

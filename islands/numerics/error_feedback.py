@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.numerics.quantize import Ranges, decode, encode
+from islands.numerics.codecs import Ranges, decode, encode
 from islands.protocol.settings.run import TOP_K_SHARE, Precision
 
 OPEN_MAX = 2
@@ -51,7 +51,7 @@ class ErrorFeedback:
     Args:
         precision: how contributions are encoded.
         keeps: whether to keep residuals; otherwise contributions are only encoded.
-        exact: by fragment, the ranges that are not encoded (`quantize.encode`); none by default.
+        exact: by fragment, the ranges that are not encoded (`codecs.encode`); none by default.
         share: of the elements that `top_k` sends.
     """
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.numerics.quantize import Ranges, decode, encode
+from islands.numerics.codecs import Ranges, decode, encode
 from islands.numerics.types import Bytes, Flat
 from islands.protocol.settings.run import Precision, UpdatePrecision
 

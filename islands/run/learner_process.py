@@ -34,8 +34,8 @@ from islands.learner.moments import CheckpointFile
 from islands.learner.sharing import Sharing
 from islands.model.interfaces import Place, Workload
 from islands.model.workload import load_workload
+from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
-from islands.numerics.quantize import warm_up as load_loops
 from islands.protocol.identities import Role
 from islands.protocol.settings.run import Precision
 from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec

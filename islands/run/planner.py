@@ -24,8 +24,8 @@ from islands.model.memory import (
     processes,
     values_bytes,
 )
+from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
-from islands.numerics.quantize import size_bytes
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.gossip import neighbours_mean
 from islands.protocol.settings.run import MergeRule, Precision, RunSettings, Trigger

@@ -23,10 +23,10 @@ from islands.files.disk import Disk, RealDisk
 from islands.files.folder_lock import lock_folder
 from islands.layout.leaves import Layout
 from islands.model.evaluation import EvaluateValues, Judged
+from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, outer_optimizer
-from islands.numerics.quantize import warm_up as load_loops
 from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, IslandsError

@@ -56,7 +56,6 @@ from islands.protocol.syncer.actions import (
     WriteJournal,
 )
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.durable import fresh, resume_run
 from islands.protocol.syncer.events import (
     EndHeard,
     Event,
@@ -74,6 +73,7 @@ from islands.protocol.syncer.events import (
     Ticked,
 )
 from islands.protocol.syncer.members import ConnectionIndex
+from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import member_entries, process_entries, round_entries
 from islands.protocol.tape.entry import Record

@@ -10,8 +10,8 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 
 from islands.actors.ports import Worker
+from islands.numerics.codecs import size_bytes
 from islands.numerics.norms import Measured
-from islands.numerics.quantize import size_bytes
 from islands.protocol.errors import MalformedError
 from islands.protocol.identities import FragmentIndex, LearnerName, Ticket
 from islands.protocol.messages.shares import ContributionShare

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.numerics.codecs import QUANTIZERS, decode, encode, size_bytes, warm_up
 from islands.numerics.increment import applied, quantised
-from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes, warm_up
 from islands.protocol.settings.run import Precision, UpdatePrecision
 
 MIB = 2**20

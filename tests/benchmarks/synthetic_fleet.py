@@ -48,8 +48,8 @@ from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.durable import fresh
 from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.recovery import fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode
@@ -286,7 +286,7 @@ class Fleet:
             "syncer",
             self._syncer_incarnation,
             Phase.STEPPING,
-            self.syncer.durable.merges,
+            self.syncer.recovery.merges,
             epoch=1,
             address="syncer",
             view_epoch=self.syncer.core.members.view.epoch,
@@ -402,7 +402,7 @@ class Fleet:
             case syncer_actions.BeginMerge():
                 self._at(MERGE_S, lambda: self._merged(action))
             case syncer_actions.WriteJournal(sequence):
-                metadata = self._meter("syncer encode", lambda: encode(self.syncer.durable))
+                metadata = self._meter("syncer encode", lambda: encode(self.syncer.recovery))
                 self.records += 1
                 self.metadata_bytes += len(metadata)
                 self._at(WRITE_S, lambda: self._sync(syncer_events.JournalFinished(sequence)))

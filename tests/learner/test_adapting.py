@@ -7,7 +7,7 @@ import pytest
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
-from islands.numerics.quantize import largest_bytes
+from islands.numerics.codecs import largest_bytes
 from islands.protocol.identities import FragmentIndex, Ticket, Version
 from islands.protocol.learner.actions import AdoptValue, Contribute
 from islands.protocol.learner.adaptation import Adaptation, Choice, GivenPrecision, precision_of

@@ -6,7 +6,7 @@ import pytest
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
-from islands.numerics.quantize import QUANTIZERS, decode, encode
+from islands.numerics.codecs import QUANTIZERS, decode, encode
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
 from islands.protocol.learner.actions import (
     AdoptValue,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.numerics.quantize import decode, encode, size_bytes
+from islands.numerics.codecs import decode, encode, size_bytes
 from islands.protocol.settings.run import Precision
 
 LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from islands.numerics.codecs import QUANTIZERS, decode
 from islands.numerics.error_feedback import OPEN_MAX, ErrorFeedback
-from islands.numerics.quantize import QUANTIZERS, decode
 from islands.protocol.settings.run import Precision
 from messaging.codec.tensors import as_buffer
 

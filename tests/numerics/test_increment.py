@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from islands.numerics.codecs import encode, size_bytes
 from islands.numerics.increment import applied, quantised
-from islands.numerics.quantize import encode, size_bytes
 from islands.protocol.settings.run import Precision
 from tests.numerics.xla_increments import LEAST, applied_by_xla, fused
 

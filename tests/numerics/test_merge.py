@@ -296,7 +296,7 @@ def test_a_buffer_on_top_of_an_input_is_refused() -> None:
 
 LIGHT = """
 import sys
-import islands.numerics.merge, islands.numerics.outer, islands.numerics.quantize
+import islands.numerics.merge, islands.numerics.outer, islands.numerics.codecs
 import islands.numerics.contributions, islands.numerics.contributions
 print(sorted({"jax", "numba", "optax"} & sys.modules.keys()))
 from islands.numerics.merge import warm_up

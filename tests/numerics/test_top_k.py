@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.numerics.quantize import decode, encode, size_bytes
+from islands.numerics.codecs import decode, encode, size_bytes
 from islands.numerics.top_k import BLOCK
 from islands.protocol.errors import InvariantError, MalformedError
 from islands.protocol.settings.run import TOP_K_SHARE

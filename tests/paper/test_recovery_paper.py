@@ -25,7 +25,7 @@ from islands.protocol.messages.training import Hello, LeaseGranted, Welcome
 from islands.protocol.sessions import SyncerLinkChanged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.durable import Durable
+from islands.protocol.syncer.recovery import Durable
 from tests.learner.bench import ANA, stepping
 from tests.learner.test_moments import BEN, PIECES, SCHEMA, Fresh
 from tests.supervisor.desk import Desk, beat, sent

@@ -50,8 +50,8 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.run import Anchor, RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.durable import Durable, fresh
 from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line, Record
 from islands.protocol.tape.round_entries import Merged
@@ -318,7 +318,7 @@ class Model:
         self._at(down_s, self._resume_syncer)
 
     def _resume_syncer(self) -> None:
-        self.syncer = self._start_syncer(epoch=self.syncer.durable.epoch + 1)
+        self.syncer = self._start_syncer(epoch=self.syncer.recovery.epoch + 1)
         self.syncer_up = True
         self._publish()
         for name in list(self.learners):
@@ -418,7 +418,7 @@ class Model:
 
     def _write(self, sequence: int, fragment: int | None) -> None:
         syncer = self.syncer
-        copy = deepcopy(syncer.durable) if self._journal else None
+        copy = deepcopy(syncer.recovery) if self._journal else None
 
         def durable() -> None:
             if self.syncer is syncer and self.syncer_up:

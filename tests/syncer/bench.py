@@ -34,7 +34,6 @@ from islands.protocol.syncer.actions import (
     WriteJournal,
 )
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.durable import Durable, fresh
 from islands.protocol.syncer.events import (
     ContributionArrived,
     Event,
@@ -50,6 +49,7 @@ from islands.protocol.syncer.events import (
     Ticked,
 )
 from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.round_entries import FateTold

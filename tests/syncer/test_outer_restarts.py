@@ -16,7 +16,7 @@ from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName,
 from islands.protocol.settings.outer import DELAYED_NESTEROV
 from islands.protocol.settings.run import MergeRule, OuterSettings, RunSettings, UpdatePrecision
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.durable import fresh
+from islands.protocol.syncer.recovery import fresh
 from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, encode
 from islands.syncer.vault import Vault

@@ -26,9 +26,9 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.settings.run import PaceBy, RunSettings
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
 from islands.protocol.syncer.members import WRONGS_MAX
+from islands.protocol.syncer.recovery import Durable
 from islands.protocol.tape.member_entries import WrongReport
 from islands.syncer.journal import encode
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer
+from islands.numerics.codecs import QUANTIZERS, decode, encode
 from islands.numerics.norms import measure
 from islands.numerics.outer import OuterState, Sgd
-from islands.numerics.quantize import QUANTIZERS, decode, encode
 from islands.protocol.errors import UserError
 from islands.protocol.identities import (
     Fate,

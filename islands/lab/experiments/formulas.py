@@ -15,7 +15,7 @@ down, l seconds of one message.
 
 from dataclasses import dataclass
 
-from islands.numerics.quantize import size_bytes
+from islands.numerics.codecs import size_bytes
 from islands.protocol.settings.run import LearnerWaits, Precision, RunSettings
 
 MESSAGES = 4

@@ -129,7 +129,7 @@ class GossipRule(StrEnum):
 class Precision(StrEnum):
     """Element type of a contribution on the wire; a setting may leave the choice to the learner.
 
-    A codec is a member here, an entry of `islands.numerics.quantize.QUANTIZERS`, and nothing else.
+    A codec is a member here, an entry of `islands.numerics.codecs.QUANTIZERS`, and nothing else.
     """
 
     FLOAT32 = "float32"

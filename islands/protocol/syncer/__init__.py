@@ -2,7 +2,8 @@
 
 What it knows, below the rules:
 
-- `durable.py`: What a restarted syncer reads, and whether its journal may be resumed
+- `recovery.py`: The state that a restarted syncer reads, where a standby would take over, and
+  whether a journal may be resumed
 - `core.py`: The memory that rules act on
 - `members.py`: Records of learners, totals over all of them, and the fence of ended incarnations
 - `rounds.py`: The state of one round

@@ -14,9 +14,9 @@ from islands.protocol.messages.training import LeaseGranted
 from islands.protocol.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
 from islands.protocol.syncer.actions import Action, Outgoing, Send, WriteJournal
 from islands.protocol.syncer.books import ACCOUNT_BYTES, Books
-from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
 from islands.protocol.syncer.members import LearnerRecord, Members
+from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.rounds import Rounds
 from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s, resend_s
 from islands.protocol.syncer.timing import overlap_needed

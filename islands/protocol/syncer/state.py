@@ -26,7 +26,6 @@ from islands.protocol.syncer.closing import (
 )
 from islands.protocol.syncer.commits import on_journalled, on_merged
 from islands.protocol.syncer.core import ClosingStage, Core
-from islands.protocol.syncer.durable import Durable
 from islands.protocol.syncer.events import (
     ContributionArrived,
     EndHeard,
@@ -49,6 +48,7 @@ from islands.protocol.syncer.events import (
 from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
+from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.reports import end_peer, on_progress
 from islands.protocol.syncer.retries import next_sweep_s, on_ticked
 from islands.protocol.syncer.rounds import Rounds, Stage

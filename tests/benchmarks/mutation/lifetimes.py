@@ -3,7 +3,7 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 SYNCER_JOURNAL = "tests/syncer/test_journal.py"
-SYNCER_DURABLE = "tests/syncer/test_durable.py"
+SYNCER_DURABLE = "tests/syncer/test_recovery.py"
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
 SYNCER_RETRIES = "tests/syncer/test_retries.py"
 SYNCER_TIMING = "tests/syncer/test_timing.py"
@@ -238,14 +238,14 @@ LIFETIMES = (
     ),
     Mutation(
         "another run's journal is taken up",
-        "islands/protocol/syncer/durable.py",
+        "islands/protocol/syncer/recovery.py",
         "        if held != wanted:\n",
         "        if False:\n",
         (SYNCER_DURABLE,),
     ),
     Mutation(
         "a budget is cut by a restart",
-        "islands/protocol/syncer/durable.py",
+        "islands/protocol/syncer/recovery.py",
         "if not larger and wanted_tokens != before:",
         "if False:",
         (SYNCER_DURABLE,),

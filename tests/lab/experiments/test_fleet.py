@@ -30,7 +30,7 @@ from islands.lab.experiments.goodput import (
 )
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import GoodputOptions, Published
-from islands.numerics.quantize import size_bytes
+from islands.numerics.codecs import size_bytes
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Phase
 from islands.protocol.settings.choices import UpdatePrecision

@@ -26,8 +26,8 @@ from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError, UserError
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.durable import Durable, fresh, resume_run
 from islands.protocol.syncer.ledger import Book
+from islands.protocol.syncer.recovery import Durable, fresh, resume_run
 from islands.protocol.tape.round_entries import Extended
 from islands.run.roles import journal_disk
 from islands.syncer.actor import SyncerActor

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes
+from islands.numerics.codecs import QUANTIZERS, decode, encode, size_bytes
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.run import Precision
 

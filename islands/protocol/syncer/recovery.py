@@ -1,6 +1,7 @@
-"""The durable state of a run: what a restarted syncer reads, and whether it may be resumed.
+"""Recovery: the state that a restarted syncer reads, and whether the run may be resumed.
 
-How the journal is read is in `journal.py`.
+A standby would take over from here, with the same state. How the journal is read is in
+`islands/syncer/journal.py`.
 
 ======================================  =======================================================
 the journal is of another run           refused
