@@ -112,7 +112,8 @@ class SharedCache:
     def __init__(
         self, folder: Path, *, several: Callable[[], bool] = lambda: False, wait_s: float = WAIT_S
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # without a folder everybody compiles, as without locks
+            folder.mkdir(parents=True, exist_ok=True)
         self.folder = self._path = folder  # JAX reads `_path` for its log
         self._several = several
         self._wait_s = wait_s
@@ -152,7 +153,7 @@ class SharedCache:
     def _read(self, key: str) -> bytes | None:
         try:
             return self._entry(key).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _acquire(self, key: str) -> None:
