@@ -194,7 +194,7 @@ def test_moments_are_merged_against_the_present_value_alone() -> None:
         RunSettings(merge_moments=True, anchor=Anchor.BASE)
 
 
-@pytest.mark.quick("int8", "top_k")
+@pytest.mark.quick("int8")
 @pytest.mark.parametrize(
     ("precision", "left"), [("int8", 0.1), ("fp4", 0.1), ("two_bit", 0.1), ("top_k", 0.25)]
 )

@@ -159,6 +159,7 @@ def test_a_record_that_is_cut_off_is_replayed_as_far_as_it_goes(
     assert Replay(tmp_path).run().merges == every[:-1]
 
 
+@pytest.mark.quick("precision-float32", "precision-fp4", "outer-")
 @pytest.mark.parametrize(
     "changed",
     [
