@@ -104,7 +104,7 @@ def measure_states(learners: int, seconds: float, *, budget: bool) -> dict[str, 
     joined = {"join_cpu_s": meter.take_s(), "join_s": fleet.now_s - begun_s}
     assert fleet.all_step, "all learners step"
     meter.clear()
-    durable = fleet.syncer.recovery
+    durable = fleet.syncer.durable
     merges, parts = durable.merges, durable.participants_sum
     written, records = fleet.metadata_bytes, fleet.records
     fleet.run_until(lambda: False, fleet.now_s + seconds)

@@ -286,7 +286,7 @@ class Fleet:
             "syncer",
             self._syncer_incarnation,
             Phase.STEPPING,
-            self.syncer.recovery.merges,
+            self.syncer.durable.merges,
             epoch=1,
             address="syncer",
             view_epoch=self.syncer.core.members.view.epoch,
@@ -402,7 +402,7 @@ class Fleet:
             case syncer_actions.BeginMerge():
                 self._at(MERGE_S, lambda: self._merged(action))
             case syncer_actions.WriteJournal(sequence):
-                metadata = self._meter("syncer encode", lambda: encode(self.syncer.recovery))
+                metadata = self._meter("syncer encode", lambda: encode(self.syncer.durable))
                 self.records += 1
                 self.metadata_bytes += len(metadata)
                 self._at(WRITE_S, lambda: self._sync(syncer_events.JournalFinished(sequence)))

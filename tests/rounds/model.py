@@ -318,7 +318,7 @@ class Model:
         self._at(down_s, self._resume_syncer)
 
     def _resume_syncer(self) -> None:
-        self.syncer = self._start_syncer(epoch=self.syncer.recovery.epoch + 1)
+        self.syncer = self._start_syncer(epoch=self.syncer.durable.epoch + 1)
         self.syncer_up = True
         self._publish()
         for name in list(self.learners):
@@ -418,7 +418,7 @@ class Model:
 
     def _write(self, sequence: int, fragment: int | None) -> None:
         syncer = self.syncer
-        copy = deepcopy(syncer.recovery) if self._journal else None
+        copy = deepcopy(syncer.durable) if self._journal else None
 
         def durable() -> None:
             if self.syncer is syncer and self.syncer_up:

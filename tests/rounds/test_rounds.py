@@ -203,22 +203,22 @@ def test_nobody_left_and_one_comes_back() -> None:
     model.run(30.0)
     model.add_learner("learner-1", STEP_S)
     assert_progress(model)
-    assert model.syncer.recovery.rejoins == 1
+    assert model.syncer.durable.rejoins == 1
 
 
 def test_everybody_restarts() -> None:
     """All processes die at once; the run goes on from what the syncer had journalled."""
     model = Model(settings_of(24, 6), [STEP_S] * 4, journal=True)
     model.run(WARM_S)
-    merges = model.syncer.recovery.merges
+    merges = model.syncer.durable.merges
     model.restart_syncer(1.0)
     for index in range(4):
         model.kill_learner(f"learner-{index}")
     for index in range(4):
         model.add_learner(f"learner-{index}", STEP_S)
     assert_progress(model)
-    assert model.syncer.recovery.merges >= merges
-    assert model.syncer.recovery.rejoins == 4
+    assert model.syncer.durable.merges >= merges
+    assert model.syncer.durable.rejoins == 4
 
 
 @pytest.mark.parametrize("phases", range(6))
@@ -241,7 +241,7 @@ def test_the_syncer_restarts(phases: int) -> None:
 def test_the_syncer_restarts_while_it_is_seeded(written: int) -> None:
     """Version 0 is complete or does not exist; the run begins anyway."""
     model = Model(settings_of(12, 4), [STEP_S] * 2, journal=True)
-    while sum(held is not None for held in model.syncer.recovery.published) < written:
+    while sum(held is not None for held in model.syncer.durable.published) < written:
         model.run(0.0005)
     model.restart_syncer()
     assert_progress(model)

@@ -61,7 +61,7 @@ def share_of(syncer: SyncerState) -> SyncerShare:
     `ledger` holds one row per fragment, in tokens, and the imbalance; `learners` has the tokens
     that it booked for each name.
     """
-    durable = syncer.recovery
+    durable = syncer.durable
     rows = syncer.ledger_rows()
     processed = durable.ledger.processed
     belated_tokens = 0 if syncer.core.settings.gossip.on else durable.belated_tokens
