@@ -2,222 +2,300 @@
 
     python -m tests.journey
 
-It reads the code: the `match` statements of a role's rules, the functions that they call, the
-actions that these may return, and what the role's actor does for each action. So the page is true
-of the code beside it, and a test fails where it is not.
+It reads the code: the `match` statements of a role's state, the rules that these call, the actions
+that the rules may return, and what the role's actor does for each. So the page is true of the code
+beside it, and a test fails where it is not. The story is written by hand, and checked: each rule is
+reached from its event, returns its action, and names a section that the protocol has.
 """
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.code_index import ISLANDS, ROOT, Class, Function, Index
+from tests.journey_story import BRANCHES, INTRODUCTION, TRIP, sections, stations
+
 PAGE = ROOT / "docs" / "journey.md"
-ISLANDS = ROOT / "islands"
 ROLES = ("learner", "syncer", "supervisor", "observer", "gossip")
-ACTORS = {"gossip": "learner"}
-"""Rooms whose rules are performed by the actor of another."""
 
-SHARED = "islands.protocol.sessions"
-"""Events and actions of several roles."""
+STATES = {"gossip": ("gossip.gossip", "Gossip", "on_gossip")}
+"""Where a role's events arrive, if not in `handle` of its `state.py`."""
 
-MESSAGES = ISLANDS / "protocol" / "messages"
+PERFORMERS = {
+    "learner": ("learner.actor", "learner.moments", "learner.boundary"),
+    "gossip": ("learner.gossip", "learner.boundary"),
+}
+"""The files that perform a role's actions, if not its `actor.py` alone."""
 
-# A fragment's round trip: the role, its event, action or rule, and what happens there.
-TRIP = (
-    (
-        "learner",
-        "StepFinished",
-        "A step ends. At its boundary the fragments due next are copied.",
-    ),
-    ("learner", "SnapshotTaken", "A copy has reached the host, while the next step runs."),
-    (
-        "syncer",
-        "open_rounds",
-        "Compute has earned a round: it opens, and asks whoever is eligible.",
-    ),
-    ("learner", "PullFragment", "The pull arrives. A snapshot from before it is the answer."),
-    ("learner", "Contribute", "The answer is encoded on a worker, and sent with its digest."),
-    (
-        "syncer",
-        "ContributionArrived",
-        "A worker has measured it. It enters its round, or gets a fate.",
-    ),
-    ("syncer", "close_rounds", "The quorum is there, and the grace over: the round closes."),
-    ("syncer", "BeginMerge", "A worker merges what is admitted, and takes the outer step."),
-    ("syncer", "MergeFinished", "The books are changed, and the new value is to be journalled."),
-    ("syncer", "WriteJournal", "A worker writes the record, in the order in which they were made."),
-    ("syncer", "JournalFinished", "What the record covers is durable: the version is committed."),
-    ("syncer", "SendValue", "The value goes to all, whole, as increments, or in shares."),
-    ("learner", "UpdateArrived", "The update is here, and checked: it is adopted at a boundary."),
-    ("learner", "AdoptValue", "The boundary adopts it, and keeps what was done since sending."),
-    ("learner", "ValueAdopted", "The account is settled. The next report tells the syncer."),
-    ("syncer", "ProgressArrived", "The syncer settles the ledger, and measures how long it took."),
-)
+HOMES = {"gossip": ("islands.learner.gossip", "islands.learner.boundary")}
+"""Where a role's events are made, if not in its own folder."""
 
+INCIDENTAL = {"record", "submit", "_send_figures", "carried", "command", "_command", "perform"}
+"""Calls that note an action, move a clock or pass the action on, and do not perform it."""
 
-@dataclass(frozen=True)
-class Case:
-    """What one event or message leads to: names of functions and of actions, sorted."""
-
-    calls: tuple[str, ...]
-    actions: tuple[str, ...]
+BEYOND = {
+    ("learner", "Contribute"): "numerics/error_feedback.py:encoded",
+    ("learner", "SettleFeedback"): "numerics/error_feedback.py:settle",
+    ("learner", "ResetFeedback"): "numerics/error_feedback.py:reset",
+    ("syncer", "BeginMerge"): "syncer/vault.py:merge",
+    ("syncer", "WriteJournal"): "syncer/journal.py:write",
+    ("supervisor", "StartProcess"): "run/composition.py:start",
+    ("supervisor", "KillProcess"): "run/hosting/child_processes.py:kill",
+    ("supervisor", "GiveUp"): "run/composition.py:_on_gave_up",
+    ("supervisor", "CountFigures"): "run/coordinator.py:_on_figures",
+    ("observer", "Evaluate"): "model/evaluation.py:attempt",
+    ("gossip", "Mix"): "learner/gossip.py:_step",
+}
+"""What a worker or the host does then: it goes through a queue or a hook, which no call shows."""
 
 
 @dataclass
-class Function:
-    """A function of a room's rules, and its file."""
+class Case:
+    """What one event or message leads to: the rules that handle it, and all that they reach.
 
-    file: Path
-    node: ast.FunctionDef
+    `holders` are methods of the state that handle it themselves.
+    """
 
-    @cached_property
-    def calls(self) -> set[str]:
-        """Names of functions and methods that it calls, and of classes that it makes."""
-        return set(called(self.node.body))
-
-
-def called(body: list[ast.stmt]) -> Iterator[str]:
-    """The names that are called in some statements, in order; of a method its last part."""
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call):
-                name = node.func
-                if isinstance(name, ast.Name):
-                    yield name.id
-                elif isinstance(name, ast.Attribute):
-                    yield name.attr
-
-
-def classes(path: Path) -> list[str]:
-    """The classes of a file, in order."""
-    tree = ast.parse(path.read_text())
-    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-
-
-def told_in(path: Path) -> list[str]:
-    """The classes that a room's file defines or shares with other rooms, in order."""
-    tree = ast.parse(path.read_text())
-    shared = [
-        name.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == SHARED
-        for name in node.names
-    ]
-    return [*shared, *classes(path)]
-
-
-def matched(pattern: ast.pattern) -> list[str]:
-    """The class names of a pattern."""
-    return [
-        ast.unparse(node.cls).rpartition(".")[2]
-        for node in ast.walk(pattern)
-        if isinstance(node, ast.MatchClass)
-    ]
+    handlers: dict[Function, None] = field(default_factory=dict)
+    holders: dict[Function, None] = field(default_factory=dict)
+    reached: set[Class | Function] = field(default_factory=set)
 
 
 class Room:
-    """The rules of one role, and the files of its actor."""
+    """The rules of one role, and the files that perform its actions."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, index: Index) -> None:
         """Read the room."""
-        self.role = role
-        self.files = sorted((ISLANDS / "protocol" / role).glob("*.py"))
-        self.acting = sorted((ISLANDS / ACTORS.get(role, role)).glob("*.py"))
-        self.functions: dict[str, Function] = {}
-        self.all: list[Function] = []
-        for file in self.files:
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.FunctionDef):
-                    self.all.append(Function(file, node))
-                    self.functions.setdefault(node.name, self.all[-1])
-        self.actions = [
-            name for file in self.files if "actions" in file.stem for name in told_in(file)
-        ]
-        self.events = [
-            name for file in self.files if "events" in file.stem for name in told_in(file)
-        ]
+        self.role, self.index = role, index
+        self.prefix = f"islands.protocol.{role}"
+        self.performers = PERFORMERS.get(role, (f"{role}.actor",))
+        module, name, entry = STATES.get(role, ("state", None, "handle"))
+        module = module if name else f"{role}.{module}"
+        name = name or f"{role.capitalize()}State"
+        state = index.modules[f"islands.protocol.{module}"].defined[name]
+        assert isinstance(state, Class), "a state is a class"
+        self.state, self.entry = state, state.methods[entry]
+        self.events = self._told_in(f"{self.prefix}.events")
+        told = self._told_in(f"{self.prefix}.actions")
+        self.actions = [each for each in told if not each.name.endswith("Part")]
 
-    def place(self, name: str) -> str:
-        """Where a function stands, as `file:function`."""
-        file = self.functions[name].file
-        return f"`{file.name}:{name}`"
+    def _told_in(self, name: str) -> list[Class]:
+        """The classes that a file shares with other roles, and those that it defines."""
+        module = self.index.modules[name]
+        sources = {key: source for key, (source, _) in module.imported.items()}
+        names = [key for key, source in sources.items() if source == "islands.protocol.sessions"]
+        held = [self.index.named(module, key) for key in (*names, *module.defined)]
+        return [each for each in held if isinstance(each, Class)]
 
-    def leads_to(self, names: set[str]) -> tuple[str, ...]:
-        """The actions that functions of these names may return, however deep they are made."""
-        seen: set[str] = set()
-        open_ = sorted(names)
-        while open_:
-            name = open_.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for function in self.all:
-                if function.node.name == name:
-                    open_.extend(sorted(function.calls))
-        return tuple(action for action in self.actions if action in seen)
+    def place(self, function: Function) -> str:
+        """Where a function stands: its file, with the folder if that is not the role's own."""
+        path, own = function.module.path, (ISLANDS / "protocol" / self.role, ISLANDS / self.role)
+        file = path.name if path.parent in own else path.relative_to(ISLANDS)
+        return f"`{file}:{function.name}`"
+
+    def leads_to(self, reached: set[Class | Function]) -> list[str]:
+        """The actions among what was reached, in order."""
+        return [action.name for action in self.actions if action in reached]
+
+    def cell(self, reached: set[Class | Function]) -> str:
+        """The same as a cell of a table; a learner's rules may lead to actions of gossip, too."""
+        names = [f"`{name}`" for name in self.leads_to(reached)]
+        others = {each.module.name for each in reached if isinstance(each, Class)}
+        if self.role == "learner" and "islands.protocol.gossip.actions" in others:
+            names.append("those of [gossip](#gossip)")
+        return ", ".join(names) or "–"
+
+    def leads(self, *rules: Class | Function) -> list[str]:
+        """The actions that rules may lead to."""
+        return self.leads_to(self.index.reached(rules))
+
+    # --- events and rules -----------------------------------------------------------------------
+
+    def _branches(self, function: Function) -> Iterator[tuple[ast.match_case, list[Class]]]:
+        """The cases of a function's `match` on events or messages, with their classes."""
+        for node in ast.walk(function.node):
+            for case in node.cases if isinstance(node, ast.Match) else ():
+                held = [
+                    self.index.top(function.module, each.cls)
+                    for each in ast.walk(case.pattern)
+                    if isinstance(each, ast.MatchClass)
+                ]
+                known = [each for each in held if isinstance(each, Class)]
+                yield case, [each for each in known if each in self.events or is_message(each)]
 
     @cached_property
-    def cases(self) -> dict[str, Case]:
-        """What each event or message of a `match` in the rules leads to."""
-        known = {*self.events, *messages()}
-        found: dict[str, Case] = {}
-        for function in self.all:
-            for node in ast.walk(function.node):
-                if not isinstance(node, ast.Match):
+    def dispatchers(self) -> set[Function]:
+        """The methods of the state that only hand on what comes: to rules, or to one another."""
+        found = {
+            method
+            for method in self.state.methods.values()
+            if any(classes for _, classes in self._branches(method))
+        }
+        while True:
+            further = {
+                method
+                for method in self.state.methods.values()
+                if method not in found | {self.entry} and found & {*self._calls(method)}
+            }
+            if not further:
+                return found
+            found |= further
+
+    def _calls(self, method: Function) -> list[Class | Function]:
+        return self.index.calls(method.node.body, method)
+
+    @cached_property
+    def cases(self) -> dict[Class, Case]:
+        """What each event or message leads to."""
+        found: dict[Class, Case] = {}
+        for method in [each for each in self.state.methods.values() if each in self.dispatchers]:
+            for case, classes in self._branches(method):
+                if all(isinstance(each, ast.Pass) for each in case.body):
                     continue
-                for case in node.cases:
-                    names = [name for name in matched(case.pattern) if name in known]
-                    calls = [name for name in called(case.body) if name in self.functions]
-                    leads = self.leads_to(set(called(case.body)))
-                    for name in names:
-                        before = found.get(name, Case((), ()))
-                        both = dict.fromkeys((*before.calls, *calls))
-                        acts = dict.fromkeys((*before.actions, *leads))
-                        found[name] = Case(tuple(both), tuple(acts))
+                calls = self.index.calls(case.body, method)
+                rules = [each for each in calls if isinstance(each, Function)]
+                for cls in classes:
+                    one = found.setdefault(cls, Case())
+                    one.handlers.update(dict.fromkeys(rules))
+                    one.holders.update({} if rules else {method: None})
+                    one.reached |= self.index.reached(calls)
         return found
-
-    def always(self) -> list[str]:
-        """The rules that run after every event: what `handle` and `_advance` call themselves."""
-        names: dict[str, None] = {}
-        for name in ("handle", "_advance"):
-            for call in called(self.functions[name].node.body) if name in self.functions else ():
-                function = self.functions.get(call)
-                if function is not None and not call.startswith("_"):
-                    names[call] = None
-        return list(names)
 
     @cached_property
-    def effects(self) -> dict[str, str]:
-        """What the actor does for each action: the first thing that it calls, with the file."""
-        found: dict[str, str] = {}
-        for file in self.acting:
-            for node in ast.walk(ast.parse(file.read_text())):
-                for case in node.cases if isinstance(node, ast.Match) else ():
-                    for name in matched(case.pattern):
-                        calls = [each for each in called(case.body) if each != "assert_never"]
-                        if name in self.actions and calls:
-                            found.setdefault(name, f"`{file.name}`: `{calls[0]}`")
-        return found
+    def always(self) -> list[Function]:
+        """The rules that run after, or before, every event; of gossip, the schedule's hooks."""
+        if self.role in STATES:
+            base = self.index.bases(self.state)[0]
+            hooks = [method for name, method in self.state.methods.items() if name in base.methods]
+            return [each for each in hooks if each is not self.entry and self.leads(each)]
+        rules: list[Function] = []
+        for method in (self.entry, self.state.methods.get("_advance")):
+            body: list[ast.AST] = []
+            for statement in [] if method is None else method.node.body:
+                body += [] if isinstance(statement, ast.Match) else [statement]
+            called = [] if method is None else self.index.calls(body, method)
+            rules += [each for each in called if isinstance(each, Function)]
+        skipped = {*self.dispatchers, self.state.methods.get("_advance")}
+        return [each for each in rules if each not in skipped]
+
+    def after(self, event: str) -> set[Class | Function]:
+        """What an event reaches; of `*`, what every event does."""
+        if event == "*":
+            return self.index.reached(self.always)
+        case = next(case for cls, case in self.cases.items() if cls.name == event)
+        return case.reached
+
+    @cached_property
+    def failing(self) -> list[tuple[Function, set[Class | Function]]]:
+        """The methods that go on where a rule fails, with what that reaches."""
+        return [
+            (method, self.index.reached(self.index.calls(node.body, method)))
+            for method in self.state.methods.values()
+            for node in ast.walk(method.node)
+            if isinstance(node, ast.ExceptHandler)
+        ]
+
+    def without_rule(self) -> list[Class]:
+        """The actions that no rule leads to: an actor makes them."""
+        reached = self.index.reached(self.always)
+        for more in (*(case.reached for case in self.cases.values()), *dict(self.failing).values()):
+            reached |= more
+        return [each for each in self.actions if each not in reached]
+
+    # --- what is made, and what is performed ----------------------------------------------------
+
+    def makers(self, cls: Class) -> str:
+        """The files that make an event: the role's own, and what it shares; a message: others."""
+        own = (self.prefix, *HOMES.get(self.role, (f"islands.{self.role}",)))
+        files = [
+            module
+            for module in self.index.modules.values()
+            if cls in self.index.makes(module) and module.name != cls.module.name
+        ]
+        mine = [each for each in files if each.name.startswith((*own, "islands.actors"))]
+        others = (*own, "islands.run", "islands.cli")
+        theirs = [each for each in files if not each.name.startswith(others)]
+        back = ", and comes back" if is_message(cls) and not theirs else ""  # as a probe does
+        mine = theirs if is_message(cls) and theirs else mine
+        places = ", ".join(f"`{each.path.relative_to(ISLANDS)}`" for each in mine)
+        return f"{places}{back}" if places else "–"
+
+    @cached_property
+    def effects(self) -> dict[Class, str]:
+        """What performs each action: the actor's method, then what goes on elsewhere."""
+        found: dict[Class, list[str]] = {action: [] for action in self.actions}
+        passed: dict[Class, str] = {}
+        for function, case in self._performing():
+            held = [each for each in ast.walk(case.pattern) if isinstance(each, ast.MatchClass)]
+            for cls in (self.index.top(function.module, each.cls) for each in held):
+                if isinstance(cls, Class) and cls in found:
+                    passed.setdefault(cls, self.place(function))
+                    found[cls] += self._hops(function, case)
+        for action, places in found.items():
+            if not places and action in passed:
+                places.append(passed[action])
+            if beyond := BEYOND.get((self.role, action.name)):
+                assert self.index.has(beyond), f"there is no {beyond}"
+                places.append(f"`{beyond}`")
+        return {cls: " → ".join(dict.fromkeys(places)) for cls, places in found.items() if places}
+
+    def _performing(self) -> Iterator[tuple[Function, ast.match_case]]:
+        """All cases of the files that perform actions, with the method that holds each."""
+        for name in self.performers:
+            for function in self.index.functions(self.index.modules[f"islands.{name}"]):
+                for node in ast.walk(function.node):
+                    for case in node.cases if isinstance(node, ast.Match) else ():
+                        yield function, case
+
+    def _hops(self, function: Function, case: ast.match_case) -> list[str]:
+        """The method of these files that a case calls, if that is all; else the one that holds it.
+
+        Before that it may note something (`INCIDENTAL`) or do something more in one case.
+        """
+        telling = [each for each in case.body if not is_incidental(each)]
+        calls = [each for each in telling if not isinstance(each, ast.If) or each is telling[-1]]
+        names, folder = self.index.locals(function), function.module.name.rpartition(".")[0]
+        places: list[str] = []
+        for each in calls:
+            call = each.value if isinstance(each, ast.Expr) else None
+            func = call.func if isinstance(call, ast.Call) else None
+            meant = self.index.meant(func, function.module, names) if func else []
+            if not meant or not meant[0].module.name.startswith((folder, "islands.actors")):
+                return [self.place(function)]
+            places += [self.place(one) for one in meant[:1] if isinstance(one, Function)]
+        return places
 
 
-def messages() -> dict[str, str]:
-    """All classes of messages, and the module of each."""
-    return {name: file.stem for file in sorted(MESSAGES.glob("*.py")) for name in classes(file)}
+def is_incidental(node: ast.stmt) -> bool:
+    """Whether a statement only calls what notes an action, or passes it on."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in INCIDENTAL
 
 
-def makers(name: str) -> str:
-    """The files that make an object of a class, as one text."""
-    files = []
-    for folder in ("protocol", *(role for role in ROLES if role not in ACTORS), "actors"):
-        for file in sorted((ISLANDS / folder).rglob("*.py")):
-            if f"{name}(" in file.read_text() and f"class {name}" not in file.read_text():
-                calls = {each for each in called(ast.parse(file.read_text()).body) if each == name}
-                if calls:
-                    files.append(f"`{file.relative_to(ISLANDS)}`")
-    return ", ".join(files) or "–"
+def is_message(cls: Class) -> bool:
+    """Whether a class is of a message."""
+    return cls.module.name.startswith("islands.protocol.messages")
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def story(text: str, rooms: dict[str, Room]) -> Iterator[str]:
+    """The stations of a story, each checked against the code and the protocol."""
+    for number, one in enumerate(stations(text), start=1):
+        room = rooms[one.role]
+        rules = [each for each in room.after(one.event) if isinstance(each, Function)]
+        here = [each for each in rules if room.place(each) == f"`{one.rule}`"]
+        assert set(one.sections) <= sections(), f"the protocol has no {one.sections}"
+        assert here, f"{one.role}: {one.event} does not reach {one.rule}"
+        assert {*one.actions} <= {*room.leads(here[0])}, f"{one.rule} returns no {one.actions}"
+        effects = {cls.name: effect for cls, effect in room.effects.items()}
+        links = ["*every event*" if one.event == "*" else f"`{one.event}`", f"`{one.rule}`"]
+        links += [f"`{action}` → {effects[action]}" for action in one.actions]
+        yield f"{number}. **{one.role}** ({', '.join(one.sections)}): {one.told}"
+        yield f"   {' → '.join(links)}"
+    yield ""
 
 
 def row(*cells: str) -> str:
@@ -225,58 +303,44 @@ def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def trip(rooms: dict[str, Room]) -> Iterator[str]:
-    """The round trip of a fragment, station by station."""
-    yield "## A fragment's round trip\n"
-    for number, (role, name, sentence) in enumerate(TRIP, start=1):
-        room = rooms[role]
-        if name in room.functions:
-            where = f"rule {room.place(name)}"
-        elif name in room.actions:
-            where = f"action `{name}` → {room.effects[name]}"
-        else:
-            case = room.cases[name]
-            where = f"`{name}` → " + ", ".join(room.place(call) for call in case.calls)
-        yield f"{number}. **{role}**: {sentence}\n   {where}"
-    yield ""
-
-
 def tables(room: Room) -> Iterator[str]:
     """The tables of one role."""
     yield f"## {room.role.capitalize()}\n"
-    always = room.always()
-    if always:
-        yield "After every event: " + ", ".join(room.place(name) for name in always) + ".\n"
     yield row("event or message", "made in", "handled by", "may lead to")
     yield row("---", "---", "---", "---")
-    for name, case in sorted(room.cases.items()):
-        handlers = ", ".join(room.place(call) for call in case.calls) or "in place"
-        actions = ", ".join(f"`{action}`" for action in case.actions) or "–"
-        yield row(f"`{name}`", makers(name), handlers, actions)
+    for cls, case in sorted(room.cases.items(), key=lambda each: each[0].name):
+        marks = [
+            room.place(rule) + (" (dispatcher)" if rule in room.dispatchers else "")
+            for rule in case.handlers
+        ]
+        marks += [room.place(method) + " (in place)" for method in case.holders]
+        hands_on = room.dispatchers & {*case.handlers}
+        leads = "what its messages do" if hands_on else room.cell(case.reached)
+        yield row(f"`{cls.name}`", room.makers(cls), ", ".join(marks), leads)
     yield ""
-    effects = room.effects
-    if effects:
-        yield row("action", "performed by")
-        yield row("---", "---")
-        for name in room.actions:
-            if name in effects:
-                yield row(f"`{name}`", effects[name])
-        yield ""
+    gossips = room.role in STATES
+    yield row("hook that the learner calls" if gossips else "rule of every event", "may lead to")
+    yield row("---", "---")
+    for rule in room.always:
+        yield row(room.place(rule), room.cell(room.index.reached([rule])))
+    for method, actions in room.failing:
+        yield row(f"{room.place(method)}, where a rule fails", room.cell(actions))
+    yield ""
+    yield row("action", "meaning", "performed by")
+    yield row("---", "---", "---")
+    for action, effect in room.effects.items():
+        yield row(f"`{action.name}`", action.meaning, effect)
+    yield ""
+    for action in room.without_rule():
+        yield f"No rule leads to `{action.name}`: {room.makers(action)} makes it.\n"
 
 
 def page() -> str:
     """The whole page."""
-    rooms = {role: Room(role) for role in ROLES}
-    lines = [
-        "# The journey: event → rule → action",
-        "",
-        "Generated from the code by `python -m tests.journey`; a test compares it. Rules stand in",
-        "`islands/protocol/<role>/`, what performs them in `islands/<role>/`. An actor hands an",
-        "event to its role's state, which returns actions and touches nothing;",
-        "[protocol.md](protocol.md) says what the rules are.",
-        "",
-        *trip(rooms),
-    ]
+    index = Index()
+    rooms = {role: Room(role, index) for role in ROLES}
+    lines = [INTRODUCTION, "## A fragment's round trip\n", *story(TRIP, rooms)]
+    lines += ["## Where it goes otherwise\n", *story(BRANCHES, rooms)]
     for role in ROLES:
         lines.extend(tables(rooms[role]))
     return "\n".join(lines).rstrip() + "\n"

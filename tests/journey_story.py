@@ -1,0 +1,147 @@
+"""What `docs/journey.md` has by hand: its introduction, and the story of a fragment.
+
+A station of the story is a line `role sections event > rule > action`, where the action may be
+missing and `*` is every event, and below it what happens. `tests/journey.py` checks each against
+the code.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.code_index import ROOT
+
+PROTOCOL = ROOT / "docs" / "protocol.md"
+
+INTRODUCTION = """\
+# The journey: event → rule → action
+
+Generated from the code by `python -m tests.journey`; a test compares it. An actor hands an event to
+its role's state, which returns actions and touches nothing; the actor performs them in order, and
+what comes of it is the next event. [protocol.md](protocol.md) says what the rules are; § is a
+section of it, and §2.1 the first rule in its list. `Record`, an entry for the tape, is an action of
+every role, and left out here.
+
+Rules stand in `islands/protocol/<role>/`, what performs their actions in `islands/<role>/`; a path
+with a folder is relative to `islands/`. After the actor's method comes what a worker, the device's
+thread or the host does then. A *dispatcher* hands on what an event contains. *In place* says that
+the method named handles an event itself. With every event a state runs further rules, before or
+after the event's own; those of the syncer run until nothing changes.
+
+Gossip is no role, but a schedule of the learner. Its rules stand in `islands/protocol/gossip/`, and
+`islands/learner/gossip.py` and `islands/learner/boundary.py` perform its actions. The learner hands
+its events to it. It has no rules of its own for every event: those of the learner call its hooks.
+"""
+
+TRIP = """
+learner §2.1 StepFinished > steps.py:on_step
+    A step ends. Its steps and tokens are counted for every fragment.
+learner §2.2 * > answering.py:answer_pulls > PlanSnapshots
+    The fragments that are due next are to be copied at the boundaries to come.
+learner §2.2 SnapshotTaken > answering.py:on_snapshot
+    A copy has reached the host, while the next step runs.
+learner §2.3 * > state.py:_report > ToSyncer
+    A report is due: `Progress` goes to the syncer, with the totals of steps and tokens.
+syncer §3.1 ProgressArrived > reports.py:on_progress
+    The steps reported are credit towards the next round.
+syncer §3.1,§3.2,§3.3 * > scheduling.py:open_rounds > Send
+    Credit suffices: a round opens, and `PullFragment` goes to each learner that is eligible.
+learner §3.3 PullFragment > answering.py:on_pull
+    The pull is open, until a snapshot can answer it.
+learner §2.2,§5 * > answering.py:answer_pulls > Contribute
+    A worker encodes the snapshot, and `Contribution` goes to the syncer with its digest.
+syncer §6 ContributionArrived > admission.py:on_contribution
+    A worker has measured it. It passes all checks but that of its norm, and enters its round.
+syncer §3.4,§3.5,§3.6,§3.7 * > scheduling.py:close_rounds > BeginMerge
+    The round closes: the grace after the quorum is over, or everybody who was asked has answered
+    or is excused. What passes the check of norms is merged by a worker, with the outer step.
+syncer §3.8 MergeFinished > commits.py:on_merged > WriteJournal
+    The books are changed, and a worker writes the new value and the books to the journal.
+syncer §3.8,§5 JournalFinished > commits.py:on_journalled > SendValue
+    The record is durable, so the version is committed: `FragmentUpdate` goes to every learner and
+    observer that has a link and lacks it, whole, as increments, or in shares.
+learner §2.4 UpdateArrived > steps.py:on_update > AdoptValue
+    The value is here, and its digest was checked. A boundary adopts it, and keeps the local work
+    that it does not contain.
+observer §3.8 UpdateArrived > state.py:_on_update > Keep
+    An observer keeps the value, and evaluates the newest ones at intervals.
+learner §2.4 ValueAdopted > steps.py:on_adopted
+    The value is the base now, and the account counts from it what is still to be merged.
+learner §2.3 * > state.py:_report > ToSyncer
+    The next `Progress` names the version that was adopted.
+syncer §3.4,§6 ProgressArrived > reports.py:on_progress > ReleaseValues
+    The ledger is settled, the time until the adoption is measured, and what nobody needs is freed.
+"""
+"""A fragment's round trip: role, section, event (`*` is every one), rule, action; what happens."""
+
+BRANCHES = """
+learner §2 SyncerLinkChanged > membership.py:on_syncer_link > ToSyncer
+    **A link breaks.** The learner steps on, forgets open pulls, and says `Hello` over a new link.
+syncer §3.4 LinkClosed > sessions.py:on_link_closed
+    Meanwhile every open round excuses it.
+syncer §3.3 LinkOpened > sessions.py:on_link_opened > Send
+    Over the new link `Welcome` answers, and rounds that still collect ask the learner again.
+learner §3.3 PullFragment > answering.py:on_pull > ToSyncer
+    **A pull is declined**, as without a base or while leaving: `ContributionDeclined` says why.
+syncer §3.4 PullDeclined > admission.py:on_decline
+    The round excuses the learner.
+syncer §3.6,§6 ContributionArrived > admission.py:refuse > Send
+    **A base is too old**, or another check fails: `ContributionFate` goes to its sender, who keeps
+    the work; its round excuses it. Three strikes quarantine a learner.
+syncer §6 * > scheduling.py:_still_admitted > Send
+    **A norm is refused** as a round closes: `ContributionFate` is a rejection, and a strike. Below
+    the quorum the round collects further.
+syncer §3.4 * > scheduling.py:abandon > Send
+    **A quorum is missed** until the timeout: the round is abandoned, its contributions are late,
+    and the fragment keeps its version.
+supervisor §7 Ticked > membership.py:judge_all > Send
+    **A learner is silent**, so it is evicted: `Evicted` goes to it, if it still has a link.
+supervisor §7 * > core.py:publish > Send
+    `MembershipChanged` goes to the syncer.
+syncer §7,§15.4 MembershipArrived > sessions.py:on_membership > DropContribution
+    What it sent to rounds that still collect is dropped, and its incarnation is fenced.
+learner §8.1 Evicted > membership.py:on_evicted > ToSupervisor
+    If it lives, it keeps its moments and asks to `Join` under a new incarnation.
+learner §8.3 HeartbeatAck > membership.py:on_ack > DialSyncer
+    **The syncer dies.** Learners step on, and dial it where the supervisor says that it is.
+learner §15.2 Welcome > membership.py:on_welcome
+    If it died before the record was durable, the new syncer has the version before the merge, as
+    the learner has: nothing of it was merged, and the next contribution holds the work.
+syncer §8.3 LinkOpened > recipients.py:send_lacking > SendValue
+    If it died after that, the new syncer reads the version from its journal, and sends it to
+    whoever lacks it, with the newest contribution of the receiver that it contains.
+"""
+"""What may go otherwise, in the same form."""
+
+
+@dataclass(frozen=True)
+class Station:
+    """One station; `sections` are those of the protocol that have its rule."""
+
+    role: str
+    sections: list[str]
+    event: str
+    rule: str
+    actions: list[str]
+    told: str
+
+
+def stations(text: str) -> Iterator[Station]:
+    """The stations of a text, in order."""
+    for station in re.split(r"\n(?=\S)", text.strip()):
+        head, _, told = station.partition("\n")
+        role, sections_, chain = head.split(" ", 2)
+        event, rule, *actions = chain.split(" > ")
+        yield Station(role, sections_.split(","), event, rule, actions, " ".join(told.split()))
+
+
+def sections() -> set[str]:
+    """The numbers of the protocol's sections, and of the numbered rules in them."""
+    found, section = set(), ""
+    for line in PROTOCOL.read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"##+ (§[\d.]+\d|§\d)", line):
+            section = heading[1]
+            found.add(section)
+        elif item := re.match(r"(\d+)\. ", line):
+            found.add(f"{section}.{item[1]}")
+    return found
