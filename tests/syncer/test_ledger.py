@@ -148,6 +148,17 @@ def test_an_end_loses_what_has_no_fate() -> None:
     assert (row.processed, row.applied, row.lost, row.pending) == (60, 30, 30, 0)
 
 
+def test_an_end_does_not_lose_what_was_discarded_before() -> None:
+    """Of 60 processed, 30 were applied and 15 overwritten: an end loses the other 15."""
+    ledger = opened()
+    ledger.report(report(40, holding(0, 0, 0)))
+    ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
+    ledger.report(report(60, holding(1, 45, 15)))
+    ledger.close(ANA)
+    row = ledger.row(0)
+    assert (row.applied, row.overwritten, row.lost, row.imbalance) == (30, 15, 15, 0)
+
+
 def test_a_merge_that_outlives_its_sender_is_applied() -> None:
     """The accounts were closed while it was computed: then its tokens are not lost."""
     ledger = opened()
