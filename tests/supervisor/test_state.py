@@ -345,6 +345,14 @@ def test_who_was_admitted_and_has_left_is_not_waited_for() -> None:
     assert finished(desk) == 0
 
 
+def test_a_member_that_asks_again_is_not_waited_for() -> None:
+    """A second process under its name asked: the member hears of the end over its own link."""
+    desk = Desk()
+    desk.admit("a")
+    asked(desk, "a")
+    assert finished(desk) == 0
+
+
 def test_silence_after_the_end_is_no_eviction() -> None:
     """A syncer ends with its run, while the supervisor stays for those who still ask."""
     desk = Desk()
