@@ -34,6 +34,7 @@ def test_a_whole_leaf_is_one_row() -> None:
     assert part.cut_within == [(1, ("b",))]
 
 
+@pytest.mark.quick("written", "travels")
 @pytest.mark.timeout(LIMIT_S + 20)
 @pytest.mark.parametrize("subject", ["read", "written", "travels", "model"])
 def test_leaves_on_eight_devices(subject: str) -> None:

@@ -69,6 +69,7 @@ def test_a_mesh_shares_rows_and_cuts_large_tensors() -> None:
         shares(2, len(devices))
 
 
+@pytest.mark.quick("stacks")
 @pytest.mark.timeout(LIMIT_S + 20)
 @pytest.mark.parametrize("subject", ["decoder", "stacks", "system"])
 def test_meshes_of_eight_devices(subject: str) -> None:

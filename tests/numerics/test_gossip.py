@@ -32,6 +32,7 @@ def test_the_plain_average_by_hand() -> None:
     np.testing.assert_array_equal(average_step(members), np.array([5.0], np.float32))
 
 
+@pytest.mark.quick("1", "2", "3", "7")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 4096])
 def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
     """Outer steps of one group, with movements between them, in float32 and in float64."""
