@@ -15,7 +15,10 @@ from islands.cli.commands import COMMANDS
 from islands.settings.host import SupervisorOptions
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop")
+HEAVY = (
+    *("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop"),
+    "messaging.simulation",
+)
 ROLES = ("learner", "syncer", "supervisor", "observer")
 
 

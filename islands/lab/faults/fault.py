@@ -9,9 +9,12 @@ draws are in the former alone, and those of real machines in the latter alone.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from islands.protocol.identities import SUPERVISOR, SYNCER
-from messaging.simulation.network import Route
+
+if TYPE_CHECKING:  # options are made of this vocabulary, and --help answers without asyncio
+    from messaging.simulation.network import Route
 
 
 class FaultKind(StrEnum):
@@ -228,7 +231,7 @@ class Strike:
     name: str = ""
     rest_s: float = 0.0
     peer: str = ""
-    route: Route | None = None
+    route: "Route | None" = None
     down_s: tuple[float, ...] = ()
     silent: bool = False
     in_write: bool = False
