@@ -212,10 +212,8 @@ def _discarded(core: Core, contribution: Contribution) -> bool:
     were counted as overwritten then.
     """
     ticket, fragment = contribution.ticket, contribution.fragment
-    held, published = (
-        core.members.learners[ticket.name].holds(fragment),
-        core.versions.published[fragment],
-    )
+    held = core.members.learners[ticket.name].holds(fragment)
+    published = core.versions.published[fragment]
     if published is None or held != published.version or held <= contribution.base:
         return False
     return ticket.epoch < core.durable.epoch or ticket.round <= published.round

@@ -284,10 +284,8 @@ def _awaited(core: Core, fragment: int) -> bool:
         reason = unready_because(learner)
         if reason is not None:
             return reason == BUSY
-        merged, held = (
-            core.durable.ledger.merged_version(learner.name, fragment),
-            learner.holds(fragment),
-        )
+        merged = core.durable.ledger.merged_version(learner.name, fragment)
+        held = learner.holds(fragment)
         return merged is not None and (held is None or held < merged)
 
     return core.any_learner(f"awaited {fragment}", awaited)

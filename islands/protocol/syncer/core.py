@@ -63,6 +63,11 @@ class Closing:
         self.patience_s = max(self.patience_s, patience_s)
         self.changes += 1
 
+    def count_stopped(self, name: LearnerName, patience_s: float) -> None:
+        """Note that a learner stopped stepping, which is progress."""
+        self.stopped.add(name)
+        self.went_forward(patience_s)
+
     def give_up(self, name: LearnerName) -> None:
         """Wait no more for a learner that did not answer; that is progress, too."""
         self.silent.add(name)
@@ -188,8 +193,7 @@ class Core:
     def on_stopped(self, learner: LearnerRecord) -> None:
         """Note that a learner stopped stepping: progress of the closing, once per learner."""
         if self.closing is not None and learner.name not in self.closing.stopped:
-            self.closing.stopped.add(learner.name)
-            self.went_forward(learner)
+            self.closing.count_stopped(learner.name, self.final_patience_s(learner))
 
     def final_patience_s(self, learner: LearnerRecord) -> float:
         """Return how long the end of the run waits for this learner (`timeouts.py`)."""
@@ -281,10 +285,8 @@ class Core:
 
     def ineligible(self, name: LearnerName, fragment: int) -> str | None:
         """Return why a learner may not be asked for a fragment (`eligibility.py`), or None."""
-        kept, merged = (
-            self.versions.kept[fragment],
-            self.durable.ledger.merged_version(name, fragment),
-        )
+        kept = self.versions.kept[fragment]
+        merged = self.durable.ledger.merged_version(name, fragment)
         return ineligible_because(self.members.learners[name], fragment, kept=kept, merged=merged)
 
     def eligible(self, fragment: int) -> list[LearnerName]:

@@ -112,10 +112,8 @@ def _wanted_from(core: Core) -> Iterator[LearnerName]:
 def _stood_s(core: Core, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
     """Yield each name whose tokens others want and that stands still: for how long, its limit."""
     for name in _wanted_from(core):
-        stood, limit_s = (
-            core.health.standing.get(name),
-            still_limit_s(core, core.members.learners.get(name)),
-        )
+        stood = core.health.standing.get(name)
+        limit_s = still_limit_s(core, core.members.learners.get(name))
         if stood is not None and now_s - stood.since_s >= limit_s:
             yield name, now_s - stood.since_s, limit_s
 
