@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SEEDS ?= 2000
 WORKERS ?= 2
+BENCH ?= step_overhead own_loop link shaped_link codecs large_model scale crowd syncer_plan several_hosts \
+	host_shares slowness real_goodput thirty_days hostile attacks damage
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -45,11 +47,8 @@ long: $(STAMP)
 demo: $(STAMP) ## Train a small model on this machine: three learners, one of them drops out and returns
 	$(BIN)/python -m islands.cli demo
 
-bench: $(STAMP) ## Run the benchmarks, one after the other
-	@set -e; for file in tests/benchmarks/[a-z]*.py; do \
-		name=$${file##*/}; name=$${name%.py}; \
-		echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name; \
-	done
+bench: $(STAMP) ## Measure, one program after the other: those of docs/testing.md, or BENCH="link codecs"
+	@set -e; for name in $(BENCH); do echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name; done
 
 simulate: $(STAMP) ## Run fault schedules on the virtual clock, SEEDS of them
 	$(BIN)/pytest tests/lab/world --seeds $(SEEDS) --numprocesses $(WORKERS) --quiet

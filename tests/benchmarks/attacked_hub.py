@@ -3,8 +3,7 @@
     python -m tests.benchmarks.attacked_hub FOLDER [--certificate FILE --key FILE]
 
 It says its address in a line, then writes what its loop does into `FOLDER/loop.json`: how late the
-loop was, in bins of a millisecond, the most memory that the process held, and how many frames it
-read.
+loop was, in bins of a millisecond, and the most memory that the process held.
 """
 
 import argparse
@@ -24,8 +23,6 @@ from islands.run.hosting.process_runtime import allow_open_files, make_secret, r
 from islands.run.run_claim import claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec
-from messaging.codec.frames import Assembler
-from messaging.envelope import Envelope
 
 SAMPLE_S = 0.005
 WRITE_S = 0.25
@@ -34,22 +31,7 @@ STEP_S = 0.1
 MEGABYTES = 1.0
 
 
-class Frames:
-    """Counts what is read of all sessions' control sockets."""
-
-    def __init__(self) -> None:
-        """Count from now on."""
-        self.read = 0
-        take = Assembler.feed
-
-        def feed(assembler: Assembler, frame: bytes) -> Envelope | None:
-            self.read += 1
-            return take(assembler, frame)
-
-        setattr(Assembler, "feed", feed)  # noqa: B010  it only counts, and is the same otherwise
-
-
-async def sample(place: Path, frames: Frames) -> None:
+async def sample(place: Path) -> None:
     """Note how late the loop is, for ever."""
     loop, late, written_s = asyncio.get_running_loop(), Counter[int](), 0.0
     while True:  # until the hub ends
@@ -60,7 +42,7 @@ async def sample(place: Path, frames: Frames) -> None:
             written_s = time.monotonic()
             most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             fresh = place.with_suffix(".new")
-            told = {"late_ms": sorted(late.items()), "most_kib": most_kib, "frames": frames.read}
+            told = {"late_ms": sorted(late.items()), "most_kib": most_kib}
             fresh.write_text(json.dumps(told))
             fresh.replace(place)
 
@@ -87,8 +69,7 @@ async def serve(chosen: argparse.Namespace) -> int:
     await hub.open()
     sys.stdout.write(hub.network.url(SUPERVISOR) + "\n")
     sys.stdout.flush()
-    frames = Frames()
-    sampling = asyncio.create_task(sample(folder / "loop.json", frames))
+    sampling = asyncio.create_task(sample(folder / "loop.json"))
     try:
         await hub.run()
     finally:

@@ -58,7 +58,6 @@ class Target:
     layout: Layout
     run: str
     tls: ssl.SSLContext | None = None
-    frames_read: Callable[[], int] = lambda: 0
 
     @property
     def place(self) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """Attacks on a hub beside which honest learners go on: a table of what each of them does to it.
 
-    python -m tests.benchmarks.attacks [--seconds 10] [--only NAME ...] [--mutations 1000000]
+    python -m tests.benchmarks.attacks [--seconds 10] [--only NAME ...]
 
 For each attack a hub is started in a process of its own (supervisor, syncer, journal, run folder)
 with two learners whose devices sleep. Merges, memory, files that grow and how late the hub's loop
@@ -33,7 +33,6 @@ from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls
 from tests.benchmarks import attackers
 from tests.benchmarks.attackers import GONE, Target
-from tests.benchmarks.mutants import Mutants
 from tests.messaging.certificates import make_certificates
 
 HONEST = ("learner-0000", "learner-0001")
@@ -106,11 +105,7 @@ class Attacked:
         finally:
             await network.close()
         run, layout = spec.settings.run, plan.layout
-        return Target(self.url, secret, layout, run, self.tls, self.frames_read)
-
-    def frames_read(self) -> int:
-        """Frames on control sockets that the hub has read."""
-        return int(json.loads((self.folder / "loop.json").read_text())["frames"])
+        return Target(self.url, secret, layout, run, self.tls)
 
     def state(self) -> State:
         """Look at it from outside."""
@@ -255,14 +250,9 @@ async def attacked(name: str, attack: Attack, *, tls: bool) -> dict[str, object]
         }
 
 
-async def mutate(target: Target, *, frames: int, admitted: bool, fatal_share: float) -> int:
-    """Say mutated things until so many frames were read."""
-    return await Mutants(target, frames, admitted=admitted, fatal_share=fatal_share).run()
-
-
-def attacks(seconds: float, frames: int, fatal: float) -> dict[str, tuple[Attack, bool]]:
+def attacks(seconds: float) -> dict[str, tuple[Attack, bool]]:
     """Every attack by name, and whether it is on a hub with TLS."""
-    timed: dict[str, tuple[Attack, bool]] = {
+    return {
         "silent connections, 600/s": (partial(attackers.silent, seconds=seconds), False),
         "silent connections under TLS, 200/s": (
             partial(attackers.silent, seconds=seconds, per_s=200),
@@ -291,12 +281,6 @@ def attacks(seconds: float, frames: int, fatal: float) -> dict[str, tuple[Attack
         "poisonous words": (partial(attackers.poisonous_words, seconds=seconds), False),
         "relay to who does not read": (partial(attackers.unread_relay, seconds=seconds), False),
     }
-    if frames:
-        for admitted in (False, True):
-            side = "after" if admitted else "before"
-            work = partial(mutate, frames=frames, admitted=admitted, fatal_share=fatal)
-            timed[f"mutated frames {side} admission"] = (work, False)
-    return timed
 
 
 def main(arguments: list[str]) -> int:
@@ -305,11 +289,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack")
     parser.add_argument("--only", nargs="*", default=[], help="words in the names of attacks")
     parser.add_argument("--one", help="the name of one attack, in this very process")
-    parser.add_argument("--mutations", type=int, default=0, help="mutated frames on each side")
-    parser.add_argument("--fatal", type=float, default=0.01, help="share that is no document")
     chosen = parser.parse_args(arguments)
     allow_open_files()
-    every = attacks(chosen.seconds, chosen.mutations, chosen.fatal)
+    every = attacks(chosen.seconds)
     if chosen.one is not None:
         attack, tls = every[chosen.one]
         row = asyncio.run(attacked(chosen.one, attack, tls=tls))

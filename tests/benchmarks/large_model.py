@@ -1,11 +1,13 @@
 """What a run of a large model takes, next to what `--dry-run` says of it, on one machine.
 
     python -m tests.benchmarks.large_model [--parameters 400e6] [--learners 2] [--update int8] ...
+    python -m tests.benchmarks.large_model --decoder 640,2560,10 --fragments 8 --interval 16
 
-A hub, a syncer and learners run as `islands run` starts them; devices only sleep, and every byte of
-values is real. The run joins, merges each fragment some times, loses its syncer to SIGKILL, merges
-again, and is stopped in order. Then a table has each figure as it was measured, as the dry run of
-the same config predicts it, and the ratio of the two:
+A hub, a syncer and learners run as `islands run` starts them. Devices only sleep, and every byte of
+values is real; or, with `--decoder WIDTH,HIDDEN,LAYERS`, learners train such a language model with
+JAX, of whose text a step sees little. The run joins, merges each fragment some times, loses its
+syncer to SIGKILL, merges again, and is stopped in order. Then a table has each figure as it was
+measured, as the dry run of the same config predicts it, and the ratio of the two:
 
 - *round*: seconds between two merges, over all of those before the syncer is killed; predicted by
   the pace, or by the disk if it writes fewer rounds;
@@ -33,8 +35,12 @@ from rich.table import Table
 
 from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
-from tests.benchmarks.size import Case, allocated_bytes, peak_bytes, sleeping
-from tests.integration.programs import Program, Room, merges, open_room, pids
+from islands.settings.groups import RunFile
+from islands.settings.host import RunOptions
+from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.stdlib_bytes import StdlibBytes
+from tests.integration.fleet import SLEEPING
+from tests.integration.programs import Program, Room, merges, open_room, peak_bytes, pids
 
 LOOK_S = 0.2
 NOTED = ("evicted", "status", "overloaded", "nothing_merged", "quarantined", "disk")
@@ -44,21 +50,38 @@ SETTLE_ROUNDS = 1
 """Merges of each fragment before anything is measured."""
 
 
+def small_decoder(width: int, hidden: int, layers: int) -> StdlibBytes:
+    """A language model of this shape, of whose text a step sees little."""
+    decoder = DecoderConfig(width=width, hidden=hidden, layers=layers)
+    return StdlibBytes(decoder, length=32, rows=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured: a run, the seconds of its steps, H, and how many merges of each fragment.
+    """A run that is measured.
 
     Attributes:
-        case: The run.
+        learners: How many.
+        task: What is trained.
+        task_settings: Of the task.
+        run: Settings of the run.
         step_s: Seconds of a step.
-        interval_steps: H.
         cycles: Merges of each fragment before the syncer is killed, after those that settle it.
+        limit_s: Within which all of it must be done.
     """
 
-    case: Case
+    learners: int
+    task: str
+    task_settings: dict[str, object]
+    run: dict[str, object]
     step_s: float
-    interval_steps: int
     cycles: int
+    limit_s: float
+
+    def file(self) -> dict[str, object]:
+        """The run's file."""
+        run = {"run": "large", "warmup_steps": 0, **self.run}
+        return {"task": self.task, "task_settings": self.task_settings, "run": run}
 
 
 @dataclass(slots=True)
@@ -130,13 +153,11 @@ class Found:
 
 def prepare(asked: Measurement, place: Path) -> Findings:
     """Write the config of a run, and return what its dry run says."""
-    options = asked.case.options(place / "run")
-    findings = examine(options, Common(step_time_s=asked.step_s))
-    told = msgspec.to_builtins(options.file)
-    kept = {name: told[name] for name in ("task", "task_settings", "run")}
-    kept |= {"learners": asked.case.learners, "listen": "127.0.0.1:0"}
-    (place / "run.yaml").write_bytes(msgspec.yaml.encode(kept))
-    return findings
+    file = msgspec.convert(asked.file(), RunFile)
+    options = RunOptions(file, learners=asked.learners, folder=place / "run")
+    told = {**asked.file(), "learners": asked.learners, "listen": "127.0.0.1:0"}
+    (place / "run.yaml").write_bytes(msgspec.yaml.encode(told))
+    return examine(options, Common(step_time_s=asked.step_s))
 
 
 async def measure(asked: Measurement, place: Path, fragments: int) -> tuple[Found, Watched]:
@@ -147,13 +168,14 @@ async def measure(asked: Measurement, place: Path, fragments: int) -> tuple[Foun
         watched = Watched(hub.pid, folder)
         watching = asyncio.create_task(watched.watch())
         try:
-            async with asyncio.timeout(asked.case.limit_s):
+            async with asyncio.timeout(asked.limit_s):
                 await live(room, hub, watched, fragments, asked.cycles, found)
         except (TimeoutError, ChildProcessError) as error:
             Console(stderr=True).print(str(error) or "the time limit is over", markup=False)
         finally:
             watching.cancel()
-            found.journal_bytes = allocated_bytes(folder / "journal")
+            files = [path for path in (folder / "journal").rglob("*") if path.is_file()]
+            found.journal_bytes = sum(path.stat().st_size for path in files)
     return found, watched
 
 
@@ -204,8 +226,8 @@ def table(asked: Measurement, found: Found, watched: Watched, findings: Findings
     count, told = estimate.elements, estimate.processes
     round_s = estimate.round_s(findings.written_bytes_per_s or inf)
     shown = Table(
-        title=f"{count / 1e6:.0f}M parameters, M={asked.case.learners}, P={estimate.fragments}, "
-        f"H={asked.interval_steps}"
+        title=f"{count / 1e6:.0f}M parameters, M={asked.learners}, P={estimate.fragments}, "
+        f"H={asked.run['interval_steps']}"
     )
     for title in ("figure", "measured", "dry run", "ratio"):
         shown.add_column(title, justify="left" if title == "figure" else "right")
@@ -245,6 +267,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parameters", type=float, default=100e6, help="N")
+    parser.add_argument("--decoder", help="width, hidden and layers of one that JAX trains")
     parser.add_argument("--learners", type=int, default=1, help="M")
     parser.add_argument("--fragments", type=int, default=24, help="P")
     parser.add_argument("--interval", type=int, default=24, help="H, in steps")
@@ -263,9 +286,15 @@ def main() -> None:
         "update_precision": chosen.update,
         "outer": {"learning_rate": 0.7, "momentum": chosen.momentum},
     }
-    model = sleeping(chosen.parameters, chosen.step_s)
-    case = Case(chosen.learners, chosen.limit_s, run, model)
-    asked = Measurement(case, chosen.step_s, chosen.interval, chosen.cycles)
+    megabytes = 4 * chosen.parameters / 2**20
+    task, model = SLEEPING, {"step_s": chosen.step_s, "megabytes": megabytes}
+    if chosen.decoder is not None:
+        task = "tests.benchmarks.large_model:small_decoder"
+        shape = zip(("width", "hidden", "layers"), chosen.decoder.split(","), strict=True)
+        model = {name: int(size) for name, size in shape}
+    asked = Measurement(
+        chosen.learners, task, model, run, chosen.step_s, chosen.cycles, chosen.limit_s
+    )
     with tempfile.TemporaryDirectory(dir=chosen.place) as place:
         findings = prepare(asked, Path(place))
         assert findings.estimate is not None, findings.refused

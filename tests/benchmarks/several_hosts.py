@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
+from islands.protocol.histogram import PER_DECADE
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.hosting.process_identity import facts
 from islands.tasks.data.shards import ShardKey
-from tests.benchmarks.process_faults import longest_since
-from tests.integration.fleet import WatchedHub, make_fleet, running
+from tests.integration.fleet import Gaps, WatchedHub, make_fleet, running
 from tests.integration.programs import hub_address
 
 WINDOW_S = 15.0
@@ -188,6 +188,13 @@ async def with_fault(
     await asyncio.sleep(max(0.0, WINDOW_S - (loop.time() - began_s)) + REPORT_S)
     gap_s = max(longest_since(before[each], hub.gaps()[each]) for each in OTHERS)
     return Found(name, gap_s, gone_s, admitted_s, back_s)
+
+
+def longest_since(before: Gaps, after: Gaps) -> float:
+    """Upper edge of the highest bin that has grown, in seconds."""
+    grown = [b for b, count in after.bins.items() if count > before.bins.get(b, 0)]
+    upper_s = float(10 ** ((max(grown) + 1) / PER_DECADE)) if grown else 0.0
+    return min(after.largest_s, upper_s)
 
 
 def admissions(folder: Path) -> int:

@@ -233,6 +233,15 @@ def pids(folder: Path) -> dict[str, int]:
     return {name: identity.pid for name, identity in records.items() if lives(identity)}
 
 
+def peak_bytes(pid: int) -> int:
+    """The peak of a process's resident memory; 0 if it has ended."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return 0
+
+
 def imbalance(summary: Mapping[str, object]) -> object:
     """Of the ledger, which balances if it is 0."""
     return msgspec.convert(summary["ledger"], dict[str, object])["imbalance"]

@@ -10,9 +10,8 @@ from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
 from islands.settings.groups import RunFile
 from islands.settings.host import RunOptions
-from tests.benchmarks.size import peak_bytes
 from tests.integration.fleet import SLEEPING
-from tests.integration.programs import merges, open_room, pids, write_config
+from tests.integration.programs import merges, open_room, peak_bytes, pids, write_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
