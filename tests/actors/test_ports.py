@@ -10,6 +10,7 @@ import pytest
 from islands.actors.ports import InlineWorker, ThreadWorker
 from islands.files.disk import Disk, RealDisk
 from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 LIMIT_S = 20.0
 
@@ -78,28 +79,24 @@ def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
     assert answer == "next"
 
 
-def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
+async def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
     """What writes a file is waited for; what comes later is ignored."""
+    log: list[str] = []
+    began, go_on = threading.Event(), threading.Event()
+    worker = ThreadWorker("clerk", lambda error: log.append(repr(error)))
 
-    async def main() -> list[str]:
-        log: list[str] = []
-        began, go_on = threading.Event(), threading.Event()
-        worker = ThreadWorker("clerk", lambda error: log.append(repr(error)))
+    def write() -> None:
+        began.set()
+        assert go_on.wait(LIMIT_S)
+        log.append("written")
 
-        def write() -> None:
-            began.set()
-            assert go_on.wait(LIMIT_S)
-            log.append("written")
-
-        worker.submit(write, lambda _: None)
-        assert began.wait(LIMIT_S)
-        asyncio.get_running_loop().run_in_executor(None, go_on.set)
-        worker.close()
-        worker.submit(lambda: log.append("too late"), lambda _: None)
-        worker.close()
-        return log
-
-    assert asyncio.run(main()) == ["written"]
+    worker.submit(write, lambda _: None)
+    assert began.wait(LIMIT_S)
+    asyncio.get_running_loop().run_in_executor(None, go_on.set)
+    worker.close()
+    worker.submit(lambda: log.append("too late"), lambda _: None)
+    worker.close()
+    assert log == ["written"]
 
 
 def test_work_without_harm_is_not_waited_for() -> None:
@@ -152,38 +149,32 @@ def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
     ]
 
 
-def test_inline_work_of_a_dead_host_is_never_complete() -> None:
+@virtual
+async def test_inline_work_of_a_dead_host_is_never_complete() -> None:
     """After `close` no answer comes, what waits is not begun, and nothing more is taken."""
-
-    async def main() -> list[str]:
-        log: list[str] = []
-        worker = InlineWorker(lambda: 1.0)
-        for name in ("first", "second"):
-            worker.submit(lambda name=name: log.append(name), lambda _: log.append("done"))  # type: ignore[misc]
-        worker.close()
-        worker.submit(lambda: log.append("third"), lambda _: None)
-        await asyncio.sleep(10.0)
-        return log
-
-    assert run_virtual(main(), limit_s=100.0) == ["first"]
+    log: list[str] = []
+    worker = InlineWorker(lambda: 1.0)
+    for name in ("first", "second"):
+        worker.submit(lambda name=name: log.append(name), lambda _: log.append("done"))  # type: ignore[misc]
+    worker.close()
+    worker.submit(lambda: log.append("third"), lambda _: None)
+    await asyncio.sleep(10.0)
+    assert log == ["first"]
 
 
-def test_work_may_bring_more_work() -> None:
+@virtual
+async def test_work_may_bring_more_work() -> None:
     """What is submitted by an answer is done after what already waits."""
-
-    async def main() -> list[str]:
-        log: list[str] = []
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        worker = InlineWorker(lambda: 1.0)
-        worker.submit(
-            lambda: log.append("1"),
-            lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
-        )
-        worker.submit(lambda: log.append("2"), lambda _: None)
-        await done
-        return log
-
-    assert run_virtual(main(), limit_s=100.0) == ["1", "2", "3"]
+    log: list[str] = []
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    worker = InlineWorker(lambda: 1.0)
+    worker.submit(
+        lambda: log.append("1"),
+        lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
+    )
+    worker.submit(lambda: log.append("2"), lambda _: None)
+    await done
+    assert log == ["1", "2", "3"]
 
 
 def test_several_threads_work_at_once_and_say_how_busy_they_were() -> None:

@@ -1,9 +1,9 @@
 """What a follower keeps of published values, until it is commanded to adopt one."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 from messaging.links.link_state import DialSettings
 from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 ZERO, WHO = FragmentIndex(0), Incarnation(1, 1)
 HELLO = ShareHello(PROTOCOL, "run", LearnerName("ana"), WHO, "signed", "layout", 0)
@@ -92,23 +92,20 @@ def value(adopted: AdoptValue) -> list[float]:
     return elements
 
 
-def play(body: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
-    """Play with a follower on a virtual clock."""
-
-    async def main() -> None:
-        failed: list[BaseException] = []
-        scope = Scope("test", lambda _, error: failed.append(error))
-        await body(Host(scope))
-        await scope.close()
-        assert not failed
-
-    run_virtual(main(), limit_s=100.0)
+@asynccontextmanager
+async def open_host() -> AsyncIterator[Host]:
+    """A follower, whose tasks may not fail."""
+    failed: list[BaseException] = []
+    scope = Scope("test", lambda _, error: failed.append(error))
+    yield Host(scope)
+    await scope.close()
+    assert not failed
 
 
-def test_a_command_finds_its_share_whatever_came_since() -> None:
+@virtual
+async def test_a_command_finds_its_share_whatever_came_since() -> None:
     """Newer ones stay for commands of their own, older ones are forgotten."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         for number in (1, 2, 3):
             await send(link, number)
@@ -119,25 +116,21 @@ def test_a_command_finds_its_share_whatever_came_since() -> None:
         with pytest.raises(InvariantError, match=r"1\.3 of fragment 0"):
             host.side.adopts(adopt(3))
 
-    play(act)
 
-
-def test_what_is_told_twice_serves_two_commands() -> None:
+@virtual
+async def test_what_is_told_twice_serves_two_commands() -> None:
     """A new incarnation adopts again what an ended one had adopted."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         await send(link, 1)
         await send(link, 1)
         assert value(host.side.adopts(adopt(1))) == value(host.side.adopts(adopt(1)))
 
-    play(act)
 
-
-def test_shares_are_bounded_and_damaged_ones_not_kept() -> None:
+@virtual
+async def test_shares_are_bounded_and_damaged_ones_not_kept() -> None:
     """Rank 0 is told of what is kept alone, so the next value comes whole, and makes room."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         await send(link, 99, wrong="damaged")
         assert host.held == []
@@ -149,13 +142,11 @@ def test_shares_are_bounded_and_damaged_ones_not_kept() -> None:
         await send(link, 20)
         assert host.held[-1] == Version(1, 20)
 
-    play(act)
 
-
-def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
+@virtual
+async def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
     """But it is, where a new incarnation adopts the value again."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         host.side.adopts(adopt(2, in_shares=False))
         await send(link, 1)
@@ -170,13 +161,11 @@ def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
         await send(again, 2)
         assert host.held[1:] == [Version(1, 2)]
 
-    play(act)
 
-
-def test_shares_of_snapshots_are_kept_until_a_value_replaces_their_base() -> None:
+@virtual
+async def test_shares_of_snapshots_are_kept_until_a_value_replaces_their_base() -> None:
     """What is wanted after that is lacking, so rank 0 sends it."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         one = FragmentIndex(1)
         for fragment, number in ((ZERO, 1), (one, 2), (one, 3)):
@@ -194,13 +183,11 @@ def test_shares_of_snapshots_are_kept_until_a_value_replaces_their_base() -> Non
         assert host.lacking == [replace(wanted, snapshot=3)]
         assert not any(host.side._kept.values())  # noqa: SLF001
 
-    play(act)
 
-
-def test_a_session_comes_back_and_its_state_is_told() -> None:
+@virtual
+async def test_a_session_comes_back_and_its_state_is_told() -> None:
     """The same one goes on where rank 0 tells of the same member again."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         link = await host.session()
         host.side.on_syncer(SyncerTold(2, "syncer", HELLO))
         assert host.changes == [1, 2]
@@ -212,14 +199,12 @@ def test_a_session_comes_back_and_its_state_is_told() -> None:
         await asyncio.sleep(0.1)
         assert host.changes == [1, 2, 0, 2]
 
-    play(act)
-
 
 @pytest.mark.parametrize("retry", [True, False])
-def test_a_refused_host_tries_again_only_if_that_may_help(*, retry: bool) -> None:
+@virtual
+async def test_a_refused_host_tries_again_only_if_that_may_help(*, retry: bool) -> None:
     """Meanwhile, and for ever, rank 0 sends everything."""
-
-    async def act(host: Host) -> None:
+    async with open_host() as host:
         host.side.on_syncer(SyncerTold(1, "syncer", HELLO))
         link = await host.listener.accept()
         say(link, Refused("ana", "no", retry))
@@ -233,5 +218,3 @@ def test_a_refused_host_tries_again_only_if_that_may_help(*, retry: bool) -> Non
         else:
             assert retry
         assert host.changes == []
-
-    play(act)

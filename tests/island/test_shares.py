@@ -38,6 +38,7 @@ from messaging.envelope import Envelope
 from messaging.links.link import Lane
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 WHO = Incarnation(1, 1)
 ANA = LearnerName("ana")
@@ -477,38 +478,35 @@ def test_the_number_of_hosts_decides(hosts: int) -> None:
     assert gathering.complete() == [memoryview(b"x")] * hosts
 
 
-def test_a_host_gives_no_shares_of_values_that_there_cannot_be() -> None:
+@virtual
+async def test_a_host_gives_no_shares_of_values_that_there_cannot_be() -> None:
     """Rank 0 keeps a host's shares for slower hosts, of a bounded number of values."""
-
-    async def main() -> None:
-        network, said = MemoryNetwork(), list[object]()
-        async with Scope("island") as scope:
-            leader = IslandLeader(
-                2,
-                host="near",
-                facts={},
-                scope=scope,
-                worker=InlineWorker(lambda: 0.0),
-                say=said.append,
-                leave=said.append,
-            )
-            leader._shared = Nine()  # noqa: SLF001  a model without a thread that steps
-            forming = asyncio.create_task(leader.form(network.listen("rank-0")))
-            await asyncio.sleep(0)
-            link = await network.dial("rank-0", local="rank-1")
-            link.send(Envelope("rank-1", "rank-0", 1, HostHello(PROTOCOL, 1, 2, "far", {})))
-            await forming
-            leader.begin("nowhere", Timing())
-            share = (memoryview(bytes(12)),)
-            for number in range(AHEAD_MAX + 1):
-                assert not link.closed
-                body = ValueShare("snapshot", number)
-                link.send(Envelope("rank-1", "rank-0", number, body, payload=share), Lane.BULK)
-                await asyncio.sleep(0.1)
-            assert "shares of more values than there can be" in str(link.close_reason)
-            leader.end(Ended("enough", 0))
-
-    run_virtual(main(), limit_s=60.0)
+    network, said = MemoryNetwork(), list[object]()
+    async with Scope("island") as scope:
+        leader = IslandLeader(
+            2,
+            host="near",
+            facts={},
+            scope=scope,
+            worker=InlineWorker(lambda: 0.0),
+            say=said.append,
+            leave=said.append,
+        )
+        leader._shared = Nine()  # noqa: SLF001  a model without a thread that steps
+        forming = asyncio.create_task(leader.form(network.listen("rank-0")))
+        await asyncio.sleep(0)
+        link = await network.dial("rank-0", local="rank-1")
+        link.send(Envelope("rank-1", "rank-0", 1, HostHello(PROTOCOL, 1, 2, "far", {})))
+        await forming
+        leader.begin("nowhere", Timing())
+        share = (memoryview(bytes(12)),)
+        for number in range(AHEAD_MAX + 1):
+            assert not link.closed
+            body = ValueShare("snapshot", number)
+            link.send(Envelope("rank-1", "rank-0", number, body, payload=share), Lane.BULK)
+            await asyncio.sleep(0.1)
+        assert "shares of more values than there can be" in str(link.close_reason)
+        leader.end(Ended("enough", 0))
 
 
 class Nine:

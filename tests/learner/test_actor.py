@@ -3,7 +3,8 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,12 +22,11 @@ from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName,
 from islands.protocol.messages.membership import Joined, SyncerAddress
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince, Welcome
 from islands.protocol.settings.run import Precision, RunSettings, UpdatePrecision
-from messaging.actors.scope import Scope
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import beside, virtual
 
 ANA = LearnerName("ana")
 WHO = Incarnation(1, 1)
@@ -63,21 +63,17 @@ class Stage:
         await asyncio.sleep(0.1)
 
 
-def with_learner(
-    body: Callable[[Stage], Awaitable[None]], settings: RunSettings = SETTINGS
-) -> None:
-    """Run a test's body beside a learner, on the virtual clock."""
-
-    async def main() -> None:
-        network, failed = MemoryNetwork(), list[BaseException]()
-        trainer = NumpyTrainer(1)
-        context = Context(settings, trainer.layout, network, MemoryTape())
-        compute = InlineCompute(trainer, settings, step_s=lambda: 0.1)
-        worker = InlineWorker(lambda: 0.001)
-        actor = LearnerActor("ana", context, compute, worker, random.Random(0))
-        doors = [network.listen(name) for name in ("supervisor", "syncer")]
-        scope = Scope("test", lambda _, error: failed.append(error))
-        scope.spawn(actor.run(), "ana")
+@asynccontextmanager
+async def open_learner(settings: RunSettings = SETTINGS) -> AsyncIterator[Stage]:
+    """A learner that runs beside a test, admitted and greeted."""
+    network, tape = MemoryNetwork(), MemoryTape()
+    trainer = NumpyTrainer(1)
+    context = Context(settings, trainer.layout, network, tape)
+    compute = InlineCompute(trainer, settings, step_s=lambda: 0.1)
+    worker = InlineWorker(lambda: 0.001)
+    actor = LearnerActor("ana", context, compute, worker, random.Random(0))
+    doors = [network.listen(name) for name in ("supervisor", "syncer")]
+    async with beside(actor):
         supervisor = await doors[0].accept()
         await supervisor.receive()
         joined = Joined("run", ANA, WHO, "", 1, (SyncerAddress("syncer"),))
@@ -86,14 +82,7 @@ def with_learner(
         await link.receive()
         link.send(Envelope("syncer", "ana", 1, Welcome(1, (None,))))
         await asyncio.sleep(0.1)
-        tape = context.tape
-        assert isinstance(tape, MemoryTape)
-        await body(Stage(actor, trainer, link, tape))
-        await actor.kill()
-        await scope.close()
-        assert not failed
-
-    run_virtual(main(), limit_s=100.0)
+        yield Stage(actor, trainer, link, tape)
 
 
 def value_of(number: float) -> NDArray[np.float32]:
@@ -101,22 +90,20 @@ def value_of(number: float) -> NDArray[np.float32]:
     return np.full(NumpyTrainer(1).layout.fragments[0].size, number, np.float32)
 
 
-def test_a_published_value_is_adopted() -> None:
+@virtual
+async def test_a_published_value_is_adopted() -> None:
     """Its digest is right, so it becomes base and local value."""
-
-    async def body(stage: Stage) -> None:
+    async with open_learner() as stage:
         await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
         assert stage.held() == NEW
         assert np.array_equal(stage.trainer.value(0), value_of(2))
 
-    with_learner(body)
-
 
 @pytest.mark.parametrize("payload", [value_of(3), value_of(2)[:-1]], ids=["damaged", "too short"])
-def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
+@virtual
+async def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
     """What differs from its digest or its length changes nothing; sent again, it is adopted."""
-
-    async def body(stage: Stage) -> None:
+    async with open_learner() as stage:
         before = stage.trainer.value(0)
         right = digest(as_buffer(value_of(2)))
         await stage.publish(value_of(2), right, as_buffer(payload))
@@ -126,10 +113,9 @@ def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
         await stage.publish(value_of(2), right)
         assert stage.held() == NEW
 
-    with_learner(body)
 
-
-def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained() -> None:
+@virtual
+async def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained() -> None:
     """One that does not fit is refused, and the whole value mends it."""
     made = quantised(value_of(2), value_of(2.5), None, Precision.INT8)
     assert made.payload is not None
@@ -137,8 +123,7 @@ def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained
     update = FragmentUpdate(1, FragmentIndex(0), Version(1, 1), 0, told, 0.0, None)
     increment = replace(update, since=IncrementsSince(NEW, "int8"))
     payload = (as_buffer(made.payload),)
-
-    async def body(stage: Stage) -> None:
+    async with open_learner(replace(SETTINGS, update_precision=UpdatePrecision.INT8)) as stage:
         await stage.send(increment, payload)
         assert stage.refused() == ["increments since 1.0 came, and no value is held"]
         await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
@@ -150,5 +135,3 @@ def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained
         assert stage.refused()[1:] == ["1 buffers came, and it takes 2 (increments since 1.0)"]
         await stage.send(replace(update, version=Version(1, 2)), (as_buffer(made.value),))
         assert stage.held() == Version(1, 2)
-
-    with_learner(body, replace(SETTINGS, update_precision=UpdatePrecision.INT8))

@@ -76,7 +76,7 @@ def made() -> NumpyTrainer:
     return NumpyTrainer(2, batch_tokens=BATCH, moment_piece_bytes=PIECE_BYTES)
 
 
-def test_while_its_trainer_compiles_others_are_told_so() -> None:
+async def test_while_its_trainer_compiles_others_are_told_so() -> None:
     """Asked from the loop's thread, at any time."""
     begun, done = threading.Event(), threading.Event()
 
@@ -91,46 +91,39 @@ def test_while_its_trainer_compiles_others_are_told_so() -> None:
             begun.set()
             assert done.wait(LIMIT_S)
 
-    async def main() -> None:
-        device = Device(lambda: Compiling(2))
-        async with asyncio.timeout(LIMIT_S):
-            await device.wait(TrainerMade)
-            await asyncio.to_thread(begun.wait, LIMIT_S)
-            told = [device.compute.compiling]
-            done.set()
-            await device.wait(TrainerReady)
-            told.append(device.compute.compiling)
-        assert told == [True, False]
-        device.end()
-
-    asyncio.run(main())
+    device = Device(lambda: Compiling(2))
+    async with asyncio.timeout(LIMIT_S):
+        await device.wait(TrainerMade)
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        told = [device.compute.compiling]
+        done.set()
+        await device.wait(TrainerReady)
+        told.append(device.compute.compiling)
+    assert told == [True, False]
+    device.end()
 
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["standing still", "stepping"])
-def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
+async def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
     """It tells its schema before it compiles, and serves more pieces than fit one boundary."""
-
-    async def main() -> None:
-        donor, taker = Device(), Device()
-        async with asyncio.timeout(LIMIT_S):
-            first = await donor.wait(TrainerMade)
-            assert isinstance(first, TrainerMade)
-            assert first.moment_pieces > 2 * PIECES_PER_BOUNDARY
-            await donor.wait(TrainerReady)
-            donor.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
-            if not steps:
-                await donor.wait(Idled)
-            pieces = await donor.read(first.moment_pieces)
-            taker.compute.command(LoadMoments(tuple(pieces)))
-            assert await taker.wait(MomentsLoaded) == MomentsLoaded(taken=True)
-            assert await taker.read(len(pieces)) == pieces
-        donor.end()
-        taker.end()
-
-    asyncio.run(main())
+    donor, taker = Device(), Device()
+    async with asyncio.timeout(LIMIT_S):
+        first = await donor.wait(TrainerMade)
+        assert isinstance(first, TrainerMade)
+        assert first.moment_pieces > 2 * PIECES_PER_BOUNDARY
+        await donor.wait(TrainerReady)
+        donor.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
+        if not steps:
+            await donor.wait(Idled)
+        pieces = await donor.read(first.moment_pieces)
+        taker.compute.command(LoadMoments(tuple(pieces)))
+        assert await taker.wait(MomentsLoaded) == MomentsLoaded(taken=True)
+        assert await taker.read(len(pieces)) == pieces
+    donor.end()
+    taker.end()
 
 
-def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
+async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
     """On a device that is the host a step may be over before its dispatch returns."""
 
     class Clock:
@@ -147,23 +140,19 @@ def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
             return super().step(batch, learning_rate)
 
     clock = Clock()
-
-    async def main() -> None:
-        device = Device(lambda: Inline(2, batch_tokens=BATCH))
-        device.compute._clock = clock  # noqa: SLF001  nothing else tells it the time
-        times_s = []
-        async with asyncio.timeout(LIMIT_S):
-            await device.wait(TrainerReady)
-            for steps in range(1, FIRST_STEPS_COMPILE + 4):
-                device.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
-                told = await device.wait(StepReport)
-                assert isinstance(told, StepReport)
-                times_s.append(told.event.step_time_s)
-                await device.wait(Idled)
-        assert times_s == [0.0] * FIRST_STEPS_COMPILE + [2.0] * 3
-        device.end()
-
-    asyncio.run(main())
+    device = Device(lambda: Inline(2, batch_tokens=BATCH))
+    device.compute._clock = clock  # noqa: SLF001  nothing else tells it the time
+    times_s = []
+    async with asyncio.timeout(LIMIT_S):
+        await device.wait(TrainerReady)
+        for steps in range(1, FIRST_STEPS_COMPILE + 4):
+            device.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
+            told = await device.wait(StepReport)
+            assert isinstance(told, StepReport)
+            times_s.append(told.event.step_time_s)
+            await device.wait(Idled)
+    assert times_s == [0.0] * FIRST_STEPS_COMPILE + [2.0] * 3
+    device.end()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +168,7 @@ def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
         (PermissionError("corpus.txt"), TaskError),
     ],
 )
-def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: type) -> None:
+async def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: type) -> None:
     """A device that is not free yet ends the process as a fault does, after which it restarts.
 
     A path that is wrong is wrong at every start. Either way the sentence begins with the place.
@@ -188,20 +177,19 @@ def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: typ
     def fail() -> NumpyTrainer:
         raise error
 
-    async def main() -> None:
-        device = Device(fail)
-        async with asyncio.timeout(LIMIT_S):
-            told = await device.wait(ComputeFailed)
-        assert isinstance(told, ComputeFailed)
-        assert type(told.error) is kind
-        assert re.match(r".*test_compute\.py:\d+, in fail: ", str(told.error))
-        device.end()
-
-    asyncio.run(main())
+    device = Device(fail)
+    async with asyncio.timeout(LIMIT_S):
+        told = await device.wait(ComputeFailed)
+    assert isinstance(told, ComputeFailed)
+    assert type(told.error) is kind
+    assert re.match(r".*test_compute\.py:\d+, in fail: ", str(told.error))
+    device.end()
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
-def test_a_loader_that_fails_in_the_middle_is_told_by_its_line(kind: type[BaseException]) -> None:
+async def test_a_loader_that_fails_midway_is_told_by_its_line(
+    kind: type[BaseException],
+) -> None:
     """The process may do better when it is started again, so it is no mistake to be mended.
 
     A loader that exits ends no process, but its thread alone, and is told in the same way.
@@ -214,19 +202,16 @@ def test_a_loader_that_fails_in_the_middle_is_told_by_its_line(kind: type[BaseEx
                     raise kind("record 7 is broken")
                 yield batch, after
 
-    async def main() -> None:
-        device = Device(lambda: Breaking(2, batch_tokens=BATCH))
-        async with asyncio.timeout(LIMIT_S):
-            await device.wait(TrainerReady)
-            device.compute.command(AllowSteps(100 * BATCH, (Lease(0, 0, 0),)))
-            told = await device.wait(ComputeFailed)
-        assert isinstance(told, ComputeFailed)
-        assert isinstance(told.error, TaskFailedError)
-        assert f"in batches: {kind.__name__}: record 7 is broken" in str(told.error)
-        assert 'raise kind("record 7 is broken")' in told.error.detail
-        device.end()
-
-    asyncio.run(main())
+    device = Device(lambda: Breaking(2, batch_tokens=BATCH))
+    async with asyncio.timeout(LIMIT_S):
+        await device.wait(TrainerReady)
+        device.compute.command(AllowSteps(100 * BATCH, (Lease(0, 0, 0),)))
+        told = await device.wait(ComputeFailed)
+    assert isinstance(told, ComputeFailed)
+    assert isinstance(told.error, TaskFailedError)
+    assert f"in batches: {kind.__name__}: record 7 is broken" in str(told.error)
+    assert 'raise kind("record 7 is broken")' in told.error.detail
+    device.end()
 
 
 def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: Path) -> None:

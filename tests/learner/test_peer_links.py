@@ -20,9 +20,9 @@ from islands.protocol.settings.run import RunSettings
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Keyring, Secret
+from tests.virtual import virtual
 
 SETTINGS = RunSettings()
 LAYOUT = NumpyTrainer().layout
@@ -78,110 +78,95 @@ async def nodes(count: int) -> AsyncIterator[tuple[MemoryNetwork, list[Node]]]:
             await node.end()
 
 
-def test_a_message_waits_for_its_link_and_answers_take_the_same_one() -> None:
+@virtual
+async def test_a_message_waits_for_its_link_and_answers_take_the_same_one() -> None:
     """The one that was dialled answers over the link that it was dialled by."""
-
-    async def live() -> None:
-        async with nodes(2) as (_, (one, two)):
-            one.knows(two, "secret of both")
-            two.knows(one, "secret of both")
-            one.links.send(two.name, WORD)
-            one.links.send(two.name, WORD)
-            await asyncio.sleep(1.0)
-            assert two.heard == [(one.name, WORD)] * 2
-            two.links.send(one.name, WORD)
-            await asyncio.sleep(1.0)
-            assert one.heard == [(two.name, WORD)]
-            assert two.links.bytes_sent == 0
-
-    run_virtual(live(), limit_s=30.0)
+    async with nodes(2) as (_, (one, two)):
+        one.knows(two, "secret of both")
+        two.knows(one, "secret of both")
+        one.links.send(two.name, WORD)
+        one.links.send(two.name, WORD)
+        await asyncio.sleep(1.0)
+        assert two.heard == [(one.name, WORD)] * 2
+        two.links.send(one.name, WORD)
+        await asyncio.sleep(1.0)
+        assert one.heard == [(two.name, WORD)]
+        assert two.links.bytes_sent == 0
 
 
-def test_nobody_is_heard_without_the_proof_of_the_pair() -> None:
+@virtual
+async def test_nobody_is_heard_without_the_proof_of_the_pair() -> None:
     """A wrong proof, none, a name of another, an older incarnation: each link is closed."""
-
-    async def live() -> None:
-        async with nodes(2) as (network, (one, two)):
-            two.knows(one, "secret of both")
-            good = PeerHello(LearnerName(one.name), one.incarnation, "secret of both")
-            for bad in (
-                replace(good, proof="guessed"),
-                replace(good, proof=""),
-                replace(good, name=LearnerName("learner-9")),
-                replace(good, incarnation=Incarnation(0, 0)),
-                WORD,
-            ):
-                link = await network.dial(two.name, local=one.name)
-                link.send(Envelope(one.name, two.name, 1, bad))
-                link.send(Envelope(one.name, two.name, 2, WORD))
-                try:
-                    await link.receive()
-                except LinkClosed:
-                    pass
-                else:
-                    raise AssertionError("nothing is answered to such a message")
-            assert two.heard == []
+    async with nodes(2) as (network, (one, two)):
+        two.knows(one, "secret of both")
+        good = PeerHello(LearnerName(one.name), one.incarnation, "secret of both")
+        for bad in (
+            replace(good, proof="guessed"),
+            replace(good, proof=""),
+            replace(good, name=LearnerName("learner-9")),
+            replace(good, incarnation=Incarnation(0, 0)),
+            WORD,
+        ):
             link = await network.dial(two.name, local=one.name)
-            link.send(Envelope(one.name, two.name, 1, good))
+            link.send(Envelope(one.name, two.name, 1, bad))
             link.send(Envelope(one.name, two.name, 2, WORD))
-            await asyncio.sleep(1.0)
-            assert two.heard == [(one.name, WORD)]
+            try:
+                await link.receive()
+            except LinkClosed:
+                pass
+            else:
+                raise AssertionError("nothing is answered to such a message")
+        assert two.heard == []
+        link = await network.dial(two.name, local=one.name)
+        link.send(Envelope(one.name, two.name, 1, good))
+        link.send(Envelope(one.name, two.name, 2, WORD))
+        await asyncio.sleep(1.0)
+        assert two.heard == [(one.name, WORD)]
 
-    run_virtual(live(), limit_s=30.0)
 
-
-def test_a_member_without_a_proof_lets_nobody_in() -> None:
+@virtual
+async def test_a_member_without_a_proof_lets_nobody_in() -> None:
     """A roster that told no proof is not one that an empty proof fits."""
-
-    async def live() -> None:
-        async with nodes(2) as (_, (one, two)):
-            one.knows(two, "")
-            two.knows(one, "")
-            one.links.send(two.name, WORD)
-            await asyncio.sleep(5.0)
-            assert two.heard == []
-
-    run_virtual(live(), limit_s=30.0)
+    async with nodes(2) as (_, (one, two)):
+        one.knows(two, "")
+        two.knows(one, "")
+        one.links.send(two.name, WORD)
+        await asyncio.sleep(5.0)
+        assert two.heard == []
 
 
-def test_who_leaves_the_roster_loses_its_link() -> None:
+@virtual
+async def test_who_leaves_the_roster_loses_its_link() -> None:
     """It is heard no more, even over a link that was open."""
-
-    async def live() -> None:
-        async with nodes(2) as (_, (one, two)):
-            one.knows(two, "secret of both")
-            two.knows(one, "secret of both")
-            one.links.send(two.name, WORD)
-            await asyncio.sleep(1.0)
-            two.roster.clear()
-            two.links.follow(two.incarnation)
-            one.links.send(two.name, WORD)
-            await asyncio.sleep(5.0)
-            assert two.heard == [(one.name, WORD)]
-            two.links.send(one.name, WORD)
-            await asyncio.sleep(1.0)
-            assert one.heard == []
-
-    run_virtual(live(), limit_s=30.0)
+    async with nodes(2) as (_, (one, two)):
+        one.knows(two, "secret of both")
+        two.knows(one, "secret of both")
+        one.links.send(two.name, WORD)
+        await asyncio.sleep(1.0)
+        two.roster.clear()
+        two.links.follow(two.incarnation)
+        one.links.send(two.name, WORD)
+        await asyncio.sleep(5.0)
+        assert two.heard == [(one.name, WORD)]
+        two.links.send(one.name, WORD)
+        await asyncio.sleep(1.0)
+        assert one.heard == []
 
 
-def test_links_are_kept_to_those_met_last() -> None:
+@virtual
+async def test_links_are_kept_to_those_met_last() -> None:
     """Of three more neighbours than there may be links, the first three are dialled anew."""
-
-    async def live() -> None:
-        async with nodes(LINKS_MAX + 4) as (_, (one, *others)):
+    async with nodes(LINKS_MAX + 4) as (_, (one, *others)):
+        for other in others:
+            one.knows(other, "secret")
+            other.knows(one, "secret")
+        for _ in range(2):
             for other in others:
-                one.knows(other, "secret")
-                other.knows(one, "secret")
-            for _ in range(2):
-                for other in others:
-                    one.links.send(other.name, WORD)
-                    await asyncio.sleep(0.5)
-            assert all(other.heard == [(one.name, WORD)] * 2 for other in others)
-            open_ = sum(other.links._called_by(one.name) is not None for other in others)  # noqa: SLF001
-            assert open_ == LINKS_MAX
-
-    run_virtual(live(), limit_s=120.0)
+                one.links.send(other.name, WORD)
+                await asyncio.sleep(0.5)
+        assert all(other.heard == [(one.name, WORD)] * 2 for other in others)
+        open_ = sum(other.links._called_by(one.name) is not None for other in others)  # noqa: SLF001
+        assert open_ == LINKS_MAX
 
 
 class SocketNode(Node):
@@ -257,48 +242,42 @@ async def test_over_sockets_no_other_secret_opens_a_link() -> None:
 
 
 @pytest.mark.parametrize("hub", ["wss://hub:7070/supervisor", "ws://hub:7070/supervisor"])
-def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(hub: str) -> None:
+@virtual
+async def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(hub: str) -> None:
     """Whatever address a member names: a proof is not sent in clear."""
-
-    async def live() -> None:
-        node = Node(MemoryNetwork(), "learner-0", 0, hub=hub)
-        for number, scheme in enumerate(("ws", "wss"), start=1):
-            name = LearnerName(f"learner-{number}")
-            node.roster[name] = Member(
-                name, Incarnation(1, number), Status.LIVE, f"{scheme}://{name}:1/{name}", proof="p"
-            )
-        node.links.follow(Incarnation(1, 0))
-        for other in ("learner-1", "learner-2"):
-            node.links.send(other, WORD)
-        dialled = list(node.links._sessions)  # noqa: SLF001
-        known = ["learner-1", "learner-2"]
-        assert dialled == (known[1:] if hub.startswith("wss") else known)
-        await node.end()
-
-    run_virtual(live(), limit_s=30.0)
+    node = Node(MemoryNetwork(), "learner-0", 0, hub=hub)
+    for number, scheme in enumerate(("ws", "wss"), start=1):
+        name = LearnerName(f"learner-{number}")
+        node.roster[name] = Member(
+            name, Incarnation(1, number), Status.LIVE, f"{scheme}://{name}:1/{name}", proof="p"
+        )
+    node.links.follow(Incarnation(1, 0))
+    for other in ("learner-1", "learner-2"):
+        node.links.send(other, WORD)
+    dialled = list(node.links._sessions)  # noqa: SLF001
+    known = ["learner-1", "learner-2"]
+    assert dialled == (known[1:] if hub.startswith("wss") else known)
+    await node.end()
 
 
-def test_two_members_that_name_one_address_are_shown_their_own_proofs() -> None:
+@virtual
+async def test_two_members_that_name_one_address_are_shown_their_own_proofs() -> None:
     """A liar that names a neighbour's address gets nothing that is meant for the neighbour."""
-
-    async def live() -> None:
-        node = SocketNode("learner-0", 0, [])
-        for number, host in ((1, "127.0.0.1"), (2, "127.0.0.2")):
-            name = LearnerName(f"learner-{number}")
-            node.roster[name] = Member(
-                *(name, Incarnation(1, number), Status.LIVE, "ws://127.0.0.1:7/learner-1"),
-                stepped=True,
-                proof=f"proof of {number}",
-                host=host,
-            )
-        node.links.follow(Incarnation(1, 0))
-        for other in ("learner-1", "learner-2"):
-            node.links.send(other, WORD)
-        for number in (1, 2):
-            address = f"ws://127.0.0.1:7/learner-{number}"
-            assert node.keyring.header(address) == f"Bearer proof of {number}"
-            assert node.keyring.host(address) == f"127.0.0.{number}"
-        await node.end()
-        await node.peers.close()
-
-    run_virtual(live(), limit_s=30.0)
+    node = SocketNode("learner-0", 0, [])
+    for number, host in ((1, "127.0.0.1"), (2, "127.0.0.2")):
+        name = LearnerName(f"learner-{number}")
+        node.roster[name] = Member(
+            *(name, Incarnation(1, number), Status.LIVE, "ws://127.0.0.1:7/learner-1"),
+            stepped=True,
+            proof=f"proof of {number}",
+            host=host,
+        )
+    node.links.follow(Incarnation(1, 0))
+    for other in ("learner-1", "learner-2"):
+        node.links.send(other, WORD)
+    for number in (1, 2):
+        address = f"ws://127.0.0.1:7/learner-{number}"
+        assert node.keyring.header(address) == f"Bearer proof of {number}"
+        assert node.keyring.host(address) == f"127.0.0.{number}"
+    await node.end()
+    await node.peers.close()

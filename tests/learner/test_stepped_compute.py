@@ -1,7 +1,8 @@
 """Boundaries that a loop of the user's own comes to, and what is told of its steps."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import nan
 from typing import TypeVar
@@ -89,35 +90,28 @@ class Loop:
         )
 
 
-def played(scenario: Callable[[Loop], Awaitable[None]]) -> None:
-    """Play a scenario, within a limit of time, and end what it began."""
-
-    async def main() -> None:
-        loop = Loop()
-        async with asyncio.timeout(LIMIT_S):
-            await scenario(loop)
-        loop.compute.stop()
-        loop.compute.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def open_loop() -> AsyncIterator[Loop]:
+    """A loop for a limited time; what it began is ended."""
+    loop = Loop()
+    async with asyncio.timeout(LIMIT_S):
+        yield loop
+    loop.compute.stop()
+    loop.compute.close()
 
 
-def test_it_is_ready_when_it_starts() -> None:
+async def test_it_is_ready_when_it_starts() -> None:
     """Its user has built the model before; it tells how many tokens a step has."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         assert await loop.wait(TrainerMade) == TrainerMade(
             loop.model.moments_schema, loop.model.moment_pieces
         )
         assert await loop.wait(TrainerReady) == TrainerReady(BATCH)
 
-    played(scenario)
 
-
-def test_a_step_is_counted_at_the_next_boundary() -> None:
+async def test_a_step_is_counted_at_the_next_boundary() -> None:
     """Three steps are granted: as many are announced, and then it waits until it is stopped."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.allow(3)
         for number in range(1, 4):
             assert await loop.arrive()
@@ -131,13 +125,10 @@ def test_a_step_is_counted_at_the_next_boundary() -> None:
         loop.compute.stop()
         assert not await waiting
 
-    played(scenario)
 
-
-def test_it_waits_until_more_is_granted() -> None:
+async def test_it_waits_until_more_is_granted() -> None:
     """What arrives while it waits is carried out there, and every grant is answered."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         waiting = asyncio.create_task(loop.arrive())
         assert (await loop.wait(Idled)).order == 0
         loop.adopt(4, fragment=0)
@@ -150,26 +141,20 @@ def test_it_waits_until_more_is_granted() -> None:
         assert await waiting
         assert loop.model.value(1).tolist() == [5.0] * loop.model.layout.fragments[1].size
 
-    played(scenario)
 
-
-def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None:
+async def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None:
     """As in a loop of ours: it would wait for ever."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.adopt(4, fragment=0, at_steps=100)
         waiting = asyncio.create_task(loop.arrive())
         assert (await loop.wait(ValueAdopted)).version == Version(1, 4)
         loop.compute.stop()
         assert not await waiting
 
-    played(scenario)
 
-
-def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
+async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
     """The step before the boundary is in it, and the one after it is not; so it is with data."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.adopt(4, fragment=0)
         loop.adopt(5, fragment=1)
         loop.compute.command(PlanSnapshots((FragmentIndex(0),)))
@@ -184,13 +169,10 @@ def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
         assert taken.cursor == b"1"
         np.testing.assert_array_equal(np.frombuffer(taken.payload, np.float32), before - after)
 
-    played(scenario)
 
-
-def test_the_position_is_there_before_the_values_are_whole() -> None:
+async def test_the_position_is_there_before_the_values_are_whole() -> None:
     """Whoever waits for the values then knows from where to read."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         assert loop.compute.position == b""
         loop.compute.command(TellPosition(b"7"))
         loop.adopt(4, fragment=0)
@@ -198,14 +180,11 @@ def test_the_position_is_there_before_the_values_are_whole() -> None:
         assert await asyncio.to_thread(loop.compute.arrive, lambda: loop.compute.whole)
         assert loop.compute.position == b"7"
 
-    played(scenario)
-
 
 @pytest.mark.parametrize(("loss", "finite"), [(None, True), (0.5, True), (nan, False)])
-def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finite: bool) -> None:  # noqa: FBT001
+async def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finite: bool) -> None:  # noqa: FBT001
     """The norm of what it contributes is looked at in any case."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()
         loop.step(Step(loss))
@@ -213,25 +192,19 @@ def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finite: boo
         assert report.event.finite is finite
         assert report.loss is loss
 
-    played(scenario)
 
-
-def test_an_error_of_a_step_ends_the_learner() -> None:
+async def test_an_error_of_a_step_ends_the_learner() -> None:
     """It surfaces where the step is waited for, which is on no thread of the user's."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()
         loop.step(Step(error=RuntimeError("the device is gone")))
         assert str((await loop.wait(ComputeFailed)).error) == "the device is gone"
 
-    played(scenario)
 
-
-def test_at_rest_it_answers_without_touching_the_model() -> None:
+async def test_at_rest_it_answers_without_touching_the_model() -> None:
     """A loop that ended within a step has given its arrays away."""
-
-    async def scenario(loop: Loop) -> None:
+    async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()
         before = loop.model.value(0)
@@ -242,5 +215,3 @@ def test_at_rest_it_answers_without_touching_the_model() -> None:
         loop.allow(0, order=8)
         assert (await loop.wait(Idled)).order == 8
         np.testing.assert_array_equal(loop.model.value(0), before)
-
-    played(scenario)

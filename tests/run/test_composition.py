@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -25,8 +24,8 @@ from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers
 from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
 from tests.run.other_backend import OtherBackend, Told
+from tests.virtual import virtual
 
 
 class Starts(DelayedStarts):
@@ -41,78 +40,61 @@ class Starts(DelayedStarts):
         return [at_s for at_s, _ in self.seen]
 
 
-def virtually(body: Callable[[Starts], Awaitable[None]]) -> None:
-    """Run a test's body on the virtual clock."""
-
-    async def main() -> None:
-        await body(Starts())
-
-    run_virtual(main(), limit_s=10_000_000.0)
-
-
 @pytest.mark.parametrize("delay_s", [0.001, 300.0, 7 * 86400.0])
-def test_a_delayed_start_is_one_start(delay_s: float) -> None:
+@virtual
+async def test_a_delayed_start_is_one_start(delay_s: float) -> None:
     """Starting what is about to start changes nothing; without a delay it starts at once."""
-
-    async def body(starts: Starts) -> None:
-        starts.start("a", delay_s)
-        starts.start("a", 0.0)
-        assert ("a" in starts, starts.seen) == (True, [])
-        await asyncio.sleep(2 * delay_s)
-        assert "a" not in starts
-        assert starts.times() == pytest.approx([delay_s])
-        starts.start("a", 0.0)
-        assert len(starts.seen) == 2
-
-    virtually(body)
+    starts = Starts()
+    starts.start("a", delay_s)
+    starts.start("a", 0.0)
+    assert ("a" in starts, starts.seen) == (True, [])
+    await asyncio.sleep(2 * delay_s)
+    assert "a" not in starts
+    assert starts.times() == pytest.approx([delay_s])
+    starts.start("a", 0.0)
+    assert len(starts.seen) == 2
 
 
 @pytest.mark.parametrize("hold_first", [True, False], ids=["before", "after"])
-def test_what_is_held_does_not_start_before_its_time(*, hold_first: bool) -> None:
+@virtual
+async def test_what_is_held_does_not_start_before_its_time(*, hold_first: bool) -> None:
     """A hold is stronger than a start, whichever came first, and holds only once."""
-
-    async def body(starts: Starts) -> None:
-        if hold_first:
-            starts.hold("a", 3.0)
-        starts.start("a", 0.1)
-        if not hold_first:
-            starts.hold("a", 3.0)
-        await asyncio.sleep(10.0)
-        assert starts.times() == pytest.approx([3.0])
-        starts.start("a", 0.0)
-        assert len(starts.seen) == 2
-
-    virtually(body)
+    starts = Starts()
+    if hold_first:
+        starts.hold("a", 3.0)
+    starts.start("a", 0.1)
+    if not hold_first:
+        starts.hold("a", 3.0)
+    await asyncio.sleep(10.0)
+    assert starts.times() == pytest.approx([3.0])
+    starts.start("a", 0.0)
+    assert len(starts.seen) == 2
 
 
-def test_the_last_hold_counts() -> None:
+@virtual
+async def test_the_last_hold_counts() -> None:
     """What was held for long may start after all; its own delay stays."""
-
-    async def body(starts: Starts) -> None:
-        starts.hold("a", 1000.0)
-        starts.start("a", 5.0)
-        starts.hold("a", 0.0)
-        await asyncio.sleep(10.0)
-        assert starts.times() == pytest.approx([5.0])
-
-    virtually(body)
+    starts = Starts()
+    starts.hold("a", 1000.0)
+    starts.start("a", 5.0)
+    starts.hold("a", 0.0)
+    await asyncio.sleep(10.0)
+    assert starts.times() == pytest.approx([5.0])
 
 
-def test_what_is_cancelled_or_closed_does_not_start() -> None:
+@virtual
+async def test_what_is_cancelled_or_closed_does_not_start() -> None:
     """Neither what was to start, nor what is asked for afterwards."""
-
-    async def body(starts: Starts) -> None:
-        for name in ("a", "b"):
-            starts.start(name, 1.0)
-        starts.cancel("a")
-        starts.cancel("nobody")
-        assert starts.names() == ["b"]
-        starts.close()
-        starts.start("c", 0.0)
-        await asyncio.sleep(10.0)
-        assert starts.seen == []
-
-    virtually(body)
+    starts = Starts()
+    for name in ("a", "b"):
+        starts.start(name, 1.0)
+    starts.cancel("a")
+    starts.cancel("nobody")
+    assert starts.names() == ["b"]
+    starts.close()
+    starts.start("c", 0.0)
+    await asyncio.sleep(10.0)
+    assert starts.seen == []
 
 
 LEARNERS = ("learner-0", "learner-1")
@@ -196,41 +178,35 @@ class Run:
         return task
 
 
-def test_a_run_on_another_backend_comes_to_its_end() -> None:
+@virtual
+async def test_a_run_on_another_backend_comes_to_its_end() -> None:
     """A learner that is killed half way is started again, and the budget is spent to the token."""
-
-    async def body() -> None:
-        run = Run()
-        supervisor = await run.begin()
-        await asyncio.sleep(4.0)
-        run.backend.kill("learner-1")
-        await run.over.wait()
-        await supervisor
-        assert await run.cluster.wait_ended(30.0)
-        assert (run.cluster.end.reason, run.cluster.end.exit_code) == ("tokens", 0)
-        assert run.backend.starts.count("learner-1") == 2
-        assert ("learner-1", "killed by SIGKILL") in run.ends
-        entries = [json.loads(line) for line in run.tape.lines]
-        later = [entry for entry in entries if entry["kind"] == "merged" and entry["at_s"] > 5.0]
-        assert any("learner-1" in entry["participants"] for entry in later)
-        run.cluster.close()
-
-    run_virtual(body(), limit_s=1000.0)
+    run = Run()
+    supervisor = await run.begin()
+    await asyncio.sleep(4.0)
+    run.backend.kill("learner-1")
+    await run.over.wait()
+    await supervisor
+    assert await run.cluster.wait_ended(30.0)
+    assert (run.cluster.end.reason, run.cluster.end.exit_code) == ("tokens", 0)
+    assert run.backend.starts.count("learner-1") == 2
+    assert ("learner-1", "killed by SIGKILL") in run.ends
+    entries = [json.loads(line) for line in run.tape.lines]
+    later = [entry for entry in entries if entry["kind"] == "merged" and entry["at_s"] > 5.0]
+    assert any("learner-1" in entry["participants"] for entry in later)
+    run.cluster.close()
 
 
-def test_a_run_that_nobody_can_finish_fails_on_another_backend_as_well() -> None:
+@virtual
+async def test_a_run_that_nobody_can_finish_fails_on_another_backend_as_well() -> None:
     """Its learners say what their user must mend: that is the sentence, and the exit code."""
-
-    async def body() -> None:
-        run = Run(broken=True)
-        supervisor = await run.begin()
-        await run.over.wait()
-        end = run.cluster.end
-        assert (end.sentence, end.exit_code) == ("there is no method loss; add one", OF_NO_USE)
-        assert sorted(end.lost) == sorted(LEARNERS)
-        assert await run.cluster.leave(1.0, 1.0)
-        supervisor.cancel()
-        await asyncio.gather(supervisor, return_exceptions=True)
-        assert run.backend.starts.count("learner-0") == 1
-
-    run_virtual(body(), limit_s=1000.0)
+    run = Run(broken=True)
+    supervisor = await run.begin()
+    await run.over.wait()
+    end = run.cluster.end
+    assert (end.sentence, end.exit_code) == ("there is no method loss; add one", OF_NO_USE)
+    assert sorted(end.lost) == sorted(LEARNERS)
+    assert await run.cluster.leave(1.0, 1.0)
+    supervisor.cancel()
+    await asyncio.gather(supervisor, return_exceptions=True)
+    assert run.backend.starts.count("learner-0") == 1

@@ -1,7 +1,8 @@
 """The supervisor's actor: who is told what, and whose word counts for whom."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -44,12 +45,11 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import state as state_module
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
-from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link
 from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import beside, virtual
 
 T = TypeVar("T")
 
@@ -118,27 +118,15 @@ class Hub:
         return link, joined
 
 
-def with_hub(
-    folder: Path,
-    body: Callable[[Hub], Awaitable[None]],
-    *,
-    told: tuple[str, memoryview] | None = None,
-) -> Hub:
-    """Run a test's body beside a supervisor, on the virtual clock."""
-
-    async def main() -> Hub:
-        hub = Hub(folder, told=told)
-        failed: list[BaseException] = []
-        scope = Scope("test", lambda _, error: failed.append(error))
-        scope.spawn(hub.actor.run(), "supervisor")
+@asynccontextmanager
+async def open_hub(
+    folder: Path, *, told: tuple[str, memoryview] | None = None
+) -> AsyncIterator[Hub]:
+    """A supervisor that runs beside a test."""
+    hub = Hub(folder, told=told)
+    async with beside(hub.actor):
         await asyncio.sleep(0.01)  # it listens from now on
-        await body(hub)
-        await hub.actor.kill()
-        await scope.close()
-        assert not failed
-        return hub
-
-    return run_virtual(main(), limit_s=100.0)
+        yield hub
 
 
 async def settle(hub: Hub, link: Link) -> None:
@@ -157,52 +145,46 @@ async def ended(link: Link) -> None:
         return
 
 
-def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
+@virtual
+async def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
     """Before joining; the plan comes as payload."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path, told=("{spec}", memoryview(b"plan"))) as hub:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         told, envelope = await hub.hear(link, RunSpecReply)
         assert told == RunSpecReply("run", "{spec}")
         assert [bytes(part) for part in envelope.payload] == [b"plan"]
 
-    with_hub(tmp_path, body, told=("{spec}", memoryview(b"plan")))
 
-
-def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
+@virtual
+async def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
     """In a sentence, for good."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         refused, _ = await hub.hear(link, Refused)
         assert "cannot tell what its run is" in refused.reason
         assert not refused.retry
 
-    with_hub(tmp_path, body)
-
 
 @pytest.mark.parametrize("characters", [300, 60_000])
-def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
+@virtual
+async def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
     tmp_path: Path, characters: int
 ) -> None:
     """A refusal that repeats it twice could not be sent at all, which ends a process."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link = await hub.dial("eve")
         hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "\0" * characters, LAYOUT.fingerprint))
         with pytest.raises(LinkClosed, match="at most 256 are allowed"):
             await link.receive()
         await hub.admit("ana")
 
-    with_hub(tmp_path, body)
 
-
-def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Path) -> None:
+@virtual
+async def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Path) -> None:
     """What an envelope claims does not count; early notes wait for the admission."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link = await hub.dial("somebody")
         hub.say(link, Note("started", "{}"))
         hub.say(link, FIGURES)
@@ -214,13 +196,11 @@ def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Pat
         assert hub.noted == [("ana", "started"), ("ana", "exit")]
         assert hub.figures == [("ana", 1)]
 
-    with_hub(tmp_path, body)
 
-
-def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
+@virtual
+async def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
     """A process that was cut off goes on telling over its old link, beside its successor."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         cut_off, joined = await hub.admit("ana")
         hub.say(cut_off, FIGURES)
         await settle(hub, cut_off)
@@ -235,13 +215,11 @@ def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
         await settle(hub, successor)
         assert hub.figures == [("ana", 1), ("ana", 3)]
 
-    with_hub(tmp_path, body)
 
-
-def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path) -> None:
+@virtual
+async def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path) -> None:
     """After a link was lost, both may be read at once: figures are judged after the heartbeat."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         first, joined = await hub.admit("ana")
         first.close("lost")
         link = await hub.dial("ana")
@@ -253,13 +231,11 @@ def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path
         await settle(hub, link)
         assert hub.figures == [("ana", 1)]
 
-    with_hub(tmp_path, body)
 
-
-def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
+@virtual
+async def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
     """A second one of a name, or one with a forged credential, does not speak for the first."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         other = await hub.dial("ana")
         hub.say(other, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
@@ -274,11 +250,10 @@ def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
         assert hub.actor.state.members["ana"].status is Status.LIVE
         assert hub.actor.state.members["ana"].step == 0
 
-    with_hub(tmp_path, body)
-
 
 @pytest.mark.parametrize("begun", ["another beginning", ""])
-def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, begun: str) -> None:
+@virtual
+async def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, begun: str) -> None:
     """Those of an earlier run with this name and key are told to join anew, and it goes on."""
     key = b"a key for the tests alone"
     earlier = Credentials("run", key, begun)
@@ -291,32 +266,32 @@ def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, begun: 
     join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
     shown = replace(join, previous=held, credential=earlier.sign("ana", held))
 
-    async def body(hub: Hub) -> None:
-        link = await hub.dial("ana")
-        for said in (beat, shown):
-            hub.say(link, said)
-            told, _ = await hub.hear(link, Evicted)
-            assert (told.name, told.incarnation, told.unknown) == ("ana", held, True)
-        joined, _ = await hub.hear(link, Joined)
-        assert joined.supervisor_epoch == 1
-
-    async def ends(hub: Hub) -> None:
-        link = await hub.dial("ana")
-        hub.say(link, beat)
-        await ended(link)
-
     if begun:
-        with_hub(tmp_path, body)
+        async with open_hub(tmp_path) as hub:
+            link = await hub.dial("ana")
+            for said in (beat, shown):
+                hub.say(link, said)
+                told, _ = await hub.hear(link, Evicted)
+                assert (told.name, told.incarnation, told.unknown) == ("ana", held, True)
+            joined, _ = await hub.hear(link, Joined)
+            assert joined.supervisor_epoch == 1
     else:  # that is this hub's own
+
+        async def ends() -> None:
+            async with open_hub(tmp_path) as hub:
+                link = await hub.dial("ana")
+                hub.say(link, beat)
+                await ended(link)
+
         with pytest.raises(AssertionError):
-            with_hub(tmp_path, ends)
+            await ends()
         assert newest_epoch(Slots(RealDisk(tmp_path))) == 9
 
 
-def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
+@virtual
+async def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
     """After a link was lost there is no joining anew."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         first, joined = await hub.admit("ana")
         first.close("lost")
         link = await hub.dial("ana")
@@ -331,13 +306,11 @@ def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
         assert hub.noted == [("ana", "exit")]
         assert hub.actor.state.members["ana"].status is Status.LEFT
 
-    with_hub(tmp_path, body)
 
-
-def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) -> None:
+@virtual
+async def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) -> None:
     """The share is handed on once; everybody hears Stop, and the supervisor ends."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         syncer, _ = await hub.admit("syncer", Role.SYNCER)
         learner, _ = await hub.admit("ana")
         hub.say(syncer, RunEnded("tokens"), b'{"tokens": 7}')
@@ -345,15 +318,14 @@ def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) ->
             stop, _ = await hub.hear(link, Stop)
             assert stop.reason == "tokens"
 
-    hub = with_hub(tmp_path, body)
     assert hub.ended == [("tokens", b'{"tokens": 7}')]
     assert hub.actor.state.finished == "tokens"
 
 
-def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Path) -> None:
+@virtual
+async def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Path) -> None:
     """As an island of which a host is away does: it asks again, hears of the end, and can end."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         question = RunSpecRequest(PROTOCOL, Role.LEARNER, "away")
         hub.say(await hub.dial("away"), question)
         syncer, _ = await hub.admit("syncer", Role.SYNCER)
@@ -368,41 +340,35 @@ def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Path) ->
         await asyncio.sleep(ASKS_AGAIN_S)
         assert hub.actor.ref.stopped
 
-    with_hub(tmp_path, body)
-
 
 @pytest.mark.parametrize("body", [RunEnded("enough"), Stop("enough")])
-def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded | Stop) -> None:
+@virtual
+async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded | Stop) -> None:
     """A learner's word on that is not heard."""
-
-    async def act(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link, _ = await hub.admit("ana")
         hub.say(link, body, b"{}")
         await settle(hub, link)
         assert hub.actor.state.finished is None
         assert not hub.ended
 
-    with_hub(tmp_path, act)
-
 
 @pytest.mark.parametrize("key", [b"a key for the tests alone", b"another key of this length"])
-def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
+@virtual
+async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
     """Its proof is a credential that no member ever gets."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         proof = Credentials("run", key).prove(OPERATOR)
         link = await hub.dial(OPERATOR)
         hub.say(link, Command(Verb.STATUS, proof))
         answer, _ = await hub.hear(link, CommandAnswer)
         assert answer.done is (key == b"a key for the tests alone")
 
-    with_hub(tmp_path, body)
 
-
-def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
+@virtual
+async def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
     """Nobody is admitted under that name, and a member's credential is no proof."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link = await hub.dial(OPERATOR)
         hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, OPERATOR, LAYOUT.fingerprint))
         refused, _ = await hub.hear(link, Refused)
@@ -413,13 +379,11 @@ def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
         answer, _ = await hub.hear(link, CommandAnswer)
         assert not answer.done
 
-    with_hub(tmp_path, body)
 
-
-def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
+@virtual
+async def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
     """Incarnations can be guessed in a few tries; what was signed for them cannot."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         mallory = await hub.dial("mallory")
         join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
@@ -434,13 +398,11 @@ def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: 
         hub.say(again, replace(join, previous=joined.incarnation, credential=proof))
         assert (await hub.hear(again, Joined))[0].incarnation > joined.incarnation
 
-    with_hub(tmp_path, body)
 
-
-def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_path: Path) -> None:
+@virtual
+async def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_path: Path) -> None:
     """A member that lies could otherwise end the run; its own supervisor's proof is no such one."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link, joined = await hub.admit("ana")
         assert joined.supervisor_proof == hub.credentials.prove_supervisor(1)
         word = Heartbeat(
@@ -452,13 +414,11 @@ def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_path: 
             ack, _ = await hub.hear(link, HeartbeatAck)
             assert ack == HeartbeatAck(1, (), joined.supervisor_proof)
 
-    with_hub(tmp_path, body)
 
-
-def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
+@virtual
+async def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
     """Each process has a link of its own; one link was once admitted under 254 names."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link, _ = await hub.admit("ana")
         for number in range(254):
             join = Join(PROTOCOL, "run", Role.LEARNER, f"name-{number}", LAYOUT.fingerprint)
@@ -467,10 +427,9 @@ def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
         assert list(hub.actor.state.members) == ["ana"]
         assert hub.actor.mailbox.high_water < 10
 
-    with_hub(tmp_path, body)
 
-
-def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
+@virtual
+async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session of whoever said it is over, the tape says why, and all others go on."""
@@ -478,7 +437,7 @@ def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("forgotten")
 
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         other, _ = await hub.admit("ben")
         monkeypatch.setattr(state_module, "on_enquiry", fail)
         link = await hub.dial("ana")
@@ -488,16 +447,14 @@ def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
         await settle(hub, other)
         assert any(b"KeyError('forgotten')" in line for line in hub.tape.lines)
 
-    with_hub(tmp_path, body)
-
 
 @pytest.mark.parametrize("what", ["figures", "noted"])
-def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
+@virtual
+async def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
     tmp_path: Path, what: str
 ) -> None:
     """A loss of 1e308 made the mean of all overflow where it was kept, and ended the hub."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         other, _ = await hub.admit("ben")
         hub.broken = what
         link, _ = await hub.admit("ana")
@@ -506,13 +463,11 @@ def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
         await settle(hub, other)
         assert any(b"cannot be kept: OverflowError" in line for line in hub.tape.lines)
 
-    with_hub(tmp_path, body)
 
-
-def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
+@virtual
+async def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
     """Payloads of strangers, which said that the run had ended, were kept: 1.9 GB of them."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         links = [await hub.dial(f"stranger-{number}") for number in range(8)]
         for link in links:
             hub.say(link, RunEnded("enough"), bytes(1 << 20))
@@ -520,13 +475,11 @@ def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> No
         assert not hub.kept_shares
         assert hub.actor.state.finished is None
 
-    with_hub(tmp_path, body)
 
-
-def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path) -> None:
+@virtual
+async def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path) -> None:
     """Only short ones are kept, for only those are written before an admission."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path) as hub:
         link = await hub.dial("ana")
         hub.say(link, Note("exit", '{"reason": "' + "x" * 5000 + '"}'))
         hub.say(link, Note("started", "{}"))
@@ -534,13 +487,11 @@ def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path)
         await hub.hear(link, Joined)
         assert hub.noted == [("ana", "started")]
 
-    with_hub(tmp_path, body)
 
-
-def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) -> None:
+@virtual
+async def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) -> None:
     """Links are read no further while too much waits; nothing is lost, and the hub goes on."""
-
-    async def body(hub: Hub) -> None:
+    async with open_hub(tmp_path, told=("{}", memoryview(b"{}"))) as hub:
         links = []
         for index in range(400):
             links.append(await hub.dial(f"n{index}"))
@@ -553,5 +504,3 @@ def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) ->
                 await hub.hear(link, RunSpecReply)
         assert hub.actor.mailbox.high_water <= ROOM
         assert not hub.actor.ref.stopped
-
-    with_hub(tmp_path, body, told=("{}", memoryview(b"{}")))

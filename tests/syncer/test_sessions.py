@@ -6,7 +6,8 @@ Observers only read: they count for nothing, and are forgotten with their links.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,8 @@ from islands.protocol.syncer.events import LinkClosed, LinkOpened, ProgressArriv
 from islands.protocol.syncer.members import LINKS_FREE
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
-from tests.syncer.test_start import RECOVERY_S, Room, with_room
+from tests.syncer.test_start import RECOVERY_S, Supervised, open_room
+from tests.virtual import virtual
 
 
 def open_as(bench: Bench, **changes: object) -> list[object]:
@@ -368,33 +370,29 @@ def admission(incarnation: Incarnation) -> Joined:
     return Joined("run", "syncer", incarnation, "", incarnation.epoch, ())
 
 
-def with_syncer(body: Callable[[Room], Awaitable[None]]) -> None:
-    """Run a test's body beside a syncer that merges."""
-
-    async def begun(room: Room) -> None:
+@asynccontextmanager
+async def open_merging() -> AsyncIterator[Supervised]:
+    """A syncer that merges."""
+    async with open_room() as room:
         await asyncio.sleep(RECOVERY_S + 2 * BEAT_S)
         assert room.beats[-1].phase is Phase.MERGING
-        await body(room)
-
-    with_room(begun)
+        yield room
 
 
 @pytest.mark.parametrize("late", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)], ids=str)
-def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incarnation) -> None:
+@virtual
+async def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incarnation) -> None:
     """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
-
-    async def body(room: Room) -> None:
+    async with open_merging() as room:
         room.say(admission(late))
         await asyncio.sleep(2 * BEAT_S)
         assert room.beats[-1].incarnation == FIRST
 
-    with_syncer(body)
 
-
-def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
+@virtual
+async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
     """Its epoch fences it, as it does for a learner."""
-
-    async def body(room: Room) -> None:
+    async with open_merging() as room:
         room.admits = False
         room.say(HeartbeatAck(5), Evicted("syncer", FIRST, "silent"), admission(Incarnation(4, 9)))
         await asyncio.sleep(2 * BEAT_S)
@@ -403,26 +401,22 @@ def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
         await asyncio.sleep(2 * BEAT_S)
         assert room.beats[-1].incarnation == Incarnation(5, 1)
 
-    with_syncer(body)
 
-
-def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
+@virtual
+async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
     """The eviction stands on the tape of the supervisor, which decided it, and on no other."""
-
-    async def body(room: Room) -> None:
+    async with open_merging() as room:
         room.admits = False
         room.say(Evicted("syncer", FIRST, "silent"))
         await asyncio.sleep(2 * BEAT_S)
         assert room.joins[-1].previous == FIRST
         assert not any(b'"evicted"' in line for line in room.tape.lines)
 
-    with_syncer(body)
 
-
-def test_heartbeats_say_what_the_syncer_does() -> None:
+@virtual
+async def test_heartbeats_say_what_the_syncer_does() -> None:
     """It merges, is paused by an operator, goes on, and has finished."""
-
-    async def body(room: Room) -> None:
+    async with open_merging() as room:
         for paused, phase in ((True, Phase.PAUSED), (False, Phase.MERGING)):
             room.say(MembershipChanged(1, (), paused=paused))
             await asyncio.sleep(2 * BEAT_S)
@@ -430,8 +424,6 @@ def test_heartbeats_say_what_the_syncer_does() -> None:
         room.actor.finish("enough")
         await asyncio.sleep(2 * BEAT_S)
         assert room.beats[-1].phase is Phase.FINISHED
-
-    with_syncer(body)
 
 
 CONNECTION = 500

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from islands.protocol.syncer.shares import ASSEMBLIES_MAX, HOSTS_MAX
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
-from tests.syncer.test_actor import (
+from tests.syncer.actor_bench import (
     ANA,
     BEN,
     LAYOUT,
@@ -25,9 +24,10 @@ from tests.syncer.test_actor import (
     WHO,
     Room,
     last_words,
+    open_syncer,
     say,
-    with_syncer,
 )
+from tests.virtual import virtual
 
 SIZE = LAYOUT.fragments[0].size
 VALUE = np.arange(SIZE, dtype=np.float32).view(np.uint8).data
@@ -96,12 +96,10 @@ HEAD = Contribution(
 
 
 @pytest.mark.parametrize("head_first", [True, False])
-def test_a_contribution_arrives_when_its_last_share_does(
-    tmp_path: Path, *, head_first: bool
-) -> None:
+@virtual
+async def test_a_contribution_arrives_when_its_last_share_does(*, head_first: bool) -> None:
     """Its member is told; to the rules it is one contribution, which is late here."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         ana, other = await island(room)
         deeds: list[Callable[[], None]] = [
             lambda: send(ana, HEAD, part(0, HALF)),
@@ -115,8 +113,6 @@ def test_a_contribution_arrives_when_its_last_share_does(
         told = [(await ana.receive()).body for _ in range(3)]
         assert ContributionReceived(TICKET) in told
         assert len(room.actor._inspections._assemblies) == 0  # noqa: SLF001
-
-    with_syncer(tmp_path, act)
 
 
 REFUSED = {
@@ -132,10 +128,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
-def test_who_is_no_host_of_a_member_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+@virtual
+async def test_who_is_no_host_of_a_member_is_refused(changes: dict[str, object]) -> None:
     """With a sentence; a host whose member has no link yet may try again."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         await room.hello(ANA)
         await asyncio.sleep(0.1)
         name = LearnerName(str(changes.get("name", ANA)))
@@ -148,13 +144,11 @@ def test_who_is_no_host_of_a_member_is_refused(tmp_path: Path, changes: dict[str
         assert word.retry == ("name" in changes or "incarnation" in changes)
         assert "share_dropped" in room.kinds()
 
-    with_syncer(tmp_path, act)
 
-
-def test_a_newer_session_of_a_host_replaces_the_earlier_one(tmp_path: Path) -> None:
+@virtual
+async def test_a_newer_session_of_a_host_replaces_the_earlier_one() -> None:
     """Links cut and come back; each host has one."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         _, first = await island(room)
         second = await host(room)
         assert isinstance((await second.receive()).body, ShareWelcome)
@@ -166,13 +160,11 @@ def test_a_newer_session_of_a_host_replaces_the_earlier_one(tmp_path: Path) -> N
         assert isinstance((await third.receive()).body, ShareWelcome)
         assert not second.closed
 
-    with_syncer(tmp_path, act)
 
-
-def test_a_session_hears_heartbeats_and_ends_with_its_incarnation(tmp_path: Path) -> None:
+@virtual
+async def test_a_session_hears_heartbeats_and_ends_with_its_incarnation() -> None:
     """So a host knows that its link is alive, and a fenced incarnation sends nothing more."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         ana, other = await island(room)
         assert isinstance((await other.receive()).body, HeartbeatAck)
         say(ana, Leave(ANA, WHO, "bye"))
@@ -180,8 +172,6 @@ def test_a_session_hears_heartbeats_and_ends_with_its_incarnation(tmp_path: Path
         send(other, share(HALF, SIZE), part(HALF, SIZE))
         await last_words(other)
         assert "share_dropped" in room.kinds()
-
-    with_syncer(tmp_path, act)
 
 
 NONSENSE: dict[str, tuple[ContributionShare, memoryview]] = {
@@ -197,12 +187,12 @@ NONSENSE: dict[str, tuple[ContributionShare, memoryview]] = {
 
 
 @pytest.mark.parametrize(("body", "payload"), NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_ends_the_session_and_nothing_else(
-    tmp_path: Path, body: ContributionShare, payload: memoryview
+@virtual
+async def test_nonsense_ends_the_session_and_nothing_else(
+    body: ContributionShare, payload: memoryview
 ) -> None:
     """The tape says why; the member sends the share itself, and its contribution is whole."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         ana, other = await island(room)
         send(ana, HEAD, part(0, HALF))
         await asyncio.sleep(0.1)
@@ -215,13 +205,11 @@ def test_nonsense_ends_the_session_and_nothing_else(
         assert room.kinds().count("fate") == 1
         assert room.actor.state.core.members.learners[ANA].strikes == []
 
-    with_syncer(tmp_path, act)
 
-
-def test_a_share_in_anothers_name_is_an_impostor(tmp_path: Path) -> None:
+@virtual
+async def test_a_share_in_anothers_name_is_an_impostor() -> None:
     """A host speaks for its own member alone."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         await room.hello(BEN)
         _, other = await island(room)
         ticket = Ticket(1, 0, BEN, WHO)
@@ -229,14 +217,12 @@ def test_a_share_in_anothers_name_is_an_impostor(tmp_path: Path) -> None:
         await last_words(other)
         assert "impostor" in room.kinds()
 
-    with_syncer(tmp_path, act)
-
 
 @pytest.mark.parametrize("ticket", [Ticket(1, 3, ANA, WHO), Ticket(9, 0, ANA, WHO)])
-def test_a_share_of_an_unknown_ticket_costs_nothing(tmp_path: Path, ticket: Ticket) -> None:
+@virtual
+async def test_a_share_of_an_unknown_ticket_costs_nothing(ticket: Ticket) -> None:
     """It may be late, so the session goes on."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         _, other = await island(room)
         send(other, share(HALF, SIZE, ticket=ticket), part(HALF, SIZE))
         await asyncio.sleep(0.1)
@@ -244,13 +230,11 @@ def test_a_share_of_an_unknown_ticket_costs_nothing(tmp_path: Path, ticket: Tick
         assert not other.closed
         assert len(room.actor._inspections._assemblies) == 0  # noqa: SLF001
 
-    with_syncer(tmp_path, act)
 
-
-def test_shares_without_a_head_are_bounded_and_end_with_the_link(tmp_path: Path) -> None:
+@virtual
+async def test_shares_without_a_head_are_bounded_and_end_with_the_link() -> None:
     """A hostile host makes up answers; its member's link ends, and all of it is forgotten."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer() as room:
         ana, other = await island(room)
         for answer in range(3 * ASSEMBLIES_MAX):
             send(other, share(HALF, SIZE, answer=answer), part(HALF, SIZE))
@@ -260,5 +244,3 @@ def test_shares_without_a_head_are_bounded_and_end_with_the_link(tmp_path: Path)
         ana.close("gone")
         await asyncio.sleep(0.1)
         assert len(held) == 0
-
-    with_syncer(tmp_path, act)

@@ -2,71 +2,35 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import numpy as np
-from numpy.typing import NDArray
-
-from islands.actors.ports import InlineWorker
-from islands.actors.role_actor import Context
 from islands.files.disk import DiskFile
-from islands.files.tape_writing import MemoryTape
-from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
-from islands.numerics.outer import Sgd
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
-from islands.protocol.settings.run import RunSettings
-from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
 from islands.syncer.journal_writer import DISK_RETRY_S
-from islands.syncer.workers import SyncerWorkers
-from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.link import Link
-from messaging.links.memory_link import MemoryNetwork
-from messaging.simulation.virtual_time import run_virtual
+from tests.syncer.actor_bench import SETTINGS, Room
+from tests.virtual import beside, virtual
 
-LAYOUT = NumpyTrainer(2).layout
-SETTINGS = RunSettings(fragments=2)
 RECOVERY_S = 100.0
 """How long it takes to read the journal of these tests."""
 
 
-def zeros() -> list[NDArray[np.float32]]:
-    """A version 0."""
-    return [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
-
-
-class Room:
+class Supervised(Room):
     """A supervisor that admits whoever asks, and a syncer whose disk is slow when it starts."""
 
     def __init__(self, disk: SimulatedDisk | None = None) -> None:
-        self.network = MemoryNetwork()
-        self.tape = MemoryTape()
+        super().__init__(disk, work_s=lambda: 0.001 if self.actor.begun else RECOVERY_S)
         self.beats: list[Heartbeat] = []
         self.joins: list[Join] = []
         self.links: list[Link] = []
         self.admits = True
-        self.ready_s: list[float] = []
         self.began_s = asyncio.get_running_loop().time()
-        self.actor = SyncerActor(
-            "syncer",
-            Context(SETTINGS, LAYOUT, self.network, self.tape),
-            disk=disk or SimulatedDisk(random.Random(0)),
-            workers=SyncerWorkers.of(
-                InlineWorker(lambda: 0.001 if self.actor.begun else RECOVERY_S)
-            ),
-            optimizer=Sgd.of(SETTINGS.outer),
-            credentials=Credentials("run", b"a key for the tests alone"),
-            shards=4,
-            rng=random.Random(0),
-            initial=zeros,
-            hooks=Hooks(ready=lambda: self.ready_s.append(asyncio.get_running_loop().time())),
-        )
 
     async def supervise(self) -> None:
         """Admit, and acknowledge every heartbeat."""
@@ -103,27 +67,18 @@ class Room:
             return
 
 
-def with_room(body: Callable[[Room], Awaitable[None]], disk: SimulatedDisk | None = None) -> None:
-    """Run a test's body beside a supervisor and a syncer, on the virtual clock."""
-
-    async def main() -> None:
-        room = Room(disk)
-        failed: list[BaseException] = []
-        scope = Scope("test", lambda _, error: failed.append(error))
-        scope.spawn(room.supervise(), "supervisor")
-        scope.spawn(room.actor.run(), "syncer")
-        await body(room)
-        await room.actor.kill()
-        await scope.close()
-        assert not failed
-
-    run_virtual(main(), limit_s=10_000.0)
+@asynccontextmanager
+async def open_room(disk: SimulatedDisk | None = None) -> AsyncIterator[Supervised]:
+    """A supervisor and a syncer that run beside a test."""
+    room = Supervised(disk)
+    async with beside(room.actor, room.supervise()):
+        yield room
 
 
-def test_heartbeats_go_on_while_the_journal_is_read() -> None:
+@virtual
+async def test_heartbeats_go_on_while_the_journal_is_read() -> None:
     """They say that the syncer is healing, name no address that nobody listens at, then they do."""
-
-    async def body(room: Room) -> None:
+    async with open_room() as room:
         await asyncio.sleep(RECOVERY_S - 1.0)
         assert len(room.beats) > RECOVERY_S / SETTINGS.timing.heartbeat_s - 5
         assert {(beat.phase, beat.address) for beat in room.beats} == {(Phase.HEALING, None)}
@@ -138,24 +93,20 @@ def test_heartbeats_go_on_while_the_journal_is_read() -> None:
         last = room.beats[-1]
         assert (last.phase, last.address, last.epoch) == (Phase.MERGING, room.actor.address, 1)
 
-    with_room(body)
 
-
-def test_it_is_ready_when_it_has_read_its_journal_and_listens() -> None:
+@virtual
+async def test_it_is_ready_when_it_has_read_its_journal_and_listens() -> None:
     """Once, and not before: until then a service manager waits."""
-
-    async def body(room: Room) -> None:
+    async with open_room() as room:
         await asyncio.sleep(RECOVERY_S + 10.0)
         assert room.ready_s == [room.began_s + RECOVERY_S]
         await room.network.dial("syncer", local="ana")
 
-    with_room(body)
 
-
-def test_who_is_asked_to_end_while_it_reads_ends_at_once() -> None:
+@virtual
+async def test_who_is_asked_to_end_while_it_reads_ends_at_once() -> None:
     """What the journal holds is not needed any more."""
-
-    async def body(room: Room) -> None:
+    async with open_room() as room:
         await asyncio.sleep(1.0)
         room.actor.ref.stop("SIGTERM")
         await asyncio.sleep(1.0)
@@ -163,21 +114,17 @@ def test_who_is_asked_to_end_while_it_reads_ends_at_once() -> None:
         await asyncio.sleep(2 * RECOVERY_S)
         assert room.ready_s == []
 
-    with_room(body)
 
-
-def test_an_end_that_was_asked_for_while_it_read_is_not_forgotten() -> None:
+@virtual
+async def test_an_end_that_was_asked_for_while_it_read_is_not_forgotten() -> None:
     """The run is closed as soon as it is known."""
-
-    async def body(room: Room) -> None:
+    async with open_room() as room:
         await asyncio.sleep(1.0)
         room.actor.finish("enough")
         await asyncio.sleep(RECOVERY_S)
         room.actor.finish("enough")  # version 0 was only read now
         await asyncio.sleep(1.0)
         assert room.actor.state.durable.finished == "enough"
-
-    with_room(body)
 
 
 class Stubborn(SimulatedDisk):
@@ -192,16 +139,14 @@ class Stubborn(SimulatedDisk):
         return super().open(name, at_bytes)
 
 
-def test_a_disk_that_fails_at_the_start_is_waited_for() -> None:
+@virtual
+async def test_a_disk_that_fails_at_the_start_is_waited_for() -> None:
     """As it is later: a restart would find the same, and use up the supervisor's patience."""
     disk = Stubborn(random.Random(0))
-
-    async def body(room: Room) -> None:
+    async with open_room(disk) as room:
         await asyncio.sleep(3 * (RECOVERY_S + DISK_RETRY_S))
         assert not room.actor.ref.stopped
         assert sum(b'"disk"' in line for line in room.tape.lines) >= 3
         disk.stubborn = False
         await asyncio.sleep(2 * (RECOVERY_S + DISK_RETRY_S))
         assert room.actor.begun
-
-    with_room(body, disk)

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,9 @@ from islands.protocol.syncer.shares import HOSTS_MAX, parted
 from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
 from messaging.links.link import Link
-from tests.syncer.test_actor import ANA, LAYOUT, WHO, Room, say, with_syncer
+from tests.syncer.actor_bench import ANA, LAYOUT, WHO, Room, open_syncer, say
 from tests.syncer.test_share_desk import island
+from tests.virtual import virtual
 
 SIZES = [fragment.size for fragment in LAYOUT.fragments]
 SIZE, HALF = SIZES[0], SIZES[0] // 2
@@ -63,10 +63,10 @@ def elements(envelope: Envelope) -> int:
     return sum(np.frombuffer(each, np.float32).size for each in envelope.payload)
 
 
-def test_each_host_is_sent_its_share_and_the_member_the_rest(tmp_path: Path) -> None:
+@virtual
+async def test_each_host_is_sent_its_share_and_the_member_the_rest() -> None:
     """One buffer for each range; together they are the value. Sent again, it is whole."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, other = await asked(room)
         (head,) = await values(room, ana, update())
         assert isinstance(head.body, FragmentUpdate)
@@ -82,13 +82,11 @@ def test_each_host_is_sent_its_share_and_the_member_the_rest(tmp_path: Path) -> 
         assert (again.body.ranges, elements(again)) == ((), SIZE)
         assert await values(room, other) == []
 
-    with_syncer(tmp_path, act, seeded=True)
 
-
-def test_what_follows_an_unreported_share_goes_whole(tmp_path: Path) -> None:
+@virtual
+async def test_what_follows_an_unreported_share_goes_whole() -> None:
     """Until the member reports that version, or a newer one: so few shares wait for a late host."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, other = await asked(room)
 
         async def newer(number: int) -> Ranges:
@@ -116,29 +114,25 @@ def test_what_follows_an_unreported_share_goes_whole(tmp_path: Path) -> None:
         report(8)
         assert await newer(9) == HEADS[0]
 
-    with_syncer(tmp_path, act, seeded=True)
 
-
-def test_a_fragment_of_one_host_goes_whole(tmp_path: Path) -> None:
+@virtual
+async def test_a_fragment_of_one_host_goes_whole() -> None:
     """Where a fragment has fewer elements than the island has devices."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, other = await asked(room)
         (head,) = await values(room, ana, update(1))
         assert isinstance(head.body, FragmentUpdate)
         assert (head.body.ranges, elements(head)) == ((), SIZES[1])
         assert await values(room, other) == []
 
-    with_syncer(tmp_path, act, seeded=True)
-
 
 @pytest.mark.parametrize("while_digests", [False, True])
-def test_without_a_session_of_every_host_all_goes_to_the_member(
-    tmp_path: Path, *, while_digests: bool
+@virtual
+async def test_without_a_session_of_every_host_all_goes_to_the_member(
+    *, while_digests: bool
 ) -> None:
     """Also where the session ends while the digests of shares are computed."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, other = await asked(room)
         if while_digests:
             connection = room.actor.state.core.members.learners[ANA].connection
@@ -153,13 +147,11 @@ def test_without_a_session_of_every_host_all_goes_to_the_member(
         assert isinstance(head.body, FragmentUpdate)
         assert (head.body.ranges, elements(head)) == ((), SIZE)
 
-    with_syncer(tmp_path, act, seeded=True)
 
-
-def test_a_member_may_want_its_values_whole_again(tmp_path: Path) -> None:
+@virtual
+async def test_a_member_may_want_its_values_whole_again() -> None:
     """It knows before the syncer that a host's network is silent."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, other = await asked(room)
         say(ana, UpdatesInShares(ANA, WHO, ()))
         await asyncio.sleep(0.1)
@@ -168,13 +160,11 @@ def test_a_member_may_want_its_values_whole_again(tmp_path: Path) -> None:
         assert head.body.ranges == ()
         assert not other.closed
 
-    with_syncer(tmp_path, act, seeded=True)
 
-
-def test_a_wish_is_void_with_its_link(tmp_path: Path) -> None:
+@virtual
+async def test_a_wish_is_void_with_its_link() -> None:
     """A member that comes back asks anew, as it may be another process."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, _ = await asked(room)
         ana.close("cut")
         again = await room.hello(ANA)
@@ -183,20 +173,16 @@ def test_a_wish_is_void_with_its_link(tmp_path: Path) -> None:
         assert isinstance(head.body, FragmentUpdate)
         assert head.body.ranges == ()
 
-    with_syncer(tmp_path, act, seeded=True)
 
-
-def test_a_wrong_wish_is_refused(tmp_path: Path) -> None:
+@virtual
+async def test_a_wrong_wish_is_refused() -> None:
     """The tape says why, and values come whole."""
-
-    async def act(room: Room) -> None:
+    async with open_syncer(seeded=True) as room:
         ana, _ = await asked(room, UpdatesInShares(ANA, WHO, (HEADS, HEADS)))
         assert "share_dropped" in room.kinds()
         (head,) = await values(room, ana, update())
         assert isinstance(head.body, FragmentUpdate)
         assert head.body.ranges == ()
-
-    with_syncer(tmp_path, act, seeded=True)
 
 
 MANY = tuple((2 * index, 2 * index + 1) for index in range(BUFFERS_MAX + 1))

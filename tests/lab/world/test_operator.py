@@ -15,7 +15,8 @@ from islands.protocol.messages.control import CommandAnswer, Verb
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.core import ClosingStage
 from messaging.codec.tensors import as_buffer, digest
-from tests.lab.world.worlds import ended, entries, promises_kept, until, virtual
+from tests.lab.world.worlds import ended, entries, promises_kept, until
+from tests.virtual import virtual
 
 pytestmark = pytest.mark.simulation
 

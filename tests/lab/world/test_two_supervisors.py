@@ -19,7 +19,8 @@ from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
 from tests.lab.world.test_operator import HOSTS, SETTINGS
-from tests.lab.world.worlds import Entries, entries, limits_of, lines, until, virtual
+from tests.lab.world.worlds import Entries, entries, limits_of, lines, until
+from tests.virtual import virtual
 
 pytestmark = pytest.mark.simulation
 SPARE = "supervisor-b"

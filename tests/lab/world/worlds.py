@@ -1,10 +1,9 @@
-"""What tests of simulated worlds share: the virtual clock, waiting, the tape and its promises."""
+"""What tests of simulated worlds share: waiting, the tape and its promises."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import Limits, judge
@@ -12,23 +11,9 @@ from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost, World
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 
-P = ParamSpec("P")
 Entries = list[dict[str, Any]]
 
 LONG_S = 100_000.0
-
-
-def virtual(body: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run a test's body on the virtual clock."""
-
-    @wraps(body)
-    def test(*arguments: P.args, **more: P.kwargs) -> None:
-        async def main() -> None:
-            await body(*arguments, **more)
-
-        run_virtual(main(), limit_s=LONG_S)
-
-    return test
 
 
 def lived(

@@ -7,7 +7,7 @@ import pytest
 from messaging.actors.actor import MESSAGES_AT_ONCE, Actor
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 
 class Recorder(Actor[str]):
@@ -34,106 +34,85 @@ class Recorder(Actor[str]):
         self.seen.append(f"failure: {error}")
 
 
-def test_messages_before_stop_are_handled() -> None:
+@virtual
+async def test_messages_before_stop_are_handled() -> None:
     """What was told before `stop` is handled, in order; what is told after is refused."""
-
-    async def main() -> None:
-        actor = Recorder()
-        actor.ref.tell("a")
-        actor.ref.tell("b")
-        actor.ref.stop("done")
-        actor.ref.stop("again")
-        assert not actor.ref.tell("c")
-        await actor.run()
-        assert actor.seen == ["start", "a", "b", "stop: done"]
-
-    run_virtual(main(), limit_s=1)
+    actor = Recorder()
+    actor.ref.tell("a")
+    actor.ref.tell("b")
+    actor.ref.stop("done")
+    actor.ref.stop("again")
+    assert not actor.ref.tell("c")
+    await actor.run()
+    assert actor.seen == ["start", "a", "b", "stop: done"]
 
 
-def test_a_full_mailbox_lets_timers_have_their_turn() -> None:
+@virtual
+async def test_a_full_mailbox_lets_timers_have_their_turn() -> None:
     """Whatever waits, a timer that is due runs after a bounded number of messages."""
-
-    async def main() -> None:
-        actor = Recorder(capacity=1000)
-        seen: list[int] = []
-        for number in range(1000):
-            actor.ref.tell(str(number))
-        actor.ref.stop("done")
-        asyncio.get_running_loop().call_later(0, lambda: seen.append(len(actor.seen)))
-        await actor.run()
-        assert 0 < seen[0] <= 2 * MESSAGES_AT_ONCE
-        assert len(actor.seen) == 1002
-
-    run_virtual(main(), limit_s=1)
+    actor = Recorder(capacity=1000)
+    seen: list[int] = []
+    for number in range(1000):
+        actor.ref.tell(str(number))
+    actor.ref.stop("done")
+    asyncio.get_running_loop().call_later(0, lambda: seen.append(len(actor.seen)))
+    await actor.run()
+    assert 0 < seen[0] <= 2 * MESSAGES_AT_ONCE
+    assert len(actor.seen) == 1002
 
 
-def test_messages_are_handled_one_at_a_time() -> None:
+@virtual
+async def test_messages_are_handled_one_at_a_time() -> None:
     """A handler that waits keeps the next message waiting."""
-
-    async def main() -> float:
-        actor = Recorder()
-        actor.ref.tell("slow")
-        actor.ref.tell("slow")
-        actor.ref.stop("done")
-        await actor.run()
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(main(), limit_s=60) == 20
+    actor = Recorder()
+    actor.ref.tell("slow")
+    actor.ref.tell("slow")
+    actor.ref.stop("done")
+    await actor.run()
+    assert asyncio.get_running_loop().time() == 20
 
 
-def test_failure_ends_the_actor_and_is_raised() -> None:
+@virtual
+async def test_failure_ends_the_actor_and_is_raised() -> None:
     """An exception of a handler reaches `on_failure` and then whoever awaits `run`."""
-
-    async def main() -> None:
-        actor = Recorder()
-        actor.ref.tell("fail")
-        actor.ref.tell("never")
-        with pytest.raises(ValueError, match="fail"):
-            await actor.run()
-        assert actor.seen == ["start", "fail", "failure: fail"]
-        assert not actor.ref.tell("late")
-
-    run_virtual(main(), limit_s=1)
-
-
-def test_cancelled_actor_runs_no_handler() -> None:
-    """Cancelling stands for a killed process: neither `on_stop` nor `on_failure` runs."""
-
-    async def main() -> None:
-        actor = Recorder()
-        async with Scope() as scope:
-            scope.spawn(actor.run(), "recorder")
-            actor.ref.tell("slow")
-            await asyncio.sleep(1)
-        assert actor.seen == ["start", "slow"]
-
-    run_virtual(main(), limit_s=60)
-
-
-def test_actor_runs_once() -> None:
-    """A second run is refused: a restarted actor is a new one."""
-
-    async def main() -> None:
-        actor = Recorder()
-        actor.ref.stop("done")
+    actor = Recorder()
+    actor.ref.tell("fail")
+    actor.ref.tell("never")
+    with pytest.raises(ValueError, match="fail"):
         await actor.run()
-        with pytest.raises(LocalFault, match="new one"):
-            await actor.run()
-
-    run_virtual(main(), limit_s=1)
+    assert actor.seen == ["start", "fail", "failure: fail"]
+    assert not actor.ref.tell("late")
 
 
-def test_tell_later_can_be_cancelled() -> None:
+@virtual
+async def test_cancelled_actor_runs_no_handler() -> None:
+    """Cancelling stands for a killed process: neither `on_stop` nor `on_failure` runs."""
+    actor = Recorder()
+    async with Scope() as scope:
+        scope.spawn(actor.run(), "recorder")
+        actor.ref.tell("slow")
+        await asyncio.sleep(1)
+    assert actor.seen == ["start", "slow"]
+
+
+@virtual
+async def test_actor_runs_once() -> None:
+    """A second run is refused: a restarted actor is a new one."""
+    actor = Recorder()
+    actor.ref.stop("done")
+    await actor.run()
+    with pytest.raises(LocalFault, match="new one"):
+        await actor.run()
+
+
+@virtual
+async def test_tell_later_can_be_cancelled() -> None:
     """A message for later comes at its time, and not at all once its handle is cancelled."""
-
-    async def main() -> None:
-        actor = Recorder()
-        async with Scope() as scope:
-            scope.spawn(actor.run(), "recorder")
-            actor.ref.tell_later(2, "second")
-            actor.ref.tell_later(1, "first")
-            actor.ref.tell_later(1.5, "never").cancel()
-            await asyncio.sleep(3)
-        assert actor.seen == ["start", "first", "second"]
-
-    run_virtual(main(), limit_s=60)
+    actor = Recorder()
+    async with Scope() as scope:
+        scope.spawn(actor.run(), "recorder")
+        actor.ref.tell_later(2, "second")
+        actor.ref.tell_later(1, "first")
+        actor.ref.tell_later(1.5, "never").cancel()
+        await asyncio.sleep(3)
+    assert actor.seen == ["start", "first", "second"]

@@ -8,6 +8,7 @@ from messaging.actors.mailbox import Mailbox
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault, MailboxClosed
 from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 
 def test_a_full_mailbox_refuses() -> None:
@@ -69,49 +70,43 @@ async def test_closed_mailbox_is_read_to_its_end() -> None:
         await mailbox.get()
 
 
-def test_writers_wait_for_room_in_the_order_of_asking() -> None:
+@virtual
+async def test_writers_wait_for_room_in_the_order_of_asking() -> None:
     """Each message that is read lets one go on; who cannot wait puts its message all the same."""
+    mailbox: Mailbox[int] = Mailbox(100, room=2)
+    order: list[int] = []
 
-    async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(100, room=2)
-        order: list[int] = []
+    async def write(number: int) -> None:
+        await mailbox.wait_room()
+        order.append(number)
+        mailbox.put_nowait(number)
 
-        async def write(number: int) -> None:
-            await mailbox.wait_room()
-            order.append(number)
-            mailbox.put_nowait(number)
-
-        async with Scope() as scope:
-            for number in range(5):
-                scope.spawn(write(number), f"{number}")
+    async with Scope() as scope:
+        for number in range(5):
+            scope.spawn(write(number), f"{number}")
+        await asyncio.sleep(1)
+        assert order == [0, 1]
+        assert mailbox.put_nowait(99)
+        for read in (0, 1, 99, 2, 3, 4):
+            assert await mailbox.get() == read
             await asyncio.sleep(1)
-            assert order == [0, 1]
-            assert mailbox.put_nowait(99)
-            for read in (0, 1, 99, 2, 3, 4):
-                assert await mailbox.get() == read
-                await asyncio.sleep(1)
-        assert order == [0, 1, 2, 3, 4]
-        assert mailbox.high_water == 3
-
-    run_virtual(main(), limit_s=60)
+    assert order == [0, 1, 2, 3, 4]
+    assert mailbox.high_water == 3
 
 
-def test_a_cancelled_writer_hands_its_turn_on() -> None:
+@virtual
+async def test_a_cancelled_writer_hands_its_turn_on() -> None:
     """One that is cancelled before or after it got its turn keeps nobody else waiting."""
-
-    async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(100, room=1)
-        mailbox.put_nowait(0)
-        async with Scope() as scope:
-            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
-            await asyncio.sleep(1)
-            writers[0].cancel()
-            await asyncio.sleep(1)
-            assert await mailbox.get() == 0  # the second writer has its turn
-            writers[1].cancel()
-            await asyncio.wait_for(writers[2], 1)
-
-    run_virtual(main(), limit_s=60)
+    mailbox: Mailbox[int] = Mailbox(100, room=1)
+    mailbox.put_nowait(0)
+    async with Scope() as scope:
+        writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+        await asyncio.sleep(1)
+        writers[0].cancel()
+        await asyncio.sleep(1)
+        assert await mailbox.get() == 0  # the second writer has its turn
+        writers[1].cancel()
+        await asyncio.wait_for(writers[2], 1)
 
 
 @pytest.mark.parametrize(("room", "eager", "at_once"), [(1, 1, 1), (4, 3, 8), (16, 40, 8)])
@@ -155,79 +150,67 @@ def test_nobody_waits_longer_than_one_message_of_each_other(
     assert 0 < run_virtual(main(), limit_s=1000) <= eager + 2 + at_once
 
 
-def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
+@virtual
+async def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
     """Also in the moment in which the latter has its turn, and has not gone on yet."""
+    mailbox: Mailbox[int] = Mailbox(100, room=1)
+    mailbox.put_nowait(0)
+    order: list[str] = []
 
-    async def main() -> list[str]:
-        mailbox: Mailbox[int] = Mailbox(100, room=1)
-        mailbox.put_nowait(0)
-        order: list[str] = []
+    async def write(name: str) -> None:
+        await mailbox.wait_room()
+        order.append(name)
+        mailbox.put_nowait(1)
 
-        async def write(name: str) -> None:
-            await mailbox.wait_room()
-            order.append(name)
-            mailbox.put_nowait(1)
-
-        async with Scope() as scope:
-            scope.spawn(write("first"), "first")
+    async with Scope() as scope:
+        scope.spawn(write("first"), "first")
+        await asyncio.sleep(1)
+        scope.spawn(write("newcomer"), "newcomer")
+        assert await mailbox.get() == 0
+        for _ in range(2):
             await asyncio.sleep(1)
-            scope.spawn(write("newcomer"), "newcomer")
-            assert await mailbox.get() == 0
-            for _ in range(2):
-                await asyncio.sleep(1)
-                await mailbox.get()
-        return order
-
-    assert run_virtual(main(), limit_s=60) == ["first", "newcomer"]
+            await mailbox.get()
+    assert order == ["first", "newcomer"]
 
 
-def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
+@virtual
+async def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
     """A writer that was stopped while it waited puts nothing; nothing else is read after it."""
-
-    async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(100, room=1)
-        mailbox.put_nowait(0)
-        async with Scope() as scope:
-            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
-            await asyncio.sleep(1)
-            assert await mailbox.get() == 0
-            await asyncio.wait_for(asyncio.gather(*writers), 1)
-
-    run_virtual(main(), limit_s=60)
+    mailbox: Mailbox[int] = Mailbox(100, room=1)
+    mailbox.put_nowait(0)
+    async with Scope() as scope:
+        writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+        await asyncio.sleep(1)
+        assert await mailbox.get() == 0
+        await asyncio.wait_for(asyncio.gather(*writers), 1)
 
 
-def test_one_cancelled_in_its_turn_hands_it_on() -> None:
+@virtual
+async def test_one_cancelled_in_its_turn_hands_it_on() -> None:
     """It was woken, and is cancelled before it goes on: its place is the next one's."""
-
-    async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(100, room=1)
-        mailbox.put_nowait(0)
-        async with Scope() as scope:
-            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(2)]
-            await asyncio.sleep(1)
-            assert await mailbox.get() == 0
-            writers[0].cancel()  # in the same moment
-            await asyncio.wait_for(writers[1], 1)
-            assert writers[0].cancelled()
-            await asyncio.wait_for(mailbox.wait_room(), 1)
-
-    run_virtual(main(), limit_s=60)
+    mailbox: Mailbox[int] = Mailbox(100, room=1)
+    mailbox.put_nowait(0)
+    async with Scope() as scope:
+        writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(2)]
+        await asyncio.sleep(1)
+        assert await mailbox.get() == 0
+        writers[0].cancel()  # in the same moment
+        await asyncio.wait_for(writers[1], 1)
+        assert writers[0].cancelled()
+        await asyncio.wait_for(mailbox.wait_room(), 1)
 
 
-def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
+@virtual
+async def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
     """There is nothing to wait for: their messages are refused."""
-
-    async def main() -> None:
-        mailbox: Mailbox[int] = Mailbox(100, room=1)
-        mailbox.put_nowait(0)
-        async with Scope() as scope:
-            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
-            await asyncio.sleep(1)
-            mailbox.close()
-            await asyncio.wait(writers)
-        assert not mailbox.put_nowait(1)
-
-    run_virtual(main(), limit_s=60)
+    mailbox: Mailbox[int] = Mailbox(100, room=1)
+    mailbox.put_nowait(0)
+    async with Scope() as scope:
+        writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+        await asyncio.sleep(1)
+        mailbox.close()
+        await asyncio.wait(writers)
+    assert not mailbox.put_nowait(1)
 
 
 def test_room_is_no_larger_than_the_mailbox() -> None:

@@ -7,6 +7,7 @@ import pytest
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
 from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 
 async def _sleep_forever(name: str, ended: list[str], farewell_s: float = 0.0) -> None:
@@ -22,34 +23,28 @@ async def _fail(delay_s: float, error: Exception) -> None:
     raise error
 
 
-def test_tasks_end_in_reverse_order_each_before_the_next() -> None:
+@virtual
+async def test_tasks_end_in_reverse_order_each_before_the_next() -> None:
     """The newest task ends first, also when it takes longest to say goodbye."""
-
-    async def main() -> list[str]:
-        ended: list[str] = []
-        scope = Scope()
-        for number in range(20):
-            scope.spawn(_sleep_forever(f"{number:02}", ended, number), f"{number}")
-        await asyncio.sleep(1)
-        await scope.close()
-        assert len(scope) == 0
-        return ended
-
-    assert run_virtual(main(), limit_s=1000) == [f"{number:02}" for number in reversed(range(20))]
+    ended: list[str] = []
+    scope = Scope()
+    for number in range(20):
+        scope.spawn(_sleep_forever(f"{number:02}", ended, number), f"{number}")
+    await asyncio.sleep(1)
+    await scope.close()
+    assert len(scope) == 0
+    assert ended == [f"{number:02}" for number in reversed(range(20))]
 
 
-def test_first_failure_is_raised_at_the_close() -> None:
+@virtual
+async def test_first_failure_is_raised_at_the_close() -> None:
     """Without somebody to report to, the first failure is what `close` raises."""
-
-    async def main() -> None:
-        scope = Scope()
-        scope.spawn(_fail(2, KeyError("late")), "late")
-        scope.spawn(_fail(1, ValueError("early")), "early")
-        await asyncio.sleep(3)
-        with pytest.raises(ValueError, match="early"):
-            await scope.close()
-
-    run_virtual(main(), limit_s=10)
+    scope = Scope()
+    scope.spawn(_fail(2, KeyError("late")), "late")
+    scope.spawn(_fail(1, ValueError("early")), "early")
+    await asyncio.sleep(3)
+    with pytest.raises(ValueError, match="early"):
+        await scope.close()
 
 
 def test_failures_are_reported_as_they_happen() -> None:
@@ -79,16 +74,13 @@ def test_error_of_the_body_wins() -> None:
         run_virtual(main(), limit_s=10)
 
 
-def test_closed_scope_starts_nothing() -> None:
+@virtual
+async def test_closed_scope_starts_nothing() -> None:
     """Starting a task in a closed scope is a mistake."""
-
-    async def main() -> None:
-        scope = Scope("host")
-        await scope.close()
-        with pytest.raises(LocalFault, match="host"):
-            scope.spawn(asyncio.sleep(1), "late")
-
-    run_virtual(main(), limit_s=10)
+    scope = Scope("host")
+    await scope.close()
+    with pytest.raises(LocalFault, match="host"):
+        scope.spawn(asyncio.sleep(1), "late")
 
 
 def test_cancelling_the_owner_still_ends_every_task() -> None:
@@ -110,15 +102,12 @@ def test_cancelling_the_owner_still_ends_every_task() -> None:
     assert "a" in run_virtual(main(), limit_s=100)
 
 
-def test_a_task_may_close_its_own_scope() -> None:
+@virtual
+async def test_a_task_may_close_its_own_scope() -> None:
     """A task that closes the scope it belongs to ends the others and goes on."""
-
-    async def main() -> list[str]:
-        ended: list[str] = []
-        scope = Scope()
-        scope.spawn(_sleep_forever("other", ended), "other")
-        closer = scope.spawn(scope.close(), "closer")
-        await closer
-        return ended
-
-    assert run_virtual(main(), limit_s=10) == ["other"]
+    ended: list[str] = []
+    scope = Scope()
+    scope.spawn(_sleep_forever("other", ended), "other")
+    closer = scope.spawn(scope.close(), "closer")
+    await closer
+    assert ended == ["other"]

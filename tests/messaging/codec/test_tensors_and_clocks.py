@@ -9,7 +9,7 @@ import pytest
 from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
 from messaging.codec.tensors import as_buffer, digest
 from messaging.errors import LocalFault
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 
 def test_arrays_and_buffers_are_one_memory() -> None:
@@ -47,16 +47,13 @@ def test_digest_is_of_the_bytes() -> None:
     assert digest(as_buffer(array)) != digest(memoryview(flipped))
 
 
-def test_loop_clock_follows_the_virtual_loop() -> None:
+@virtual
+async def test_loop_clock_follows_the_virtual_loop() -> None:
     """The loop's clock shows virtual seconds on a virtual loop, bound to it or not."""
-
-    async def main() -> tuple[float, float]:
-        clocks: list[Clock] = [LoopClock(), LoopClock(asyncio.get_running_loop())]
-        await asyncio.sleep(100)
-        first, second = clocks
-        return first.now_s(), second.now_s()
-
-    assert run_virtual(main(), limit_s=1000) == (100, 100)
+    clocks: list[Clock] = [LoopClock(), LoopClock(asyncio.get_running_loop())]
+    await asyncio.sleep(100)
+    first, second = clocks
+    assert (first.now_s(), second.now_s()) == (100, 100)
 
 
 def test_system_clocks_go_forward() -> None:

@@ -16,6 +16,7 @@ from messaging.links.link_state import DialSettings, Phase
 from messaging.simulation.network import Route, SimulatedNetwork
 from messaging.simulation.virtual_time import run_virtual
 from tests.messaging.doubles import probe
+from tests.virtual import virtual
 
 
 class Caller:
@@ -79,107 +80,92 @@ def make_network() -> SimulatedNetwork:
     return SimulatedNetwork(random.Random(0), Route(keep_tail=1.0))
 
 
-def test_session_opens_speaks_and_stops() -> None:
+@virtual
+async def test_session_opens_speaks_and_stops() -> None:
     """Open, hello, answer, stop: each callback once, and `run` returns."""
-
-    async def main() -> None:
-        network = make_network()
-        caller = Caller(network)
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope), "echo")
-            running = scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(1)
-            caller.dialer.stop("enough")
-            await running
-        assert caller.events == ["open: syncer", "envelope 1", "close: enough"]
-        assert caller.dialer.link is None
-        assert caller.dialer.phase is Phase.STOPPED
-
-    run_virtual(main(), limit_s=100)
+    network = make_network()
+    caller = Caller(network)
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope), "echo")
+        running = scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(1)
+        caller.dialer.stop("enough")
+        await running
+    assert caller.events == ["open: syncer", "envelope 1", "close: enough"]
+    assert caller.dialer.link is None
+    assert caller.dialer.phase is Phase.STOPPED
 
 
-def test_lost_session_is_dialled_again() -> None:
+@virtual
+async def test_lost_session_is_dialled_again() -> None:
     """A peer that crashes and comes back is found again, with a hello on the new link."""
-
-    async def main() -> None:
-        network = make_network()
-        caller = Caller(network)
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope), "echo")
-            scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(10)
-            network.crash("syncer")
-            await asyncio.sleep(3)
-            assert "nobody listens" in (caller.dialer.last_failure or "")
-            scope.spawn(echo(network, scope), "echo again")
-            await asyncio.sleep(10)
-        assert caller.events == [
-            *("open: syncer", "envelope 1", "close: closed by syncer: the process died"),
-            *("open: syncer", "envelope 1", "close: the dialler ended"),
-        ]
-
-    run_virtual(main(), limit_s=100)
+    network = make_network()
+    caller = Caller(network)
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope), "echo")
+        scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(10)
+        network.crash("syncer")
+        await asyncio.sleep(3)
+        assert "nobody listens" in (caller.dialer.last_failure or "")
+        scope.spawn(echo(network, scope), "echo again")
+        await asyncio.sleep(10)
+    assert caller.events == [
+        *("open: syncer", "envelope 1", "close: closed by syncer: the process died"),
+        *("open: syncer", "envelope 1", "close: the dialler ended"),
+    ]
 
 
-def test_silent_peer_is_given_up_and_found_again() -> None:
+@virtual
+async def test_silent_peer_is_given_up_and_found_again() -> None:
     """Behind a cut nothing is heard: the session is closed, and opened again after healing."""
-
-    async def main() -> None:
-        network = make_network()
-        caller = Caller(network, settings=DialSettings(heartbeat_s=1, liveness_s=3))
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope), "echo")
-            scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(20)
-            assert "close" not in " ".join(caller.events)
-            network.cut("learner", "syncer")
-            await asyncio.sleep(20)
-            assert caller.events[-1].startswith("close: nothing heard for 3")
-            network.heal_all()
-            await asyncio.sleep(20)
-            assert caller.dialer.phase is Phase.OPEN
-
-    run_virtual(main(), limit_s=100)
+    network = make_network()
+    caller = Caller(network, settings=DialSettings(heartbeat_s=1, liveness_s=3))
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope), "echo")
+        scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(20)
+        assert "close" not in " ".join(caller.events)
+        network.cut("learner", "syncer")
+        await asyncio.sleep(20)
+        assert caller.events[-1].startswith("close: nothing heard for 3")
+        network.heal_all()
+        await asyncio.sleep(20)
+        assert caller.dialer.phase is Phase.OPEN
 
 
-def test_no_room_here_is_not_the_peers_silence() -> None:
+@virtual
+async def test_no_room_here_is_not_the_peers_silence() -> None:
     """A healthy link outlives a full mailbox of minutes; a cut is still noticed afterwards."""
-
-    async def main() -> None:
-        network = make_network()
-        mailbox: Mailbox[int] = Mailbox(8, room=1)
-        mailbox.put_nowait(0)
-        settings = DialSettings(heartbeat_s=1, liveness_s=3)
-        caller = Caller(network, settings=settings, room=mailbox.wait_room)
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope), "echo")
-            scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(300)
-            assert caller.events == ["open: syncer"]
-            await mailbox.get()
-            await asyncio.sleep(20)
-            assert "close" not in " ".join(caller.events)
-            assert caller.events.count("envelope 0") > 300
-            network.cut("learner", "syncer")
-            await asyncio.sleep(20)
-            assert caller.events[-1].startswith("close: nothing heard for 3")
-
-    run_virtual(main(), limit_s=1000)
+    network = make_network()
+    mailbox: Mailbox[int] = Mailbox(8, room=1)
+    mailbox.put_nowait(0)
+    settings = DialSettings(heartbeat_s=1, liveness_s=3)
+    caller = Caller(network, settings=settings, room=mailbox.wait_room)
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope), "echo")
+        scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(300)
+        assert caller.events == ["open: syncer"]
+        await mailbox.get()
+        await asyncio.sleep(20)
+        assert "close" not in " ".join(caller.events)
+        assert caller.events.count("envelope 0") > 300
+        network.cut("learner", "syncer")
+        await asyncio.sleep(20)
+        assert caller.events[-1].startswith("close: nothing heard for 3")
 
 
-def test_addresses_are_tried_in_turn() -> None:
+@virtual
+async def test_addresses_are_tried_in_turn() -> None:
     """When the first address does not answer, the next one is dialled."""
-
-    async def main() -> None:
-        network = make_network()
-        caller = Caller(network, ["nowhere", "syncer:second"])
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope, "syncer:second"), "echo")
-            scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(5)
-        assert caller.events[0] == "open: syncer:second"
-
-    run_virtual(main(), limit_s=100)
+    network = make_network()
+    caller = Caller(network, ["nowhere", "syncer:second"])
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope, "syncer:second"), "echo")
+        scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(5)
+    assert caller.events[0] == "open: syncer:second"
 
 
 def test_flapping_link_is_dialled_ever_more_rarely() -> None:
@@ -204,63 +190,54 @@ def test_flapping_link_is_dialled_ever_more_rarely() -> None:
 
 
 @pytest.mark.parametrize("moment_s", [0.0, 0.01, 0.02, 0.03, 0.5, 3.0])
-def test_stopping_in_any_phase_ends_the_run(moment_s: float) -> None:
+@virtual
+async def test_stopping_in_any_phase_ends_the_run(moment_s: float) -> None:
     """Whether it dials, waits or is open: `stop` ends it at once and closes what was opened."""
-
-    async def main() -> None:
-        network = make_network()
-        if moment_s == 3.0:
-            network.cut("learner", "syncer")  # it will be dialling in vain
-        caller = Caller(network)
-        async with Scope() as scope:
-            scope.spawn(echo(network, scope), "echo")
-            running = scope.spawn(caller.dialer.run(), "dialer")
-            await asyncio.sleep(moment_s)
-            caller.dialer.stop("enough")
-            await running
-            assert asyncio.get_running_loop().time() == moment_s
-            await asyncio.sleep(5)
-        kinds = [event.partition(":")[0] for event in caller.events]
-        assert kinds.count("open") == kinds.count("close")
-
-    run_virtual(main(), limit_s=100)
+    network = make_network()
+    if moment_s == 3.0:
+        network.cut("learner", "syncer")  # it will be dialling in vain
+    caller = Caller(network)
+    async with Scope() as scope:
+        scope.spawn(echo(network, scope), "echo")
+        running = scope.spawn(caller.dialer.run(), "dialer")
+        await asyncio.sleep(moment_s)
+        caller.dialer.stop("enough")
+        await running
+        assert asyncio.get_running_loop().time() == moment_s
+        await asyncio.sleep(5)
+    kinds = [event.partition(":")[0] for event in caller.events]
+    assert kinds.count("open") == kinds.count("close")
 
 
-def test_stopped_before_it_runs_never_dials() -> None:
+@virtual
+async def test_stopped_before_it_runs_never_dials() -> None:
     """A dialler that is stopped first returns at once."""
-
-    async def main() -> None:
-        caller = Caller(make_network())
-        caller.dialer.stop("changed my mind")
-        await caller.dialer.run()
-        assert caller.events == []
-
-    run_virtual(main(), limit_s=1)
+    caller = Caller(make_network())
+    caller.dialer.stop("changed my mind")
+    await caller.dialer.run()
+    assert caller.events == []
 
 
-def test_exception_in_a_callback_is_raised() -> None:
+@virtual
+async def test_exception_in_a_callback_is_raised() -> None:
     """A mistake in a callback ends the dialler and closes its link."""
+    network = make_network()
+    links: list[Link] = []
 
-    async def main() -> None:
-        network = make_network()
-        links: list[Link] = []
+    def fail(link: Link) -> None:
+        links.append(link)
+        raise KeyError("mistake")
 
-        def fail(link: Link) -> None:
-            links.append(link)
-            raise KeyError("mistake")
-
-        dialer = Dialer(
-            network,
-            "syncer",
-            local="learner",
-            on_open=fail,
-            on_envelope=lambda *_: None,
-            on_close=lambda *_: None,
-            rng=random.Random(0),
-        )
-        network.listen("syncer")
-        with pytest.raises(KeyError, match="mistake"):
-            await dialer.run()
-        assert links[0].closed
-
-    run_virtual(main(), limit_s=1)
+    dialer = Dialer(
+        network,
+        "syncer",
+        local="learner",
+        on_open=fail,
+        on_envelope=lambda *_: None,
+        on_close=lambda *_: None,
+        rng=random.Random(0),
+    )
+    network.listen("syncer")
+    with pytest.raises(KeyError, match="mistake"):
+        await dialer.run()
+    assert links[0].closed

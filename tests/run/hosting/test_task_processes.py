@@ -1,12 +1,11 @@
 """Actors as processes: started, killed without a word, and seen to end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from islands.actors.ports import ProcessEnd
 from islands.run.hosting.task_processes import Process, ProcessTable
-from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 T = TypeVar("T")
 
@@ -58,141 +57,116 @@ class Room:
         self.log.append(f"{name} ended: {end.told or None}")
 
 
-def virtually(body: Callable[[Room], Awaitable[T]]) -> T:
-    """Run a test's body on the virtual clock."""
-
-    async def main() -> T:
-        return await body(Room())
-
-    return run_virtual(main(), limit_s=1000.0)
-
-
-def test_a_process_that_ends_is_told_and_forgotten() -> None:
+@virtual
+async def test_a_process_that_ends_is_told_and_forgotten() -> None:
     """An end as it should be has no error; the process can still be looked at."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        assert "a" in room.table
-        room.workers["a"].end.set_result(None)
-        await room.wait_ended()
-        assert room.log == ["a runs", "a ended: None"]
-        assert room.table.names() == []
-        assert room.table.get("a") is None
-        assert room.table.last("a") is room.workers["a"]
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    assert "a" in room.table
+    room.workers["a"].end.set_result(None)
+    await room.wait_ended()
+    assert room.log == ["a runs", "a ended: None"]
+    assert room.table.names() == []
+    assert room.table.get("a") is None
+    assert room.table.last("a") is room.workers["a"]
 
 
-def test_an_error_is_told_and_raised_nowhere_else() -> None:
+@virtual
+async def test_an_error_is_told_and_raised_nowhere_else() -> None:
     """Who waits for the ends is not struck by one of them."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        room.table.start("b")
-        room.workers["a"].end.set_exception(ValueError("broken"))
-        asyncio.get_running_loop().call_later(1.0, room.workers["b"].end.set_result, None)
-        await room.wait_ended()
-        assert room.log == ["a runs", "b runs", "a ended: ValueError: broken", "b ended: None"]
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    room.table.start("b")
+    room.workers["a"].end.set_exception(ValueError("broken"))
+    asyncio.get_running_loop().call_later(1.0, room.workers["b"].end.set_result, None)
+    await room.wait_ended()
+    assert room.log == ["a runs", "b runs", "a ended: ValueError: broken", "b ended: None"]
 
 
-def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
+@virtual
+async def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
     """One that leaves in time is not; its name may be taken again by then."""
-
-    async def body(room: Room) -> None:
-        for name in ("a", "b"):
-            room.table.start(name)
-            room.workers[name].stubborn = name == "b"
-            room.table.stop(name, 5.0)
-        room.table.stop("c", 5.0)
-        await asyncio.sleep(1.0)
-        room.table.start("a")
-        await asyncio.sleep(9.0)
-        assert room.table.names() == ["a"]
-        assert "b ended: killed by SIGKILL" in room.log
-        assert room.log.count("a ended: None") == 1
-        room.table.close()
-        await room.table.wait_freed()
-
-    virtually(body)
+    room = Room()
+    for name in ("a", "b"):
+        room.table.start(name)
+        room.workers[name].stubborn = name == "b"
+        room.table.stop(name, 5.0)
+    room.table.stop("c", 5.0)
+    await asyncio.sleep(1.0)
+    room.table.start("a")
+    await asyncio.sleep(9.0)
+    assert room.table.names() == ["a"]
+    assert "b ended: killed by SIGKILL" in room.log
+    assert room.log.count("a ended: None") == 1
+    room.table.close()
+    await room.table.wait_freed()
 
 
-def test_a_start_is_one_start() -> None:
+@virtual
+async def test_a_start_is_one_start() -> None:
     """Starting what runs changes nothing."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        room.table.start("a")
-        await asyncio.sleep(0.1)
-        assert room.log == ["a runs"]
-        room.table.close()
-        await room.table.wait_freed()
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    room.table.start("a")
+    await asyncio.sleep(0.1)
+    assert room.log == ["a runs"]
+    room.table.close()
+    await room.table.wait_freed()
 
 
-def test_a_kill_takes_everything_and_calls_no_handler() -> None:
+@virtual
+async def test_a_kill_takes_everything_and_calls_no_handler() -> None:
     """Its task is cancelled, what it holds is freed, and its end is told once."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        await asyncio.sleep(1)
-        await room.table.killed("a")
-        await room.table.killed("a")
-        await asyncio.sleep(1)
-        assert room.log == ["a runs", "a killed", "a ended: killed by SIGKILL", "a cancelled"]
-        assert room.table.names() == []
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    await asyncio.sleep(1)
+    await room.table.killed("a")
+    await room.table.killed("a")
+    await asyncio.sleep(1)
+    assert room.log == ["a runs", "a killed", "a ended: killed by SIGKILL", "a cancelled"]
+    assert room.table.names() == []
 
 
-def test_a_killed_process_can_be_started_again() -> None:
+@virtual
+async def test_a_killed_process_can_be_started_again() -> None:
     """The next one is another object under the same name, and its end is its own."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        first = room.workers["a"]
-        room.table.kill("a")
-        room.table.start("a")
-        await asyncio.sleep(2)
-        second = room.table.get("a")
-        assert second is room.workers["a"]
-        assert second is not first
-        room.workers["a"].end.set_result(None)
-        await room.wait_ended()
-        assert room.log[-2:] == ["a runs", "a ended: None"]
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    first = room.workers["a"]
+    room.table.kill("a")
+    room.table.start("a")
+    await asyncio.sleep(2)
+    second = room.table.get("a")
+    assert second is room.workers["a"]
+    assert second is not first
+    room.workers["a"].end.set_result(None)
+    await room.wait_ended()
+    assert room.log[-2:] == ["a runs", "a ended: None"]
 
 
-def test_closing_waits_for_kills_under_way() -> None:
+@virtual
+async def test_closing_waits_for_kills_under_way() -> None:
     """After `close` nothing of a process is left, also not of one that was being killed."""
-
-    async def body(room: Room) -> None:
-        room.table.start("a")
-        room.table.kill("a")
-        assert "a" not in room.table
-        room.table.close()
-        await room.table.wait_freed()
-        assert room.log == ["a killed", "a ended: killed by SIGKILL"]
-
-    virtually(body)
+    room = Room()
+    room.table.start("a")
+    room.table.kill("a")
+    assert "a" not in room.table
+    room.table.close()
+    await room.table.wait_freed()
+    assert room.log == ["a killed", "a ended: killed by SIGKILL"]
 
 
-def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
+@virtual
+async def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
     """Also what was to start later does not."""
-
-    async def body(room: Room) -> None:
-        for name in ("v", "s", "l"):
-            room.table.start(name)
-        await asyncio.sleep(0.5)
-        room.table.close()
-        await room.table.wait_freed()
-        room.table.start("late")
-        await asyncio.sleep(5)
-        ends = [entry for entry in room.log if "ended" in entry]
-        assert ends == [f"{name} ended: killed by SIGKILL" for name in "vsl"]
-        assert "late runs" not in room.log
-
-    virtually(body)
+    room = Room()
+    for name in ("v", "s", "l"):
+        room.table.start(name)
+    await asyncio.sleep(0.5)
+    room.table.close()
+    await room.table.wait_freed()
+    room.table.start("late")
+    await asyncio.sleep(5)
+    ends = [entry for entry in room.log if "ended" in entry]
+    assert ends == [f"{name} ended: killed by SIGKILL" for name in "vsl"]
+    assert "late runs" not in room.log

@@ -12,6 +12,7 @@ import uvloop
 from islands.run.hosting.process_runtime import STALLS, run_service, tell_stalls_unless
 from islands.run.hosting.watchdog import EXTENSION_S, STALLS_TOLD_S, Notifier, Stalls, Watchdog
 from messaging.simulation.virtual_time import run_virtual
+from tests.virtual import virtual
 
 LIMIT_S = 10.0
 
@@ -68,47 +69,41 @@ def test_states_reach_the_manager(manager: Manager) -> None:
     ]
 
 
-def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
+@virtual
+async def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
     """It begins with ready, and goes on until the end, also while the process is stopping."""
     manager.environment["WATCHDOG_USEC"] = "3000000"
-
-    async def main() -> None:
-        heard: list[str] = []
-        watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
-        await asyncio.sleep(5.0)
-        assert manager.heard() == []
-        watchdog.ready()
-        watchdog.stopping()
-        for _ in range(3):
-            await asyncio.sleep(3.0)
-            heard += manager.heard()  # a socket keeps ten messages that nobody has read
-        assert heard.count("WATCHDOG=1") == 10
-        watchdog.close()
-        await asyncio.sleep(5.0)
-        assert manager.heard() == []
-
-    run_virtual(main(), limit_s=60.0)
+    heard: list[str] = []
+    watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
+    await asyncio.sleep(5.0)
+    assert manager.heard() == []
+    watchdog.ready()
+    watchdog.stopping()
+    for _ in range(3):
+        await asyncio.sleep(3.0)
+        heard += manager.heard()  # a socket keeps ten messages that nobody has read
+    assert heard.count("WATCHDOG=1") == 10
+    watchdog.close()
+    await asyncio.sleep(5.0)
+    assert manager.heard() == []
 
 
-def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
+@virtual
+async def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
     """Until it is ready a process asks for more time before the last has passed, then never."""
     manager.environment["WATCHDOG_USEC"] = "600000000"
     more = f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}"
-
-    async def main() -> None:
-        watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
-        watchdog.begin("reading 4 GB")
-        assert manager.heard() == ["STATUS=reading 4 GB", "WATCHDOG=1", more]
-        for _ in range(10):
-            await asyncio.sleep(EXTENSION_S / 2)
-            assert more in manager.heard()
-        watchdog.ready()
-        assert manager.heard() == ["READY=1\nSTATUS="]
-        await asyncio.sleep(3 * EXTENSION_S)
-        assert more not in manager.heard()
-        watchdog.close()
-
-    run_virtual(main(), limit_s=1000.0)
+    watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
+    watchdog.begin("reading 4 GB")
+    assert manager.heard() == ["STATUS=reading 4 GB", "WATCHDOG=1", more]
+    for _ in range(10):
+        await asyncio.sleep(EXTENSION_S / 2)
+        assert more in manager.heard()
+    watchdog.ready()
+    assert manager.heard() == ["READY=1\nSTATUS="]
+    await asyncio.sleep(3 * EXTENSION_S)
+    assert more not in manager.heard()
+    watchdog.close()
 
 
 def test_a_service_is_ready_when_it_says_so(
@@ -131,20 +126,17 @@ def test_a_service_is_ready_when_it_says_so(
 
 
 @pytest.mark.parametrize("limit_us", ["50000", "200000"])
-def test_a_short_limit_is_kept(manager: Manager, limit_us: str) -> None:
+@virtual
+async def test_a_short_limit_is_kept(manager: Manager, limit_us: str) -> None:
     """The beat is never slower than the manager's limit, also if that is below our own tick."""
     manager.environment["WATCHDOG_USEC"] = limit_us
-
-    async def main() -> None:
-        watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
-        watchdog.ready()
-        limit_s = int(limit_us) / 1e6
-        for _ in range(20):
-            await asyncio.sleep(limit_s / 2)
-            assert "WATCHDOG=1" in manager.heard()
-        watchdog.close()
-
-    run_virtual(main(), limit_s=60.0)
+    watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
+    watchdog.ready()
+    limit_s = int(limit_us) / 1e6
+    for _ in range(20):
+        await asyncio.sleep(limit_s / 2)
+        assert "WATCHDOG=1" in manager.heard()
+    watchdog.close()
 
 
 @pytest.mark.integration
@@ -198,18 +190,15 @@ def test_no_beat_is_sent_that_nobody_asked_for(manager: Manager, variables: dict
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234", "/" + "x" * 200])
-def test_without_a_manager_all_goes_on(address: str) -> None:
+@virtual
+async def test_without_a_manager_all_goes_on(address: str) -> None:
     """No address, nobody at the address, one of another kind: nothing is sent, nothing fails."""
-
-    async def main() -> None:
-        notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
-        watchdog = Watchdog(nothing, notifier=notifier)
-        watchdog.ready("alone")
-        await asyncio.sleep(3.0)
-        watchdog.stopping()
-        watchdog.close()
-
-    run_virtual(main(), limit_s=60.0)
+    notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
+    watchdog = Watchdog(nothing, notifier=notifier)
+    watchdog.ready("alone")
+    await asyncio.sleep(3.0)
+    watchdog.stopping()
+    watchdog.close()
 
 
 def test_a_manager_that_does_not_read_is_not_waited_for(manager: Manager) -> None:

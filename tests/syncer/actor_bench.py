@@ -1,0 +1,132 @@
+"""A syncer's actor that runs: on any disk, over links in memory, its work taking any time."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Context
+from islands.files.disk import Disk
+from islands.files.tape_writing import MemoryTape
+from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.disk import SimulatedDisk
+from islands.numerics.outer import Sgd
+from islands.protocol.credentials import Credentials
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Ticket
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.training import FragmentProgress, Hello, Progress
+from islands.protocol.settings.run import RunSettings
+from islands.syncer.actor import SyncerActor
+from islands.syncer.hooks import Hooks
+from islands.syncer.workers import SyncerWorkers
+from messaging.envelope import Envelope
+from messaging.errors import LinkClosed
+from messaging.links.link import Link
+from messaging.links.memory_link import MemoryNetwork
+from tests.virtual import beside
+
+LAYOUT = NumpyTrainer(2).layout
+SETTINGS = RunSettings(fragments=2)
+ANA, BEN = LearnerName("ana"), LearnerName("ben")
+WHO = Incarnation(1, 1)
+TICKET = Ticket(1, 0, ANA, WHO)
+
+
+def zeros() -> list[NDArray[np.float32]]:
+    """A version 0."""
+    return [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
+
+
+class Room:
+    """One start of a syncer, with a network and a tape of its own.
+
+    Args:
+        disk: With its journal; by default an empty one.
+        settings: Of the run.
+        seeded: Whether it has a version 0.
+        work_s: Seconds of each piece of its work.
+    """
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        *,
+        settings: RunSettings = SETTINGS,
+        seeded: bool = True,
+        work_s: Callable[[], float] = lambda: 0.001,
+    ) -> None:
+        now_s = asyncio.get_running_loop().time
+        self.exported: list[float] = []
+        self.ended: list[float] = []
+        self.ready_s: list[float] = []
+        self.network = MemoryNetwork()
+        self.tape = MemoryTape()
+        self.credentials = Credentials("run", b"a key for the tests alone")
+        self.actor = SyncerActor(
+            "syncer",
+            Context(settings, LAYOUT, self.network, self.tape),
+            disk=disk or SimulatedDisk(random.Random(0)),
+            workers=SyncerWorkers.of(InlineWorker(work_s)),
+            optimizer=Sgd.of(settings.outer),
+            credentials=self.credentials,
+            shards=4,
+            rng=random.Random(0),
+            initial=zeros if seeded else None,
+            hooks=Hooks(
+                export=lambda *_: self.exported.append(now_s()),
+                finished=lambda _: self.ended.append(now_s()),
+                ready=lambda: self.ready_s.append(now_s()),
+            ),
+        )
+
+    def kinds(self) -> list[str]:
+        """What is on the tape."""
+        return [str(json.loads(line)["kind"]) for line in self.tape.lines]
+
+    async def hello(self, name: LearnerName, *, genuine: bool = True, follows: int = 0) -> Link:
+        """A learner opens a session; it may follow a start of another epoch."""
+        link = await self.network.dial("syncer", local=name)
+        credential = self.credentials.sign(name, WHO) if genuine else "forged"
+        progress = Progress(
+            *(name, WHO, Phase.COMPILING, 0, 0, 0.0, 0, 0),
+            fragments=(FragmentProgress(),) * 2,
+            leases=(),
+        )
+        message = Hello(
+            *(PROTOCOL, "run", Role.LEARNER, name, WHO, credential, LAYOUT.fingerprint),
+            progress=progress,
+            digests=("", ""),
+            epoch_seen=follows,
+            epoch_proof=self.credentials.prove_epoch(follows, "another start"),
+        )
+        say(link, message)
+        return link
+
+
+@asynccontextmanager
+async def open_syncer(disk: Disk | None = None, *, seeded: bool = False) -> AsyncIterator[Room]:
+    """A syncer that runs beside a test."""
+    room = Room(disk, seeded=seeded)
+    async with beside(room.actor):
+        await asyncio.sleep(0.01)  # it listens from now on
+        yield room
+
+
+def say(link: Link, body: object) -> None:
+    """Whoever is at this end says something."""
+    link.send(Envelope(link.local, link.remote, 1, body))
+
+
+async def last_words(link: Link) -> list[object]:
+    """Everything until the link is closed."""
+    heard: list[object] = []
+    try:
+        while True:  # until the other end closes
+            heard.append((await link.receive()).body)
+    except LinkClosed:
+        return heard
