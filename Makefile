@@ -7,6 +7,9 @@ WORKERS ?= 2
 BENCH ?= step_overhead own_loop link shaped_link codecs large_model scale crowd syncer_plan several_hosts \
 	host_shares slowness real_goodput thirty_days hostile attacks damage
 
+# Without bytecode each of the many processes of a run, and of a test, compiles all sources anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -22,6 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev,grain,jax,plots,tasks,tensorboard,text]'
+	$(BIN)/python -m compileall -q islands messaging
 	@touch $@
 
 test: lint types imports unit ## Run what should pass before a change is proposed
