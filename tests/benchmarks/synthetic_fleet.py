@@ -14,11 +14,9 @@ from typing import Any
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
-    LearnerName,
     Lease,
     Phase,
     Role,
-    Version,
 )
 from islands.protocol.messages.membership import (
     Heartbeat,
@@ -33,13 +31,10 @@ from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FinalRound,
-    FragmentProgress,
     FragmentRequest,
     FragmentSeed,
     FragmentUpdate,
-    Hello,
     LeaseGranted,
-    Progress,
     PullFragment,
 )
 from islands.protocol.settings.run import RunSettings
@@ -48,11 +43,11 @@ from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.recovery import fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode
+from tests.syncer.bench import GOOD, Learner
 
 FINGERPRINT = "synthetic"
 BATCH_TOKENS = 100
@@ -66,27 +61,21 @@ WRITE_S = 0.01
 BEAT_S = 1.0
 SUPERVISOR_TICK_S = 0.25
 SYNCER_LINK = 0
-GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
 
 Meter = Callable[[str, Callable[[], Any]], Any]
 
 
-class SyntheticLearner:
+class SyntheticLearner(Learner):
     """One learner's books, and the messages that it sends."""
+
+    step_tokens = BATCH_TOKENS
 
     def __init__(self, name: str, connection: int, fragments: int) -> None:
         """It has compiled, and holds nothing."""
-        self.name = LearnerName(name)
+        super().__init__(name, fragments, counter=0)
+        self.step_time_s = STEP_S
         self.connection = connection
-        self.incarnation = Incarnation(0, 0)
-        self.phase = Phase.HEALING
-        self.steps = 0
-        self.quota = 0
-        self.leases: list[Lease] = []
-        self.versions: list[Version | None] = [None] * fragments
-        self.marks = [0] * fragments
         self.settled: list[tuple[int, int] | None] = [None] * fragments
-        self.overwritten = [0] * fragments
         self.arrived: dict[int, FragmentUpdate] = {}
         self.stopping = False
 
@@ -100,30 +89,29 @@ class SyntheticLearner:
         lease = self.leases[index]
         position = lease.position + 1
         done = position == SHARD_RECORDS
-        self.leases[index] = Lease(lease.pass_index, lease.shard, position, done)
+        moved = Lease(lease.pass_index, lease.shard, position, done)
+        self.leases = (*self.leases[:index], moved, *self.leases[index + 1 :])
 
     def grant(self, granted: LeaseGranted) -> None:
         """Take a quota and leases; positions reached here are newer than those that come back."""
         reached = {(lease.pass_index, lease.shard): lease for lease in self.leases}
         self.quota = granted.quota_tokens
-        self.leases = [
+        self.leases = tuple(
             max(lease, reached.get((lease.pass_index, lease.shard), lease))
             for lease in granted.leases
-        ]
+        )
 
-    def adopt(self) -> None:
+    def adopt_arrived(self) -> None:
         """Take every update that has arrived as base."""
         for fragment, update in self.arrived.items():
             held = self.versions[fragment]
             if held is not None and update.version <= held:
                 continue
-            done = (self.steps - self.marks[fragment]) * BATCH_TOKENS
             merged, settled = update.merged, 0
             if merged is not None and self.settled[fragment] != (merged.epoch, merged.round):
                 self.settled[fragment] = (merged.epoch, merged.round)
                 settled = merged.tokens
-            self.overwritten[fragment] += done - settled
-            self.versions[fragment], self.marks[fragment] = update.version, self.steps
+            self.adopt(fragment, update.version, settled)
         self.arrived.clear()
 
     @property
@@ -131,56 +119,13 @@ class SyntheticLearner:
         """Whether it holds a version of every fragment."""
         return None not in self.versions
 
-    def progress(self) -> Progress:
-        """Its cumulative report."""
-        told: list[FragmentProgress] = []
-        for version, mark, overwritten in zip(
-            self.versions, self.marks, self.overwritten, strict=True
-        ):
-            told.append(FragmentProgress(version, mark, mark * BATCH_TOKENS, overwritten))
-        return Progress(
-            name=self.name,
-            incarnation=self.incarnation,
-            phase=self.phase,
-            steps=self.steps,
-            tokens=self.steps * BATCH_TOKENS,
-            step_time_s=STEP_S,
-            batch_tokens=BATCH_TOKENS,
-            quota_tokens=self.quota,
-            fragments=tuple(told),
-            leases=tuple(self.leases),
-        )
-
-    def hello(self, run: str) -> Hello:
-        """The message with which it opens its link."""
-        return Hello(
-            protocol=PROTOCOL,
-            run=run,
-            role=Role.LEARNER,
-            name=self.name,
-            incarnation=self.incarnation,
-            credential="",
-            fingerprint=FINGERPRINT,
-            progress=self.progress(),
-            digests=tuple("" for _ in self.versions),
-        )
-
     def answer(self, pull: PullFragment) -> Contribution | ContributionDeclined:
         """What it has for a pull."""
         fragment = pull.fragment
         base, steps = self.versions[fragment], self.steps - self.marks[fragment]
         if base is None or steps < 1:
             return ContributionDeclined(pull.ticket, fragment, "no step since its base")
-        return Contribution(
-            ticket=pull.ticket,
-            fragment=fragment,
-            base=base,
-            steps=steps,
-            tokens=steps * BATCH_TOKENS,
-            processed_tokens=self.steps * BATCH_TOKENS,
-            precision="float32",
-            digest="",
-        )
+        return self.contribution(pull)
 
 
 class Fleet:
@@ -305,7 +250,7 @@ class Fleet:
         learner.incarnation = incarnation
         if incarnation.counter < 10**6:
             self._at(self._rng.uniform(0, BEAT_S), lambda: self._beat(learner))
-        hello = learner.hello(self.settings.run)
+        hello = learner.hello(self.settings.run, FINGERPRINT)
         self._at(
             2 * LATENCY_S,
             lambda: self._sync(syncer_events.LinkOpened(hello, learner.connection, trusted=True)),
@@ -320,7 +265,7 @@ class Fleet:
 
     def _boundary(self, learner: SyntheticLearner) -> None:
         learner.step()
-        learner.adopt()
+        learner.adopt_arrived()
         if learner.stopping:
             learner.phase = Phase.FINISHED
         self._report(learner)
@@ -341,7 +286,7 @@ class Fleet:
         learner.arrived[update.fragment] = update
         if learner.phase is Phase.STEPPING:
             return  # at its next boundary
-        learner.adopt()
+        learner.adopt_arrived()
         if learner.phase is Phase.HEALING and learner.whole:
             learner.phase = Phase.STEPPING
             self._report(learner)

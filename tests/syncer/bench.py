@@ -66,6 +66,8 @@ GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
 class Learner:
     """What a scripted learner would report: it adopts what it is told to, and counts."""
 
+    step_tokens = BATCH
+
     def __init__(self, name: str, fragments: int, counter: int) -> None:
         """Compiled, and holding nothing."""
         self.name = LearnerName(name)
@@ -73,7 +75,7 @@ class Learner:
         self.phase = Phase.HEALING
         self.steps = 0
         self.step_time_s = 0.1
-        self.batch_tokens = BATCH
+        self.batch_tokens = self.step_tokens
         self.quota = 0
         self.leases: tuple[Lease, ...] = ()
         self.versions: list[Version | None] = [None] * fragments
@@ -83,7 +85,7 @@ class Learner:
 
     def adopt(self, fragment: int, version: Version, merged_tokens: int = 0) -> None:
         """Take a version as base; of the tokens since the last one, so many were merged."""
-        done = (self.steps - self.marks[fragment]) * BATCH
+        done = (self.steps - self.marks[fragment]) * self.step_tokens
         self.overwritten[fragment] += done - merged_tokens
         self.versions[fragment], self.marks[fragment] = version, self.steps
 
@@ -94,7 +96,7 @@ class Learner:
             incarnation=self.incarnation,
             phase=self.phase,
             steps=self.steps,
-            tokens=self.steps * BATCH,
+            tokens=self.steps * self.step_tokens,
             step_time_s=self.step_time_s,
             batch_tokens=self.batch_tokens,
             quota_tokens=self.quota,
@@ -102,7 +104,7 @@ class Learner:
                 FragmentProgress(
                     version=version,
                     base_steps=mark,
-                    settled_tokens=mark * BATCH,
+                    settled_tokens=mark * self.step_tokens,
                     overwritten_tokens=overwritten,
                 )
                 for version, mark, overwritten in zip(
@@ -110,6 +112,37 @@ class Learner:
                 )
             ),
             leases=self.leases,
+        )
+
+    def hello(self, run: str, fingerprint: str) -> Hello:
+        """The message with which it opens a link."""
+        return Hello(
+            protocol=PROTOCOL,
+            run=run,
+            role=Role.LEARNER,
+            name=self.name,
+            incarnation=self.incarnation,
+            credential="",
+            fingerprint=fingerprint,
+            progress=self.progress(),
+            digests=tuple("" for _ in self.versions),
+        )
+
+    def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
+        """What it answers a pull with: all of its steps since its base, or so many."""
+        fragment = pull.fragment
+        base = self.versions[fragment]
+        assert base is not None, "it has adopted something"
+        done = self.steps - self.marks[fragment] if steps is None else steps
+        return Contribution(
+            ticket=pull.ticket,
+            fragment=fragment,
+            base=base,
+            steps=done,
+            tokens=done * self.step_tokens,
+            processed_tokens=self.steps * self.step_tokens,
+            precision="float32",
+            digest="",
         )
 
 
@@ -169,17 +202,7 @@ class Bench:
 
     def hello_of(self, learner: Learner) -> Hello:
         """The message with which it opens a link."""
-        return Hello(
-            protocol=PROTOCOL,
-            run=self.settings.run,
-            role=Role.LEARNER,
-            name=learner.name,
-            incarnation=learner.incarnation,
-            credential="",
-            fingerprint=FINGERPRINT,
-            progress=learner.progress(),
-            digests=tuple("" for _ in learner.versions),
-        )
+        return learner.hello(self.settings.run, FINGERPRINT)
 
     def drop(self, name: str) -> list[Action]:
         """The link of a learner is lost."""
@@ -203,20 +226,7 @@ class Bench:
 
     def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
         """What a learner answers a pull with."""
-        learner, fragment = self.learners[pull.ticket.name], pull.fragment
-        base = learner.versions[fragment]
-        assert base is not None, "it has adopted something"
-        done = learner.steps - learner.marks[fragment] if steps is None else steps
-        return Contribution(
-            ticket=pull.ticket,
-            fragment=fragment,
-            base=base,
-            steps=done,
-            tokens=done * BATCH,
-            processed_tokens=learner.steps * BATCH,
-            precision="float32",
-            digest="",
-        )
+        return self.learners[pull.ticket.name].contribution(pull, steps=steps)
 
     # --- what the world does ------------------------------------------------------------------
 
