@@ -6,7 +6,8 @@ in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` 
 `load` and `described` to read what a run has written. Everything else is in rooms, each of which
 imports those below it and none above; its docstring names its files:
 
-- `cli`: the commands; `lab`: simulations, faults, studies, the checker of histories
+- `cli`: the commands; `page`: a run in a browser
+- `lab`: simulations, faults, studies, the checker of histories
 - `loops`: training loops of the users' own; `island`: several hosts as one learner
 - `run`: a hub put together, its hosts, processes and records
 - `learner`, `syncer`, `supervisor`, `observer`: the actors, which act and decide nothing

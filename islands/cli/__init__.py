@@ -15,9 +15,10 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `plot.py`: `islands plot RUN...`: loss and evaluation of one or several runs in one picture
 - `preparing.py`: `islands check`, `islands layout`, `islands tokenize`
 - `replay.py`: `islands replay RUN`
+- `report.py`: `islands report RUN...`: the page of one or several runs in one file
 - `run.py`: `islands run CONFIG`
 - `schema.py`: The conversion of a dataclass of options to a table of keys
-- `screen.py`: The status of a run, and its display
+- `screen.py`: The display of a run
 - `serve.py`: A hub that starts no learners
 - `simulating.py`: `islands simulate EXPERIMENT`: what failing chips, waiting, links or change cost
 - `sources.py`: The sources of settings

@@ -28,6 +28,7 @@ from islands.settings.commands import (
     LayoutOptions,
     PlotOptions,
     ReplayOptions,
+    ReportOptions,
     TokenizeOptions,
 )
 from islands.settings.host import (
@@ -173,6 +174,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             PlotOptions,
             "draw loss and evaluation of several runs, over tokens and over time",
             "islands.cli.plot:run",
+        ),
+        "report": Command(
+            ReportOptions,
+            "write the page of one or several runs to one file, for any browser",
+            "islands.cli.report:run",
         ),
         "replay": Command(
             ReplayOptions,

@@ -112,7 +112,7 @@ async def watch(
     hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run a hub and refresh the screen meanwhile; `when` is called after each refresh."""
-    from islands.cli.screen import run_status_of
+    from islands.run.run_status import run_status_of
 
     running = asyncio.create_task(hub.run())
     with screen:

@@ -1,10 +1,7 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from math import inf
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Self, cast
@@ -16,22 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from islands.protocol.identities import TRAINING, Phase
-from islands.protocol.settings.learning_rate import learning_rate
-from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.eviction import MemberRecord
 from islands.run.hosting.process_runtime import LossyOutput
-from islands.run.records.figures import (
-    BOARD_FOLDER,
-    LearnerFigures,
-    RunFigures,
-    drawable,
-    in_order,
-)
+from islands.run.records.figures import BOARD_FOLDER, RunFigures, drawable
 from islands.run.records.formatting import count, duration, metric
+from islands.run.run_status import Health, LearnerLine, RunStatus
 
 if TYPE_CHECKING:
-    from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -54,166 +41,6 @@ LEARNERS_LEAST = 3
 EVENTS_SHOWN = 5
 SLOWLY_S = 2.0
 """Silence of a learner from which it is shown; heartbeats come every second."""
-
-
-class Health(IntEnum):
-    """The health of a learner; the value that needs a person's attention most comes first."""
-
-    ILL = 0
-    WAITING = 1
-    WELL = 2
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The state of a hub's run at one moment.
-
-    Args:
-        figures: what the run and its learners did so far.
-        settings: what all members of the run agree on.
-        members: the supervisor's membership view, by name.
-        fragments: P of the plan.
-        elapsed_s: seconds since this hub began.
-        now_s: the time on the clock of `members`.
-        folder: the run's folder.
-    """
-
-    figures: RunFigures
-    settings: RunSettings
-    members: Mapping[str, MemberRecord]
-    fragments: int
-    elapsed_s: float
-    now_s: float
-    folder: Path
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that learners have processed."""
-        return self.figures.tokens
-
-    @property
-    def phase(self) -> str:
-        """The phase of the run: starting, training, paused or ending."""
-        if self.figures.ending:
-            return "ending"
-        if self.figures.work.paused:
-            return "paused"
-        phases = [member.phase for member in self.members.values()]
-        return "training" if any(phase in TRAINING for phase in phases) else "starting"
-
-    @property
-    def compiling_s(self) -> float | None:
-        """Seconds for which learners compile while none trains yet; None if that is not so."""
-        compiling = [each for each in self.members.values() if each.phase is Phase.COMPILING]
-        if not compiling or self.phase != "starting":
-            return None
-        return self.now_s - min(member.phase_since_s for member in compiling)
-
-    @property
-    def share(self) -> float | None:
-        """The share of the budget, of tokens or of time, that is used up; None without a budget."""
-        shares = []
-        if self.settings.budget_tokens is not None:
-            shares.append(self.tokens / self.settings.budget_tokens)
-        if self.settings.budget_s is not None:
-            shares.append(self.figures.work.total_s(self.elapsed_s) / self.settings.budget_s)
-        return min(1.0, max(shares)) if shares else None
-
-    @property
-    def tokens_per_s(self) -> float:
-        """The recent speed of all learners together; 0 while the run is paused."""
-        return 0.0 if self.figures.work.paused else self.figures.speed.per_s(self.elapsed_s)
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds until the budget is used up at this speed; None if that cannot be estimated."""
-        left_s = inf
-        if self.settings.budget_tokens is not None and self.tokens_per_s > 0:
-            left_tokens = max(0, self.settings.budget_tokens - self.tokens)
-            left_s = left_tokens / self.tokens_per_s
-        if self.settings.budget_s is not None:
-            left_s = min(left_s, self.settings.budget_s - self.figures.work.total_s(self.elapsed_s))
-        at_work = not self.figures.work.paused and not self.figures.ending
-        return max(0.0, left_s) if at_work and left_s < inf else None
-
-    @property
-    def rate(self) -> float:
-        """The inner learning rate at the fleet's learning-rate clock."""
-        return learning_rate(self.settings, self.figures.clock)
-
-    @property
-    def yield_so_far(self) -> float:
-        """The share of tokens that has reached the published parameters."""
-        return self.figures.yield_of(self.fragments, self.tokens)
-
-    def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
-        """Return the learners to show, ordered by name, and how many more there are.
-
-        If not all can be shown, those in poor health are preferred.
-        """
-        every = [self._line(name, one) for name, one in self.figures.learners.items()]
-        first = sorted(every, key=lambda line: (line.health, in_order(line.name)))[:most]
-        first.sort(key=lambda line: in_order(line.name))
-        return first, len(every) - len(first)
-
-    def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
-        member = self.members.get(name)
-        state, health = state_of(figures, None if member is None else member.phase)
-        here = member is not None and not figures.gone
-        silent_s = self.now_s - member.heard_s if here and member is not None else None
-        return LearnerLine(name, state, health, figures, silent_s)
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerLine:
-    """One learner; `silent_s` is the time since it was last heard, None if it is absent."""
-
-    name: str
-    state: str
-    health: Health
-    figures: LearnerFigures
-    silent_s: float | None
-
-    @property
-    def tokens_per_s(self) -> float:
-        """The learner's speed while it steps, else 0."""
-        done = self.figures
-        if self.state not in TRAINING:
-            return 0.0
-        return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
-
-
-def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]:
-    """Return what a learner is doing or what is wrong with it, and its health.
-
-    Args:
-        figures: what the learner did, and its status.
-        phase: its phase by the last heartbeat; None if it has sent none.
-    """
-    if figures.status in ("evicted", "suspect", "stalled"):
-        return figures.status, Health.ILL
-    if figures.status != "live" or phase is None:
-        return figures.status, Health.WAITING
-    if figures.diverged:
-        return "diverged", Health.ILL
-    return phase.value, Health.WELL if phase in TRAINING else Health.WAITING
-
-
-def run_status_of(hub: "Coordinator") -> RunStatus:
-    """Return the status of a hub's run now."""
-    return RunStatus(
-        figures=hub.folder.figures,
-        settings=hub.spec.settings,
-        members=hub.members,
-        fragments=len(hub.plan.layout.fragments),
-        elapsed_s=hub.elapsed_s,
-        now_s=hub.now_s,
-        folder=hub.settings.folder,
-    )
-
-
-# --- the screen ---------------------------------------------------------------------------------
-
 STYLES = {Health.WELL: "green", Health.WAITING: "yellow", Health.ILL: "red"}
 
 

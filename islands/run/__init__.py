@@ -5,6 +5,7 @@ Where to find what:
 =====================================  ============================
 a run composed over any backend        `composition.py`
 when a run has ended or failed         `run_end.py`
+the state of a run at one moment       `run_status.py`
 a learner's process, however it runs   `learner_process.py`
 factories of syncer and observer       `roles.py`
 all actors in one process              `single_process.py`

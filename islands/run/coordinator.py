@@ -13,6 +13,7 @@ syncer's journal and the supervisor's epoch, and the hub adopts children that ou
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,7 @@ from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.tape.member_entries import ProcessEnded
+from islands.protocol.tape.process_entries import ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.hub_address import (
     HubAddress,
@@ -73,6 +75,7 @@ from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tasks.factory import data_folders
 from messaging.actors.scope import Scope
+from messaging.clock import WallClock
 from messaging.errors import LocalFault
 from messaging.links.composite_network import CompositeNetwork
 
@@ -263,6 +266,8 @@ class Coordinator:
         await self._end_outdated(why_outdated(earlier, place))
         write(self.settings.folder, self.spec, self.plan)
         write_hub_address(self.settings.folder, place)
+        wall_s = WallClock().now_s() - self.elapsed_s
+        self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
 
     def _earlier_place(self) -> HubAddress | None:
         try:

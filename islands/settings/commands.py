@@ -284,6 +284,26 @@ class PlotOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """`islands report`: writes the page of one or several runs into one file.
+
+    Args:
+        folders: folders of the runs.
+        out: the .html file to write.
+    """
+
+    folders: tuple[Path, ...] = field(default=(), metadata=POSITIONAL)
+    out: Path = Path("report.html")
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, by name, value and what is allowed."""
+        if not self.folders:
+            raise SettingsError("folders is empty; name the folders of one or several runs")
+        if self.out.suffix != ".html":
+            raise SettingsError(f"out is {self.out}; it must be a .html file to write")
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """`islands replay`: redoes the merges of a run in float64 from what it recorded.
 

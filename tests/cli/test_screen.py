@@ -8,21 +8,13 @@ from shutil import which
 import pytest
 from rich.console import Console
 
-from islands.cli.screen import (
-    ECHO,
-    LEARNERS_SHOWN,
-    WIDEST,
-    Health,
-    RunStatus,
-    Screen,
-    sparkline,
-    state_of,
-)
+from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.run.records.figures import LearnerFigures, RunFigures
 from islands.run.records.formatting import count, duration
+from islands.run.run_status import Health, RunStatus, state_of
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
 FOLDER = Path("runs/r")

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from islands.cli.screen import Health, state_of
 from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UserError
@@ -31,6 +30,7 @@ from islands.protocol.tape.member_entries import (
 from islands.protocol.tape.round_entries import Closing, DataEnded, Swinging
 from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.run.records.run_folder import RunFolder, versions
+from islands.run.run_status import Health, state_of
 from tests.protocol.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
 

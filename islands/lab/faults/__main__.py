@@ -34,7 +34,6 @@ from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, exit_code_of
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Command, CommandAnswer, Note, StepFigures, Verb
-from islands.protocol.tape.process_entries import ProcessBegan
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.hub_requests import request
 from islands.run.hosting.process_runtime import compiled_folder, network_of, say, token_of
@@ -43,7 +42,6 @@ from islands.run.local_cluster import LearnerSettings, command_of, dialled, loca
 from islands.run.run_claim import claim_folder, released_on_failure
 from islands.settings.groups import ConnectOptions, ListenOptions
 from messaging.actors.scope import Scope
-from messaging.clock import WallClock
 from messaging.envelope import Envelope
 
 
@@ -53,13 +51,10 @@ class WatchedHub(Coordinator):
     watched: IO[bytes]
 
     async def open(self) -> None:
-        """Open as any hub does, then tell when this one began."""
+        """Open as any hub does, and the file of what is watched."""
         await super().open()
         path = self.settings.folder / WATCHED_FILE
         self.watched = path.open("ab", buffering=0)
-        began_s = self.now_s - self.elapsed_s
-        began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
-        self.folder.write(0.0, "hub", began)
 
     def _on_note(self, name: str, role: Role, note: Note) -> None:
         super()._on_note(name, role, note)

@@ -379,6 +379,11 @@ class RunFigures:
         else:
             self.last_losses[name] = loss
 
+    def goodput(self, wall_s: float) -> float:
+        """Return the time spent stepping over the time allocated: learners × wall time."""
+        stepping_s = sum(learner.stepping_s for learner in self.everybody())
+        return stepping_s / (max(1, len(self.learners) + self.gone.names) * max(wall_s, 1e-9))
+
     def yield_of(self, fragments: int, tokens: int) -> float:
         """Return the share of tokens that has reached the published parameters by now.
 

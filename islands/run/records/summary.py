@@ -102,7 +102,6 @@ def summarise(
         JSON-able figures, in the order in which they are read.
     """
     stepping_s = sum(learner.stepping_s for learner in telemetry.everybody())
-    allocated_s = max(1, len(telemetry.learners) + telemetry.gone.names) * wall_s
     waited_s = sum(learner.waited_s for learner in telemetry.everybody())
     data_wait = waited_s / max(stepping_s + waited_s, 1e-9)
     gaps, gone = telemetry.gaps, telemetry.gone
@@ -111,7 +110,7 @@ def summarise(
         "unbooked_tokens": telemetry.unbooked,
         "wall_s": wall_s,
         "evictions": telemetry.evictions,
-        "goodput": stepping_s / allocated_s,
+        "goodput": telemetry.goodput(wall_s),
         "data_wait": data_wait,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,

@@ -1,0 +1,60 @@
+"""The page of one or several runs in one file, which opens without a server and without a network.
+
+It is made from the folders of the runs alone, also while one of them goes on.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from islands.files.atomic_write import replace_file
+from islands.page.curves import curves_of
+from islands.page.site_files import single_page
+from islands.page.tapes import Entry, RunTapes
+from islands.page.told import Told, curves_told, ended_run, states_told
+from islands.protocol.errors import unusable
+
+NEWEST_BYTES = 8 * 2**20
+"""Bytes of the newest part of each tape that a report is made of."""
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    """Write the page of runs to a file.
+
+    Raises:
+        UserError: a folder holds no run, or the file cannot be written.
+    """
+    runs = [run_lines(folder) for folder in folders]
+    title = ", ".join(folder.resolve().name for folder in folders)
+    try:
+        replace_file(out, single_page(runs, f"Islands: {title}").encode())
+    except OSError as error:
+        raise unusable(f"{out} cannot be written", error) from error
+
+
+def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
+    """Return all entries of which the page of a run that does not go on is made.
+
+    Raises:
+        UserError: the folder holds no run.
+    """
+    tapes = RunTapes(folder, newest_bytes)
+    entries = tapes.read()
+    end_s = max((t for t, _ in entries), default=0.0)
+    ended = ended_run(folder, end_s)
+    states = states_told(ended.counted, tapes.names, end_s, ended.earlier_s)
+    curves = curves_told(ended.counted, curves_of(folder, tapes.origin_s or 0.0))
+    first = [{**ended.run, "whole": tapes.whole}, curves]
+    return [*map(encoded, first), *in_order(entries, states), encoded(ended.figures)]
+
+
+def in_order(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:
+    """Return the lines of the tape and others, in the order of their times."""
+    timed = [(float(str(each["t"])), encoded(each)) for each in told]
+    return [line for _, line in sorted([*entries, *timed], key=lambda entry: entry[0])]
+
+
+def encoded(told: Told) -> bytes:
+    """Return an entry as a line; numbers that are not finite are null there."""
+    return msgspec.json.encode(told)

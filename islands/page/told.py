@@ -1,0 +1,244 @@
+"""A run's settings and figures as its page is told them, while it goes on or from its folder.
+
+All figures are those that the program shows elsewhere: on the screen of a run in progress, and in
+the summary of one that has ended. The page computes none of them a second time.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from islands.page.curves import Curves, thinned
+from islands.protocol.errors import UserError
+from islands.protocol.settings.learning_rate import learning_rate
+from islands.run.records.figures import (
+    FIGURES_FILE,
+    LearnerFigures,
+    RunFigures,
+    in_order,
+    restored,
+)
+from islands.run.records.formatting import ABOUT
+from islands.run.records.run_values import require_folder
+from islands.run.records.summary import SUMMARY_FILE
+from islands.run.run_status import Health, LearnerLine, run_status_of
+from islands.settings.run_spec import RunPlan, RunSpec, read
+
+if TYPE_CHECKING:
+    from islands.run.coordinator import Coordinator
+
+LEARNERS_MOST = 128
+"""Most learners that have a row; those in poor health are preferred."""
+PATHS_MOST = 4
+HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
+
+Told = dict[str, object]
+
+
+def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
+    """Return what the page is told of a run that does not change while it goes on."""
+    fragments = [
+        {
+            "size": each.size,
+            "paths": list(dict.fromkeys(piece.path for piece in each.pieces))[:PATHS_MOST],
+        }
+        for each in plan.layout.fragments
+    ]
+    return {
+        "kind": "page.run",
+        "name": spec.settings.run,
+        "folder": folder.resolve().name,
+        "task": spec.task,
+        "preset": spec.preset,
+        "model": plan.layout.told,
+        "settings": msgspec.to_builtins(spec.settings),
+        "fragments": fragments,
+    }
+
+
+def live_figures(hub: "Coordinator", at_s: float) -> Told:
+    """Return the figures of a run that goes on, at a wall time."""
+    status = run_status_of(hub)
+    figures = status.figures
+    wall_s = hub.folder.earlier_s + hub.elapsed_s
+    lines, more = status.learners(LEARNERS_MOST)
+    return {
+        **_common(figures, at_s),
+        "final": False,
+        "phase": status.phase,
+        "elapsed_s": wall_s,
+        "tokens": status.tokens,
+        "share": status.share,
+        "tokens_per_s": status.tokens_per_s,
+        "left_s": status.left_s,
+        "rate": status.rate,
+        "yield": status.yield_so_far,
+        "goodput": figures.goodput(wall_s),
+        "learners": [_row(line) for line in lines],
+        "more": more,
+    }
+
+
+def states_told(
+    figures: RunFigures, own_tapes: Collection[str], now_s: float, wall_s: float
+) -> Iterator[Told]:
+    """Yield the states of learners that have no tape here, as their heartbeats told them.
+
+    Args:
+        figures: the figures of the run.
+        own_tapes: the processes whose own tapes are read, which tell more.
+        now_s: wall time now, or at the end of what is known.
+        wall_s: the run's own clock at that time, which leaves out when no hub ran.
+    """
+    for name, done in figures.learners.items():
+        for at_s, state in () if name in own_tapes else done.states:
+            t = round(now_s - (wall_s - at_s), 3)
+            yield {"t": t, "kind": "page.state", "name": name, "state": state}
+
+
+def curves_told(figures: RunFigures, curves: Curves) -> Told:
+    """Return the curves of a run as the page is told them."""
+    evaluations: dict[str, list[tuple[float, float]]] = {}
+    for row in figures.evaluations:
+        for name in row:
+            if name not in ABOUT:
+                evaluations.setdefault(name, []).append((row["tokens"], row[name]))
+    return {
+        "kind": "page.curves",
+        "loss": thinned(figures.losses.all()),
+        "pace": curves.pace,
+        "learners": curves.learners,
+        "evaluations": {name: thinned(points) for name, points in evaluations.items()},
+    }
+
+
+def _common(figures: RunFigures, at_s: float) -> Told:
+    newest = figures.evaluations[-1] if figures.evaluations else {}
+    return {
+        "kind": "page.figures",
+        "t": round(at_s, 3),
+        "loss": figures.loss,
+        "evaluation": {name: value for name, value in newest.items() if name not in ABOUT},
+        "evaluated_tokens": newest.get("tokens"),
+        "merges": figures.merges,
+        "evictions": figures.evictions,
+        "bytes_up": sum(learner.bytes_up for learner in figures.everybody()),
+        "bytes_down": sum(learner.bytes_down for learner in figures.everybody()),
+        "warning": figures.warning,
+        "ending": figures.ending,
+    }
+
+
+def _row(line: LearnerLine) -> Told:
+    done = line.figures
+    return {
+        "name": line.name,
+        "state": line.state,
+        "health": HEALTH[line.health],
+        "silent_s": line.silent_s,
+        "tokens_per_s": line.tokens_per_s,
+        **_done(done),
+    }
+
+
+def _done(done: LearnerFigures) -> Told:
+    return {
+        "steps": done.steps,
+        "tokens": done.tokens,
+        "loss": done.loss,
+        "step_time_s": done.step_time_s,
+        "stepping_s": done.stepping_s,
+        "incarnations": done.incarnations,
+        "bytes_up": done.bytes_up,
+        "bytes_down": done.bytes_down,
+        "sends": done.sends,
+        "longest_stall_s": done.gaps.largest_s,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """What is told of a run by its folder: it has ended, or its hub has."""
+
+    run: Told
+    figures: Told
+    counted: RunFigures
+    earlier_s: float
+
+
+def ended_run(folder: Path, at_s: float) -> EndedRun:
+    """Read a run's folder.
+
+    Args:
+        folder: the run's folder.
+        at_s: wall time of the last that is known of the run.
+
+    Raises:
+        UserError: there is no such folder, or no run in it.
+    """
+    require_folder(folder)
+    held = read(folder)
+    if held is None or not (folder / FIGURES_FILE).exists():
+        lacks = "run.json" if held is None else FIGURES_FILE
+        raise UserError(f"{folder} is not the folder of a run: it has no {lacks}")
+    spec, plan = held
+    wall_s, counted, _ = restored(folder)
+    summary = _summary(folder)
+    tokens = counted.tokens
+    figures: Told = {
+        **_common(counted, at_s),
+        "final": True,
+        "phase": "ended" if summary else "stopped",
+        "elapsed_s": wall_s,
+        "tokens": tokens,
+        "share": _share(tokens, spec.settings.budget_tokens),
+        "tokens_per_s": tokens / counted.work.total_s(0.0) if counted.work.counted_s else 0.0,
+        "left_s": None,
+        "rate": learning_rate(spec.settings, counted.clock),
+        "loss": _last(counted),
+        "yield": counted.yield_of(len(plan.layout.fragments), tokens),
+        "goodput": counted.goodput(wall_s),
+        "learners": [
+            {"name": name, "state": done.status, "health": "plain", "silent_s": None}
+            | _done(done)
+            | {"tokens_per_s": done.tokens / done.stepping_s if done.stepping_s else 0.0}
+            for name, done in _first(counted.learners)
+        ],
+        "more": max(0, len(counted.learners) - LEARNERS_MOST),
+    }
+    figures |= {name: summary[name] for name in KEPT if name in summary}
+    return EndedRun(run_told(folder, spec, plan), figures, counted, wall_s)
+
+
+KEPT = (
+    *("tokens", "yield", "merges", "evictions", "goodput", "bytes_up", "bytes_down"),
+    *("reason", "participation", "staleness_mean", "rejoins", "advice", "ledger"),
+    *("data_wait", "longest_stall_s", "unbooked_tokens"),
+)
+"""Figures of the summary that stand in place of those that were counted on the way."""
+
+
+def _summary(folder: Path) -> Mapping[str, object]:
+    """Read the summary of a run; empty if it has not ended, or its disk was full then."""
+    try:
+        return msgspec.json.decode((folder / SUMMARY_FILE).read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def _first(learners: Mapping[str, LearnerFigures]) -> list[tuple[str, LearnerFigures]]:
+    ordered = sorted(learners.items(), key=lambda item: in_order(item[0]))
+    return ordered[:LEARNERS_MOST]
+
+
+def _share(tokens: int, budget: int | None) -> float | None:
+    return None if budget is None else min(1.0, tokens / budget)
+
+
+def _last(figures: RunFigures) -> float | None:
+    """Return the last mean loss: at the end no learner trains any more."""
+    newest = figures.losses.newest
+    return None if newest is None else newest[1]
