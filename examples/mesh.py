@@ -20,7 +20,7 @@ from islands.model.placement import placed, shares
 from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 
 MODEL = DecoderConfig(width=128, layers=2, heads=4, hidden=512)

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import SettingsError, TaskError
-from islands.protocol.settings.run import OuterSettings, RunSettings
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
 from islands.tasks.data.shards import ShardKey, ShardPlan
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.task import Task, TaskState
 

@@ -43,8 +43,7 @@ from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_even
 from islands.model.placement import Placement, placed
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption, Pattern
 
 Floats = NDArray[np.float32]
 Arrays = Sequence[NDArray[np.generic]]

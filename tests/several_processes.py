@@ -34,7 +34,8 @@ from islands.model.moment_plan import joined
 from islands.model.placement import devices_of_learner, placed
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import Adoption, RunSettings
+from islands.protocol.settings.choices import Adoption
+from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import TaskState
 from tests.eight_devices import FRAGMENTS, PIECE_BYTES, Line, Stacks

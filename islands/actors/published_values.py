@@ -22,7 +22,7 @@ from islands.numerics.codecs import size_bytes
 from islands.numerics.increment import applied
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import as_buffer, digest
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
-from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings, Timing
 
 COLUMNS = 80
 CHOICES_MOST = 60

@@ -87,7 +87,7 @@ from islands.protocol.sessions import (
     ToSyncer,
     UpdateArrived,
 )
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from islands.protocol.tape import learner_entries, process_entries
 from islands.protocol.tape.entry import Record
 from messaging.codec.tensors import digest

@@ -52,7 +52,8 @@ from islands.protocol.learner.events import (
 from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import RunSettings, SnapshotPrecision
+from islands.protocol.settings.choices import SnapshotPrecision
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 
 T = TypeVar("T", bound=np.generic)

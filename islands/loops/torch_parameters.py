@@ -23,7 +23,7 @@ from islands.loops.own_model import OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
 from islands.protocol.errors import InvariantError, SettingsError, TaskError
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import SnapshotPrecision
+from islands.protocol.settings.choices import SnapshotPrecision
 
 WIRE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Layout
 from islands.model.memory import TrainerMemory
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import RunSettings, SnapshotPrecision
+from islands.protocol.settings.choices import SnapshotPrecision
+from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.settings.wire_limits import STATE_PIECE_BYTES
 from islands.tasks.data.shards import ShardKey

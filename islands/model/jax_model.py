@@ -51,7 +51,7 @@ from islands.model.leaf_checks import (
 from islands.model.placement import Placement
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
-from islands.protocol.settings.run import Adoption, SnapshotPrecision
+from islands.protocol.settings.choices import Adoption, SnapshotPrecision
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
 

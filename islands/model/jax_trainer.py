@@ -33,8 +33,7 @@ from islands.model.placement import LearnerPlacement, placed
 from islands.model.second_moments import advance, rows_beside
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.run import Adoption, SnapshotPrecision
+from islands.protocol.settings.choices import Adoption, Pattern, SnapshotPrecision
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Task
 

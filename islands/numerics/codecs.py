@@ -21,7 +21,8 @@ from islands.layout.leaves import Layout
 from islands.numerics import block_codecs, top_k
 from islands.numerics.types import Bytes, Flat
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import TOP_K_SHARE, Precision
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.run import TOP_K_SHARE
 
 # Shapes are checked under test (jaxtyping).
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from islands.numerics.types import ArrayT
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import Weighting
+from islands.protocol.settings.choices import Weighting
 
 
 def outer_gradient(

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.numerics.codecs import Ranges, decode, encode
-from islands.protocol.settings.run import TOP_K_SHARE, Precision
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.run import TOP_K_SHARE
 
 OPEN_MAX = 2
 """Contributions to a fragment whose losses are kept; older ones can hardly be applied any more."""

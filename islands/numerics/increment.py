@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.codecs import Ranges, decode, encode
 from islands.numerics.types import Bytes, Flat
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 
 # Shapes are checked under test (jaxtyping).
 

@@ -37,7 +37,7 @@ from islands.model.workload import load_workload
 from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
 from islands.protocol.identities import Role
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
 from islands.run.hosting.process_runtime import (
     ConsoleTape,

@@ -11,7 +11,7 @@ from typing import Annotated
 from islands.protocol.errors import SettingsError
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
-from islands.protocol.settings.run import MergeRule
+from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.setting import Setting, check_ranges
 from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
 

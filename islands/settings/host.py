@@ -17,9 +17,9 @@ from typing import Annotated
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
 from islands.protocol.settings.addresses import DEFAULT_PORT, PORT_MAX, hub_urls, split_address
+from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import Preset
-from islands.protocol.settings.run import Precision
 from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 from islands.settings.groups import (
     FIRST,
@@ -31,15 +31,6 @@ from islands.settings.groups import (
     check_name,
     device_indices,
 )
-
-__all__ = [
-    "FLAT",
-    "LearnerOptions",
-    "ObserverOptions",
-    "RunOptions",
-    "SupervisorOptions",
-    "SyncerOptions",
-]
 
 SEVERAL = Setting(least=1, advanced=True)
 

@@ -18,7 +18,8 @@ from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
-from islands.protocol.settings.run import Precision, RunSettings
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.nested import put

@@ -17,7 +17,7 @@ from islands.protocol.identities import FragmentIndex, LearnerName, Ticket
 from islands.protocol.messages.shares import ContributionShare
 from islands.protocol.messages.training import Contribution, FragmentSeed
 from islands.protocol.ranges import size_of
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from islands.protocol.syncer.eligibility import BUSY
 from islands.protocol.syncer.events import ContributionArrived, SeedArrived
 from islands.protocol.syncer.plausibility import Check

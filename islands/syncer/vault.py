@@ -22,15 +22,14 @@ from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.protocol.ranges import Ranges, size_of
-from islands.protocol.settings.choices import Correction
-from islands.protocol.settings.run import (
-    INCREMENTS_KEPT,
+from islands.protocol.settings.choices import (
     Anchor,
+    Correction,
     Precision,
-    RunSettings,
     UpdatePrecision,
     Weighting,
 )
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, MergeFacts
 from islands.protocol.syncer.plausibility import Check

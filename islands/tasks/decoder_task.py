@@ -12,7 +12,7 @@ from islands.settings.groups import at_least
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, training_loss
 from islands.tasks.task import Task, TaskState
 

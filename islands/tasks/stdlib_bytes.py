@@ -11,7 +11,7 @@ from islands.tasks.data.windows import TokenBatch, TokenWindows
 from islands.tasks.decoder_task import DecoderTask
 from islands.tasks.inner_optimizer import Inner
 from islands.tasks.models.configurations import decoder_of
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import BYTE_VALUES, bits_per_token, sample
 
 

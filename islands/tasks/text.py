@@ -28,7 +28,7 @@ from islands.tasks.decoder_task import DecoderTask
 from islands.tasks.factory import data_folders
 from islands.tasks.inner_optimizer import Inner
 from islands.tasks.models.configurations import decoder_of
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import bits_per_token, sample_tokens
 
 TOKEN_FILES = (".npy", ".bin")

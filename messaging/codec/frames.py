@@ -35,17 +35,6 @@ from messaging.codec.limits import Limits, check_document
 from messaging.envelope import Envelope, tag_of
 from messaging.errors import EncodeError, FrameError, LocalFault
 
-__all__ = [
-    "Allocate",
-    "Assembler",
-    "Codec",
-    "Limits",
-    "chunk_parts",
-    "head_frame",
-    "is_chunk",
-    "with_payload",
-]
-
 Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
 """Returns writable buffers of the stated sizes for the payload of the envelope whose head arrived.
 

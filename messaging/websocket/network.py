@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from messaging.actors.scope import Scope
-from messaging.codec.frames import CHUNK_PREFIX_BYTES, Codec, Limits
+from messaging.codec.frames import CHUNK_PREFIX_BYTES, Codec
+from messaging.codec.limits import Limits
 from messaging.codec.tensors import BufferPool
 from messaging.errors import DialFailed, LocalFault
 from messaging.links.backlog import BacklogListener
@@ -25,8 +26,6 @@ from messaging.websocket.read_scheduler import ReadScheduler
 from messaging.websocket.security import Keyring, Secret, only_loopback
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import Wire
-
-__all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
 
 LISTEN_BACKLOG = 128
 """Connections that the system queues until they are accepted: those that were accepted and have

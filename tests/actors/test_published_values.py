@@ -11,7 +11,7 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.numerics.increment import quantised
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from messaging.codec.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(1).layout

@@ -26,7 +26,7 @@ from islands.numerics import merge
 from islands.numerics.codecs import QUANTIZERS, decode, encode, size_bytes, warm_up
 from islands.numerics.increment import applied, quantised
 from islands.numerics.norms import measure
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 
 MIB = 2**20
 INCREMENTS = [Precision(each) for each in UpdatePrecision if each.of_increments]

@@ -15,7 +15,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from messaging.simulation.network import Route
 from tests.island.island_run import ISLAND, Found, play
 from tests.island.simulated_island import host_name

@@ -41,9 +41,9 @@ from islands.protocol.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.choices import MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Entry, encode_entry
 from islands.settings.wire_limits import limits_of
 from islands.syncer.journal import encode

@@ -6,8 +6,8 @@ from typing import Any
 from messaging.codec.frames import Codec
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from messaging.websocket.door import Door, Room
-from messaging.websocket.network import WebsocketSettings
 from messaging.websocket.security import Secret
+from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.threshold import HubProtocol
 from tests.benchmarks.drawn_messages import damaged
 from tests.benchmarks.hostile_trial import Trial

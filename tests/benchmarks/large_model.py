@@ -37,7 +37,7 @@ from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
 from islands.settings.groups import RunFile
 from islands.settings.host import RunOptions
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.fleet import SLEEPING
 from tests.integration.programs import Program, Room, merges, open_room, peak_bytes, pids

@@ -41,8 +41,9 @@ from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Lane, Link
-from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import client_tls, server_tls
+from messaging.websocket.settings import WebsocketSettings
 from tests.messaging.certificates import Certificates, make_certificates
 
 MIB = 2**20

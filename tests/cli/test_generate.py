@@ -15,7 +15,7 @@ from islands.cli.__main__ import main
 from islands.cli.newest_values import show_text
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.task import TaskState, path_of
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun

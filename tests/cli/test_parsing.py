@@ -16,8 +16,9 @@ from islands.cli.parsing import Common, parse
 from islands.lab.settings.fleets import GoodputOptions
 from islands.protocol.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.protocol.messages.control import Verb
+from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Automatic, PaceBy, RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.settings.commands import ControlOptions
 from islands.settings.host import (
     LearnerOptions,

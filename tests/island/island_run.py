@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import Limits, judge
+from islands.lab.checker import judge
+from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import Costs, LearnerHost
-from islands.protocol.settings.run import Precision, RunSettings, Timing, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.run import RunSettings, Timing
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 from tests.island.simulated_island import IslandWorld

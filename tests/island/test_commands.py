@@ -30,7 +30,7 @@ from islands.protocol.learner.actions import (
     TellPosition,
 )
 from islands.protocol.messages.training import FragmentRequest, Merged
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 
 class Pair:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from islands.protocol.identities import SYNCER
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from messaging.simulation.network import Route
 from tests.island.island_run import ISLAND, SIZE_BYTES, play
 from tests.island.simulated_island import IslandWorld, SimulatedIsland, host_name

@@ -44,7 +44,8 @@ from islands.protocol.sessions import (
     ToSyncer,
     UpdateArrived,
 )
-from islands.protocol.settings.run import Adoption, Precision, RunSettings
+from islands.protocol.settings.choices import Adoption, Precision
+from islands.protocol.settings.run import RunSettings
 
 A = TypeVar("A", bound=Action)
 M = TypeVar("M")

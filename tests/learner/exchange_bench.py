@@ -8,9 +8,9 @@ from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share, ShareDeclined
-from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.choices import MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Entry, Record
 
 PAIRS = GossipSettings(Neighbours.RANDOM_PAIRS)

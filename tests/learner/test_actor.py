@@ -21,7 +21,8 @@ from islands.numerics.increment import quantised
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.protocol.messages.membership import Joined, SyncerAddress
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince, Welcome
-from islands.protocol.settings.run import Precision, RunSettings, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link

@@ -19,7 +19,7 @@ from islands.protocol.learner.adaptation import (
     Level,
     LinkEstimate,
 )
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from islands.protocol.tape.learner_entries import Adapted
 
 GBIT, MBIT = 1e9 / 8, 1e6 / 8

@@ -26,7 +26,8 @@ from islands.protocol.messages.training import (
     Merged,
 )
 from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
-from islands.protocol.settings.run import Adoption, Precision, RunSettings
+from islands.protocol.settings.choices import Adoption, Precision
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted
 from tests.learner.bench import BATCH, Bench, stepping

@@ -20,7 +20,8 @@ from islands.protocol.learner.events import ContributionEncoded, FromSyncer, Sna
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import FragmentUpdate, Merged
 from islands.protocol.sessions import UpdateArrived
-from islands.protocol.settings.run import Adoption, Precision, RunSettings
+from islands.protocol.settings.choices import Adoption, Precision
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from tests.learner.bench import ANA, BATCH, Bench, Copies, stepping
 

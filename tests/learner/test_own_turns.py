@@ -15,8 +15,8 @@ from islands.protocol.messages.training import (
     Progress,
 )
 from islands.protocol.sessions import SyncerLinkChanged
+from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import LearnerWaits
 from tests.learner import bench as states
 from tests.learner.bench import stand_still, stepping_by
 

@@ -14,7 +14,7 @@ from islands.protocol.messages.training import (
     Welcome,
 )
 from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption
 from tests.learner.bench import ANA, BATCH, Bench, stepping
 
 ZERO, ONE = FragmentIndex(0), FragmentIndex(1)

@@ -20,7 +20,8 @@ from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.synchronous import Synchronous, Synchrony
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.protocol.sessions import UpdateArrived
-from islands.protocol.settings.run import Automatic, LearnerWaits, RunSettings
+from islands.protocol.settings.choices import Automatic, LearnerWaits
+from islands.protocol.settings.run import RunSettings
 from tests.learner import bench as states
 from tests.learner.bench import stand_still, stepping_by
 from tests.learner.test_engine import BATCH, FIRST, Bench

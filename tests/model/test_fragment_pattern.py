@@ -15,7 +15,8 @@ from islands.layout.leaves import Layout
 from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.run import Pattern, RunSettings
+from islands.protocol.settings.choices import Pattern
+from islands.protocol.settings.run import RunSettings
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import RunOptions
 from islands.settings.run_spec import RunPlan, RunSpec

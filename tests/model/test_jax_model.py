@@ -17,7 +17,7 @@ from islands.layout.leaves import Leaf, read
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.jax_model import JaxModel
 from islands.protocol.errors import InvariantError, TaskError
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption
 
 Floats = NDArray[np.float32]
 

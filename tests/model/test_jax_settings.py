@@ -25,7 +25,7 @@ jax.monitoring.register_event_listener(
 )
 from islands.tasks.data.shards import ShardKey
 from islands.model.jax_trainer import JaxTrainer
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 small = DecoderConfig(width=16, layers=1, heads=1, head_width=16, hidden=16)
 trainer = JaxTrainer(StdlibBytes(small, length=8))

@@ -18,13 +18,8 @@ from islands.model.memory import (
     TrainerMemory,
     processes,
 )
-from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.run import (
-    Adoption,
-    Precision,
-    RunSettings,
-    UpdatePrecision,
-)
+from islands.protocol.settings.choices import Adoption, Pattern, Precision, UpdatePrecision
+from islands.protocol.settings.run import RunSettings
 
 F = 1 << 25
 TRAINER = TrainerMemory(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)

@@ -19,7 +19,8 @@ from islands.model.jax_workload import JaxWorkload
 from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
 from islands.protocol.errors import InvariantError, SettingsError
-from islands.protocol.settings.run import Adoption, Anchor, RunSettings
+from islands.protocol.settings.choices import Adoption, Anchor
+from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
 from tests.lab.study.regression import Regression

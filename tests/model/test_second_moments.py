@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.second_moments import Decays, Firsts, Kept, decays_of, first_of
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 
 Floats = NDArray[np.float32]

@@ -18,7 +18,8 @@ from islands.layout.leaves import Role, Unit
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, Sgd, merge_with
-from islands.protocol.settings.run import Adoption, RunSettings
+from islands.protocol.settings.choices import Adoption
+from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Task, TaskState

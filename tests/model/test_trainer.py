@@ -18,8 +18,7 @@ from islands.layout.leaves import Layout
 from islands.model.compiled_steps import compiled_steps_for
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import InvariantError, TaskError
-from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption, Pattern
 from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.task import Task, TaskState
 

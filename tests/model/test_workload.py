@@ -14,7 +14,7 @@ from islands.protocol.errors import RefusedError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_requests import check_same
 from islands.settings.run_spec import RunSpec
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from messaging.clock import MonotonicClock
 from tests.lab.study.regression import Regression
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from islands.layout.leaves import Unit
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 
 Double = NDArray[np.float64]
 

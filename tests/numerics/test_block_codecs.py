@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from islands.numerics.codecs import decode, encode, size_bytes
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT)
 LEAST = 2.0**-126

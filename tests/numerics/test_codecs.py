@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from islands.numerics.codecs import QUANTIZERS, decode, encode, size_bytes
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 SAMPLE = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 

@@ -18,17 +18,16 @@ from islands.numerics.norms import measure
 from islands.numerics.outer import merge_with, outer_optimizer
 from islands.numerics.rules import RULES
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import Correction
-from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD
-from islands.protocol.settings.run import (
+from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
+    Correction,
     MergeRule,
-    OuterSettings,
     Precision,
-    RunSettings,
     UpdatePrecision,
 )
+from islands.protocol.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, OuterSettings
+from islands.protocol.settings.run import RunSettings
 
 Flat = NDArray[np.float32]
 

@@ -8,7 +8,7 @@ import pytest
 
 from islands.numerics.contributions import delay_corrected, outer_gradient, rebase, weight
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import Weighting
+from islands.protocol.settings.choices import Weighting
 
 RNG = np.random.default_rng(0)
 BASE = RNG.standard_normal(10_000).astype(np.float32)

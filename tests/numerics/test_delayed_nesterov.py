@@ -5,7 +5,7 @@ import pytest
 
 from islands.numerics.outer import DelayedNesterov, Sgd
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(50).astype(np.float32)

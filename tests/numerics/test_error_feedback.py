@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.codecs import QUANTIZERS, decode
 from islands.numerics.error_feedback import OPEN_MAX, ErrorFeedback
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from messaging.codec.tensors import as_buffer
 
 SIZE = 300

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.codecs import encode, size_bytes
 from islands.numerics.increment import applied, quantised
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from tests.numerics.xla_increments import LEAST, applied_by_xla, fused
 
 LOSSY = (Precision.INT8, Precision.FP4)

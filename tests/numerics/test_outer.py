@@ -9,7 +9,7 @@ from islands.numerics.norms import measure
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, OuterState, Sgd, merge_with
 from islands.protocol.errors import InvariantError
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
 
 UNITS = (Unit(0, 200, "average"), Unit(200, 5000, "rda"))

@@ -9,7 +9,7 @@ import pytest
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import DelayedNesterov, Sgd, outer_optimizer, state_values
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
 
 VALUE = np.random.default_rng(0).standard_normal(40).astype(np.float32)
@@ -107,7 +107,7 @@ def test_how_much_an_optimizer_keeps() -> None:
 LIGHT = """
 import sys
 from islands.numerics.outer import outer_optimizer
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 outer_optimizer(OuterSettings())
 outer_optimizer(OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3))
 import islands.syncer.actor

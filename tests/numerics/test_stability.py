@@ -8,7 +8,8 @@ import pytest
 
 from islands.layout.leaves import Unit
 from islands.numerics.outer import Sgd, merge_with
-from islands.protocol.settings.run import MergeRule, OuterSettings
+from islands.protocol.settings.choices import MergeRule
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.syncer.stability import (
     gain_max,
     learning_rate_max,

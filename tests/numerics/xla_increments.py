@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 BLOCK = 256
 LEAST = 2.0**-126

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from islands import LocalSystem, RunSettings
 from islands.observer.actor import ObserverActor
 from islands.protocol.identities import OBSERVER, Version
-from islands.protocol.settings.run import UpdatePrecision
+from islands.protocol.settings.choices import UpdatePrecision
 from tests.lab.study.regression import Regression
 from tests.run.test_single_process import reached
 

@@ -3,15 +3,9 @@
 from dataclasses import replace
 from functools import cache
 
-from islands.protocol.settings.run import (
-    Adoption,
-    Anchor,
-    MergeRule,
-    OuterSettings,
-    Precision,
-    RunSettings,
-    Weighting,
-)
+from islands.protocol.settings.choices import Adoption, Anchor, MergeRule, Precision, Weighting
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from tests.oracle.rules import Replay
 from tests.oracle.run import HOSTS, SETTINGS, Case, play
 from tests.oracle.wire import Disturbances

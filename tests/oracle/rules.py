@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Fragment, Unit
 from islands.protocol.identities import SYNCER
 from islands.protocol.messages.training import Contribution, FragmentUpdate
-from islands.protocol.settings.run import OuterSettings, RunSettings
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing

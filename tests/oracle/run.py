@@ -19,7 +19,8 @@ from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.layout.leaves import Layout
 from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER
-from islands.protocol.settings.run import OuterSettings, RunSettings, Timing
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings, Timing
 from messaging.simulation.virtual_time import run_virtual
 from tests.oracle.wire import Disturbances, Tap
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.protocol.identities import Version
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from messaging.codec.tensors import digest
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from tests.numerics.test_block_codecs import by_hand

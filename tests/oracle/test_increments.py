@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.protocol.settings.run import Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from tests.numerics.test_block_codecs import by_hand
 from tests.oracle.rules import Replay, Rules
 from tests.oracle.run import SETTINGS, Case, play

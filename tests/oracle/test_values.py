@@ -9,7 +9,7 @@ and then the same run is missed by far, so it does contain what the rule is abou
 import numpy as np
 import pytest
 
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from tests.oracle.cases import CASES, replay
 from tests.oracle.rules import Rules
 

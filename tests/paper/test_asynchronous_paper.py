@@ -15,10 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import History
+from islands.lab.checker.evidence import History
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import OuterSettings, RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.member_entries import TurnSet
 from islands.protocol.tape.round_entries import Merged
 from messaging.simulation.virtual_time import run_virtual

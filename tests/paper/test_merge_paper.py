@@ -19,7 +19,7 @@ from islands.numerics.contributions import outer_gradient, rebase, weight
 from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.outer import DelayedNesterov, Sgd, merge_with
 from islands.numerics.trimmed import combine_trimmed
-from islands.protocol.settings.run import OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

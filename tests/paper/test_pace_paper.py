@@ -13,7 +13,8 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
-from islands.protocol.settings.run import Adoption, PaceBy, RunSettings
+from islands.protocol.settings.choices import Adoption, PaceBy
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from tests.learner.bench import BATCH, stepping
 from tests.syncer.bench import Bench, seeded

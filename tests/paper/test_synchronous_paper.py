@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Adoption, RunSettings
+from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 from tests.paper.recorded import Recorded
 

@@ -47,7 +47,8 @@ from islands.protocol.messages.training import (
     Progress,
     Quarantined,
 )
-from islands.protocol.settings.run import Anchor, RunSettings
+from islands.protocol.settings.choices import Anchor
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.syncer.plausibility import Check

@@ -15,20 +15,20 @@ from islands.cli.parsing import Common
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory import TrainerMemory
-from islands.protocol.settings.choices import Neighbours
-from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.quantities import rate, size
-from islands.protocol.settings.run import (
+from islands.protocol.settings.choices import (
     Anchor,
     MergeRule,
-    OuterSettings,
+    Neighbours,
     Precision,
-    RunSettings,
     SendTo,
     Trigger,
     UpdatePrecision,
 )
+from islands.protocol.settings.gossip import GossipSettings
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.quantities import rate, size
+from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import (

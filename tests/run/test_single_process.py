@@ -22,8 +22,10 @@ from islands import described, load
 from islands.files.disk import RealDisk
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import IslandsError, JournalError, TaskError, UserError
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, Timing
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor.restarts import RESTARTS_MAX
 from islands.run.single_process import LocalSystem
 from islands.syncer.journal import Journal

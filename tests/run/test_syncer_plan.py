@@ -2,7 +2,9 @@
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.protocol.settings.run import OuterSettings, Precision, RunSettings
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from tests.benchmarks.syncer_plan import load_of, relays_for, shards_for
 

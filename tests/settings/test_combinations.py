@@ -8,9 +8,16 @@ import pytest
 from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import Adoption, Anchor, MergeRule, SendTo, Trigger
+from islands.protocol.settings.choices import (
+    Adoption,
+    Anchor,
+    LearnerWaits,
+    MergeRule,
+    SendTo,
+    Trigger,
+)
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.settings.run import RunSettings
 
 ASYNC = PRESETS[Preset.ASYNC_DILOCO]
 ALL = list(itertools.product(Trigger, SendTo, Adoption))

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import Neighbours
-from islands.protocol.settings.gossip import GossipSettings, check_members
-from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import (
+from islands.protocol.settings.choices import (
     Adoption,
     LearnerWaits,
     MergeRule,
-    OuterSettings,
+    Neighbours,
     Precision,
-    RunSettings,
 )
+from islands.protocol.settings.gossip import GossipSettings, check_members
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
 
 GRAPH = Neighbours.GRAPH

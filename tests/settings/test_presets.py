@@ -8,8 +8,9 @@ from islands.cli.parsing import parse
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.protocol.errors import SettingsError
+from islands.protocol.settings.choices import Adoption, Automatic, LearnerWaits, MergeRule
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Adoption, Automatic, LearnerWaits, MergeRule, RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.settings.host import RunOptions
 
 

@@ -5,17 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.run import (
+from islands.protocol.settings.choices import (
     Anchor,
     LearnerWaits,
-    OuterSettings,
     Precision,
-    RunSettings,
     SendTo,
-    Timing,
     Trigger,
     UpdatePrecision,
 )
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings, Timing
 
 
 @pytest.mark.parametrize(

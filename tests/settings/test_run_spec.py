@@ -8,8 +8,10 @@ import pytest
 
 from islands.lab.toys.toy_workload import Sleeping
 from islands.protocol.errors import DamagedError, RefusedError, UserError
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, Timing
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
 from islands.settings.nested import put
 from islands.settings.run_spec import RunPlan, RunSpec, read, write

@@ -20,7 +20,8 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed, LeaseGranted
-from islands.protocol.settings.run import Anchor, MergeRule, RunSettings, UpdatePrecision
+from islands.protocol.settings.choices import Anchor, MergeRule, UpdatePrecision
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import (
     BeginMerge,
     InstallSeed,

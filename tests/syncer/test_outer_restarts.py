@@ -13,8 +13,9 @@ from islands.layout.leaves import Layout
 from islands.numerics.norms import measure
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.protocol.settings.outer import DELAYED_NESTEROV
-from islands.protocol.settings.run import MergeRule, OuterSettings, RunSettings, UpdatePrecision
+from islands.protocol.settings.choices import MergeRule, UpdatePrecision
+from islands.protocol.settings.outer import DELAYED_NESTEROV, OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.recovery import fresh
 from islands.protocol.syncer.versions import Published

@@ -24,7 +24,8 @@ from islands.protocol.messages.training import (
     Progress,
     PullFragment,
 )
-from islands.protocol.settings.run import PaceBy, RunSettings
+from islands.protocol.settings.choices import PaceBy
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
 from islands.protocol.syncer.members import WRONGS_MAX

@@ -10,7 +10,8 @@ import pytest
 from islands.protocol.identities import LearnerName
 from islands.protocol.messages.training import ContributionDeclined
 from islands.protocol.moving_average import MovingAverage
-from islands.protocol.settings.run import Automatic, PaceBy, RunSettings
+from islands.protocol.settings.choices import Automatic, PaceBy
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import PullDeclined
 from islands.protocol.syncer.timeouts import WARN_EVERY_S

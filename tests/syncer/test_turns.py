@@ -8,8 +8,9 @@ import pytest
 from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import ContributionDeclined, PullFragment
+from islands.protocol.settings.choices import SendTo
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import RunSettings, SendTo
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.timing import done_share, speed_share

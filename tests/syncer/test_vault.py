@@ -22,7 +22,9 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import Contribution, FragmentSeed
-from islands.protocol.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.admission import refusal
 from islands.protocol.syncer.plausibility import Check

@@ -20,7 +20,8 @@ from islands.protocol.messages.training import (
     IncrementsSince,
     Kept,
 )
-from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, Timing, UpdatePrecision
+from islands.protocol.settings.choices import UpdatePrecision
+from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, InitialRead, LinkOpened, SeedArrived
 from islands.protocol.syncer.versions import Increments, KeptVersions, newest_of, waits_s

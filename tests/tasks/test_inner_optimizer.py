@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import SettingsError
 from islands.tasks.inner_optimizer import check_inner, inner_optimizer
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 
 RATE = 0.01

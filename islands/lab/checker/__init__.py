@@ -29,19 +29,6 @@ from dataclasses import dataclass
 from islands.lab.checker import accounts, bounds, order
 from islands.lab.checker.evidence import History, Limits
 
-__all__ = [
-    "RULES",
-    "History",
-    "Limits",
-    "Rule",
-    "Violation",
-    "accounts",
-    "bounds",
-    "first_difference",
-    "judge",
-    "order",
-]
-
 Rule = Callable[[History, Limits], Iterator[str]]
 
 RULES: tuple[tuple[str, Rule], ...] = (

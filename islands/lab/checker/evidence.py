@@ -15,7 +15,8 @@ from functools import lru_cache
 from math import inf
 
 from islands.layout.leaves import Layout
-from islands.protocol.settings.run import RunSettings, SendTo
+from islands.protocol.settings.choices import SendTo
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.learner_entries import Contributed, Reported

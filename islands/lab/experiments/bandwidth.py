@@ -30,15 +30,9 @@ from islands.lab.experiments.formulas import (
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import BandwidthOptions
 from islands.protocol.errors import UserError
-from islands.protocol.settings.choices import UpdatePrecision
+from islands.protocol.settings.choices import Adoption, LearnerWaits, Precision, UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import (
-    Adoption,
-    LearnerWaits,
-    Precision,
-    RunSettings,
-    Timing,
-)
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.records.formatting import count, markdown_table
 
 SHARDS = (1, 4, 16)

@@ -26,8 +26,9 @@ from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
+from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Merged

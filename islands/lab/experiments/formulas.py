@@ -16,7 +16,8 @@ down, l seconds of one message.
 from dataclasses import dataclass
 
 from islands.numerics.codecs import size_bytes
-from islands.protocol.settings.run import LearnerWaits, Precision, RunSettings
+from islands.protocol.settings.choices import LearnerWaits, Precision
+from islands.protocol.settings.run import RunSettings
 
 MESSAGES = 4
 """Of an exchange, one after another."""

@@ -14,7 +14,8 @@ from statistics import mean, median
 import msgspec
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import Limits, judge
+from islands.lab.checker import judge
+from islands.lab.checker.evidence import Limits
 from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import (
     BATCHES,

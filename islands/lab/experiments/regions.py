@@ -16,8 +16,8 @@ from islands.lab.experiments.formulas import Job, gbit_text, period_s, ring_step
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import RegionsOptions
-from islands.protocol.settings.choices import UpdatePrecision
-from islands.protocol.settings.run import Precision, RunSettings
+from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.run import RunSettings
 from islands.run.records.formatting import markdown_table
 
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"

@@ -13,7 +13,7 @@ from islands.lab.experiments.experiment import Experiment
 from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
 from islands.lab.experiments.lock_step import goodput_of_waiting, lock_step
 from islands.lab.settings.fleets import UnevenOptions
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption
 from islands.run.records.formatting import markdown_table
 
 LOCK_STEP = "wait for all at each step"

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from islands.files.rotation import older
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import RULES, History, Limits, Violation
+from islands.lab.checker import RULES, Violation
 from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
+from islands.lab.checker.evidence import History, Limits
 from islands.lab.faults.fault import Struck
 from islands.lab.settings.chaos import SLEEPING
 from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD

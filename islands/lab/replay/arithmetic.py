@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Unit
-from islands.protocol.settings.run import MergeRule, OuterSettings, Weighting
+from islands.protocol.settings.choices import MergeRule, Weighting
+from islands.protocol.settings.outer import OuterSettings
 
 Doubles = NDArray[np.float64]
 

@@ -24,7 +24,8 @@ from islands.lab.replay.arithmetic import SMALLEST, Doubles, State, merge, step,
 from islands.layout.leaves import VALUE_BYTES
 from islands.protocol.errors import UserError, unusable
 from islands.protocol.identities import Version
-from islands.protocol.settings.run import Anchor, MergeRule, OuterSettings
+from islands.protocol.settings.choices import Anchor, MergeRule
+from islands.protocol.settings.outer import OuterSettings
 from islands.run.records.merge_record import (
     FOLDER,
     LENGTH,

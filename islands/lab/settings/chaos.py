@@ -27,8 +27,7 @@ from islands.lab.faults.fault import (
 )
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, SYNCER
-from islands.settings.groups import RunFile, above, at_least
-from islands.settings.host import FLAT
+from islands.settings.groups import FLAT, RunFile, above, at_least
 
 SLEEPING = "islands.lab.toys.toy_workload:Sleeping"
 TIMES_MOST = 1000

@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from islands.protocol.errors import SettingsError
+from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Adoption, RunSettings, Timing
-from islands.settings.groups import above, at_least
-from islands.settings.host import FLAT
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.settings.groups import FLAT, above, at_least
 
 CHIPS_MOST, LEARNERS_MOST = 1e9, 4096
 

@@ -28,7 +28,8 @@ from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
 from islands.protocol.errors import TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER, TRAINING, FinalVersions
-from islands.protocol.settings.run import PaceBy, RunSettings
+from islands.protocol.settings.choices import PaceBy
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.run.records.summary import SyncerShare, share_of
 from islands.settings.run_spec import RunSpec

@@ -24,7 +24,7 @@ from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingSte
 from islands.numerics.contributions import delay_corrected, mixed, outer_gradient
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
-from islands.protocol.settings.run import SnapshotPrecision
+from islands.protocol.settings.choices import SnapshotPrecision
 from islands.tasks.data.shards import ShardKey, ShardPlan
 from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest

@@ -25,8 +25,8 @@ from islands.model.interfaces import (
 )
 from islands.model.memory import TrainerMemory
 from islands.protocol.errors import InvariantError, SettingsError
-from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.run import RunSettings, SnapshotPrecision
+from islands.protocol.settings.choices import Pattern, SnapshotPrecision
+from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from messaging.codec.tensors import digest
 

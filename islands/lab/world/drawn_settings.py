@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from islands.lab.world.world import LearnerHost
-from islands.protocol.settings.choices import Correction, GossipRule, Neighbours
-from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.run import (
-    TOP_K_SHARE,
+from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
     Automatic,
+    Correction,
+    GossipRule,
     LearnerWaits,
     MergeRule,
-    OuterSettings,
+    Neighbours,
     PaceBy,
     Precision,
-    RunSettings,
     SendTo,
-    Timing,
     Trigger,
     UpdatePrecision,
     Weighting,
 )
+from islands.protocol.settings.gossip import GossipSettings
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import TOP_K_SHARE, RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
 
 ROBUST = 0.25

@@ -38,7 +38,8 @@ from islands.lab.toys.toy import TOY_SHAPES
 from islands.lab.world.drawn_settings import draw_settings
 from islands.lab.world.world import LearnerHost
 from islands.protocol.identities import SUPERVISOR, SYNCER
-from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.settings.choices import LearnerWaits
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.simulation_entries import FAILING, FULL, SLOW_DISK
 from islands.syncer.journal_writer import DISK_RETRY_S
 from messaging.envelope import NOMINAL_HEADER_BYTES

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import Limits, Violation, judge
+from islands.lab.checker import Violation, judge
+from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind
 from islands.lab.world.deeds import Deed, deeds_of, mend_disk, thaw
 from islands.lab.world.scenario import Scenario

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Kept, Merged
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 SENT_MAX = 16
 """Tickets remembered per base; a learner with two unanswered pulls is not asked again."""

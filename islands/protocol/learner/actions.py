@@ -15,7 +15,7 @@ from islands.protocol.messages.training import (
     Merged,
 )
 from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 from islands.protocol.tape.entry import Record
 
 

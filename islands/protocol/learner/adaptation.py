@@ -47,7 +47,8 @@ from math import ceil, inf
 
 from islands.protocol.identities import Ticket
 from islands.protocol.moving_average import MovingAverage
-from islands.protocol.settings.run import Precision, RunSettings
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.learner_entries import Adapted
 
 FINEST_FIRST = tuple(precision for precision in Precision if precision.adaptive_level)

@@ -23,7 +23,7 @@ from islands.protocol.messages.training import (
     PullFragment,
 )
 from islands.protocol.sessions import ToSyncer
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted
 

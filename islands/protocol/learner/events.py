@@ -31,7 +31,7 @@ from islands.protocol.messages.training import (
     Welcome,
 )
 from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, UpdateArrived
-from islands.protocol.settings.run import Precision
+from islands.protocol.settings.choices import Precision
 
 SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
 

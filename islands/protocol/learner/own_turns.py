@@ -21,7 +21,8 @@ from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import PlanSnapshots
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-from islands.protocol.settings.run import LearnerWaits, RunSettings
+from islands.protocol.settings.choices import LearnerWaits
+from islands.protocol.settings.run import RunSettings
 
 if TYPE_CHECKING:  # the memory holds its schedule
     from islands.protocol.learner.core import Core

@@ -38,7 +38,8 @@ from islands.protocol.membership import MembershipState
 from islands.protocol.messages import control, training
 from islands.protocol.messages import membership as words
 from islands.protocol.sessions import Exit, ToSyncer
-from islands.protocol.settings.run import LearnerWaits, RunSettings, Trigger
+from islands.protocol.settings.choices import LearnerWaits, Trigger
+from islands.protocol.settings.run import RunSettings
 
 STEPS_COMPILING = 2
 """The first steps of a process may compile."""

@@ -19,7 +19,7 @@ from islands.protocol.messages.training import (
     Quarantined,
 )
 from islands.protocol.sessions import UpdateArrived
-from islands.protocol.settings.run import Adoption
+from islands.protocol.settings.choices import Adoption
 from islands.protocol.tape.learner_entries import NO_DONOR
 
 ADOPTING_MAX = 4

@@ -33,23 +33,22 @@ from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from islands.protocol.settings.choices import Neighbours
-from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.outer import DELAYED_NESTEROV
-from islands.protocol.settings.run import (
+from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
     Automatic,
     LearnerWaits,
     MergeRule,
-    OuterSettings,
+    Neighbours,
     PaceBy,
     Precision,
-    RunSettings,
     SendTo,
     Trigger,
     Weighting,
 )
+from islands.protocol.settings.gossip import GossipSettings
+from islands.protocol.settings.outer import DELAYED_NESTEROV, OuterSettings
+from islands.protocol.settings.run import RunSettings
 
 
 class Preset(StrEnum):

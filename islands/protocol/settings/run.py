@@ -20,7 +20,6 @@ from islands.protocol.settings.choices import (
     Pattern,
     Precision,
     SendTo,
-    SnapshotPrecision,
     Trigger,
     UpdatePrecision,
     Weighting,
@@ -29,27 +28,6 @@ from islands.protocol.settings.combinations import refusals
 from islands.protocol.settings.gossip import GossipSettings, check_graph
 from islands.protocol.settings.outer import OuterSettings, check_taken
 from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
-
-__all__ = [
-    "INCREMENTS_KEPT",
-    "TOP_K_SHARE",
-    "Adoption",
-    "Anchor",
-    "Automatic",
-    "LearnerWaits",
-    "MergeRule",
-    "OuterSettings",
-    "PaceBy",
-    "Pattern",
-    "Precision",
-    "RunSettings",
-    "SendTo",
-    "SnapshotPrecision",
-    "Timing",
-    "Trigger",
-    "UpdatePrecision",
-    "Weighting",
-]
 
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""

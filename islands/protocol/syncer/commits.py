@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Version
 from islands.protocol.messages.training import Merged
-from islands.protocol.settings.run import Anchor
+from islands.protocol.settings.choices import Anchor
 from islands.protocol.syncer.actions import DropContribution, ReleaseValues
 from islands.protocol.syncer.admission import record_fate
 from islands.protocol.syncer.core import Core

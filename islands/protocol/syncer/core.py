@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
-from islands.protocol.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
+from islands.protocol.settings.choices import Automatic, LearnerWaits
+from islands.protocol.settings.run import OVERLAP_LEAST, RunSettings
 from islands.protocol.syncer.actions import Action, Outgoing, Send, WriteJournal
 from islands.protocol.syncer.books import ACCOUNT_BYTES, Books
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from islands.protocol.identities import FragmentIndex, Phase, Role, Version
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.settings.run import SendTo, Trigger
+from islands.protocol.settings.choices import SendTo, Trigger
 from islands.protocol.syncer.actions import SendValue
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because

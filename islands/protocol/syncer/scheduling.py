@@ -25,7 +25,7 @@ from statistics import fmean
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.protocol.messages.training import PullFragment
-from islands.protocol.settings.run import Automatic, LearnerWaits
+from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.admission import Refusal, refuse
 from islands.protocol.syncer.core import Core

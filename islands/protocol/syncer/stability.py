@@ -20,8 +20,8 @@ said.
 
 from math import floor, log10, sqrt
 
+from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.outer import SGD, OuterSettings
-from islands.protocol.settings.run import MergeRule
 
 MARGIN = 0.9
 """Share of the limit that is advised, so that a swing dies away."""

@@ -13,7 +13,8 @@ from islands.protocol.errors import UNFORESEEN, InvariantError
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Version
 from islands.protocol.membership import HeartbeatContent
 from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
-from islands.protocol.settings.run import LearnerWaits, RunSettings, Trigger
+from islands.protocol.settings.choices import LearnerWaits, Trigger
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import Action, Dismiss
 from islands.protocol.syncer.admission import on_contribution, on_decline
 from islands.protocol.syncer.books import Books

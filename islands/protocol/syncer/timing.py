@@ -52,7 +52,8 @@ from math import ceil, floor, inf
 
 from islands.protocol.identities import LearnerName
 from islands.protocol.moving_average import MovingAverage
-from islands.protocol.settings.run import REPORTS_PER_ROUND, PaceBy, RunSettings, Trigger
+from islands.protocol.settings.choices import PaceBy, Trigger
+from islands.protocol.settings.run import REPORTS_PER_ROUND, RunSettings
 from islands.protocol.syncer.members import LearnerRecord
 
 

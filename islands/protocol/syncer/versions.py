@@ -37,13 +37,8 @@ from dataclasses import dataclass, field
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import Incarnation, LearnerName, Version
 from islands.protocol.messages.training import IncrementsSince, Kept
-from islands.protocol.settings.run import (
-    INCREMENTS_KEPT,
-    REDIAL_LONGEST_S,
-    Anchor,
-    RunSettings,
-    Timing,
-)
+from islands.protocol.settings.choices import Anchor
+from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
 from islands.protocol.syncer.events import IncrementFacts
 
 

@@ -32,8 +32,9 @@ from messaging.actors.scope import Scope
 from messaging.clock import LoopClock, MonotonicClock, WallClock
 from messaging.codec.limits import Limits
 from messaging.links.link import Network
-from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
+from messaging.websocket.settings import WebsocketSettings
 
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"

@@ -26,8 +26,6 @@ from islands.tasks.models.decoder_config import DecoderConfig, Precision
 from islands.tasks.models.experts import MixtureOfExperts
 from islands.tasks.models.parameters import normal, product
 
-__all__ = ["Decoder", "DecoderConfig"]
-
 Window = int | Integer[Array, ""] | None
 Added = tuple[Float[Array, "b t d"], Float[Array, ""]]  # the stream, and a layer's balance loss
 LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Added]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from islands.protocol.errors import SettingsError
 from islands.tasks.data.windows import TokenBatch
-from islands.tasks.models.decoder import Decoder, DecoderConfig
+from islands.tasks.models.decoder import Decoder
+from islands.tasks.models.decoder_config import DecoderConfig
 
 BYTE_VALUES = 256
 """The vocabulary of bytes."""

@@ -7,17 +7,8 @@ from functools import lru_cache
 
 import pytest
 
-from islands.lab.checker import (
-    RULES,
-    History,
-    Limits,
-    Rule,
-    accounts,
-    bounds,
-    first_difference,
-    judge,
-    order,
-)
+from islands.lab.checker import RULES, Rule, accounts, bounds, first_difference, judge, order
+from islands.lab.checker.evidence import History, Limits
 from islands.lab.world.scenario import Scenario, draw, kill
 from islands.lab.world.trial import limits, play
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from islands.lab.checker import RULES, Limits, accounts, bounds, evidence, judge, order
-from islands.lab.checker.evidence import TicketFacts, pair, ticket
+from islands.lab.checker import RULES, accounts, bounds, evidence, judge, order
+from islands.lab.checker.evidence import Limits, TicketFacts, pair, ticket
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
-from islands.protocol.settings.run import Anchor, RunSettings, SendTo, Timing, Trigger
+from islands.protocol.settings.choices import Anchor, SendTo, Trigger
+from islands.protocol.settings.run import RunSettings, Timing
 from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes
 from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
 

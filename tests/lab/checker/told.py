@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import History, Limits, Rule
+from islands.lab.checker import Rule
+from islands.lab.checker.evidence import History, Limits
 from islands.protocol.identities import Fate, LearnerName, Phase, Role
 from islands.protocol.tape.entry import Entry, encode_entry
 from islands.protocol.tape.learner_entries import Adopted, Contributed, Reported

@@ -33,9 +33,9 @@ from islands.lab.settings.fleets import GoodputOptions, Published
 from islands.numerics.codecs import size_bytes
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Phase
-from islands.protocol.settings.choices import UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Precision, RunSettings, Timing
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.events import StopRequested
 from tests.syncer.bench import opened, seeded
 

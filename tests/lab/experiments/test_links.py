@@ -18,9 +18,9 @@ from islands.lab.experiments.formulas import (
 from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import BandwidthOptions, RegionsOptions, of_regions
 from islands.protocol.errors import SettingsError, UserError
-from islands.protocol.settings.choices import UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import Precision, RunSettings, Timing
+from islands.protocol.settings.run import RunSettings, Timing
 
 JOB = Job(1e9, 0.1, 0.002)
 LOCK = lock_step(Timing())

@@ -18,7 +18,9 @@ from islands.numerics.norms import measure
 from islands.numerics.outer import Sgd
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
-from islands.protocol.settings.run import Anchor, MergeRule, OuterSettings, RunSettings
+from islands.protocol.settings.choices import Anchor, MergeRule
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.run.records.merge_record import (
     FOLDER,

@@ -14,15 +14,9 @@ from islands.lab.replay.replaying import Findings, Replay, record_files
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.protocol.errors import UserError
-from islands.protocol.settings.choices import Correction
-from islands.protocol.settings.run import (
-    Anchor,
-    MergeRule,
-    OuterSettings,
-    Precision,
-    RunSettings,
-    Weighting,
-)
+from islands.protocol.settings.choices import Anchor, Correction, MergeRule, Precision, Weighting
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
 from tests.lab.study.regression import Regression
 

@@ -7,7 +7,9 @@ import pytest
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
+from islands.protocol.settings.choices import Adoption, MergeRule, Precision
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings
 
 
 def study(**changed: object) -> StudyOptions:

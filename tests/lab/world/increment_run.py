@@ -22,8 +22,9 @@ from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.identities import SUPERVISOR, SYNCER, Version
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.settings.choices import UpdatePrecision
-from islands.protocol.settings.run import Adoption, OuterSettings, Precision, RunSettings, Timing
+from islands.protocol.settings.choices import Adoption, Precision, UpdatePrecision
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.run import RunSettings, Timing
 from messaging.codec.tensors import as_buffer, digest
 from messaging.simulation.virtual_time import run_virtual
 from tests.lab.study.regression import Regression

@@ -12,7 +12,8 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost
-from islands.protocol.settings.run import Adoption, Precision, RunSettings
+from islands.protocol.settings.choices import Adoption, Precision
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape import round_entries
 from tests.lab.world.cut_link import Course, Outcome, play
 

@@ -8,7 +8,8 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, World
 from islands.protocol.identities import SYNCER
 from islands.protocol.messages.control import StepFigures
-from islands.protocol.settings.run import Adoption, RunSettings
+from islands.protocol.settings.choices import Adoption
+from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 from tests.lab.world.worlds import entries
 

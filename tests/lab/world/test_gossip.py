@@ -13,9 +13,9 @@ import pytest
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.protocol.gossip.gossip import Gossip
-from islands.protocol.settings.choices import GossipRule, Neighbours
+from islands.protocol.settings.choices import GossipRule, MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
-from islands.protocol.settings.run import MergeRule, RunSettings, Weighting
+from islands.protocol.settings.run import RunSettings
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 from tests.lab.world.gossip_oracle import Learner, Watched, recompute

@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.protocol.settings.run import Adoption, UpdatePrecision
+from islands.protocol.settings.choices import Adoption, UpdatePrecision
 from tests.lab.world.increment_run import EVERYBODY, Found, play, settings_of
 
 pytestmark = pytest.mark.simulation

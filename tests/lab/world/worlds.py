@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from islands.files.tape_writing import MemoryTape
-from islands.lab.checker import Limits, judge
+from islands.lab.checker import judge
+from islands.lab.checker.evidence import Limits
 from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost, World
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual

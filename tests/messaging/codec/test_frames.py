@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.codec.frames import Assembler, Codec, Limits
-from messaging.codec.limits import check_document
+from messaging.codec.frames import Assembler, Codec
+from messaging.codec.limits import Limits, check_document
 from messaging.envelope import Envelope, message
 from messaging.errors import EncodeError, FrameError, LocalFault
 from tests.messaging.doubles import frames_of

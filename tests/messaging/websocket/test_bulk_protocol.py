@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from messaging.codec.checksums import checksum, mask_in_place, masked, rotated
-from messaging.codec.frames import Assembler, Codec, Limits, chunk_parts, head_frame
+from messaging.codec.frames import Assembler, Codec, chunk_parts, head_frame
+from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.errors import FrameError, RemoteFault
 from messaging.websocket.bulk_protocol import BulkProtocol, TooLarge

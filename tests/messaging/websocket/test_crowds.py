@@ -21,8 +21,9 @@ from messaging.errors import DialFailed, EncodeError, LinkClosed
 from messaging.links.link import Lane
 from messaging.websocket import acceptor
 from messaging.websocket.acceptor import Acceptor, bind
-from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import client_tls, server_tls
+from messaging.websocket.settings import WebsocketSettings
 from tests.messaging.certificates import Certificates, make_certificates
 from tests.messaging.doubles import Probe, frames_of, probe
 from tests.messaging.websocket.test_door import (

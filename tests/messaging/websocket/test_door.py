@@ -18,8 +18,9 @@ import uvloop
 
 from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.links.link import Lane, Link
-from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls, server_tls
+from messaging.websocket.settings import WebsocketSettings
 from tests.messaging.certificates import Certificates, make_certificates
 from tests.messaging.doubles import Probe, probe
 

@@ -8,14 +8,15 @@ import pytest
 import uvloop
 
 from messaging.actors.scope import Scope
-from messaging.codec.frames import Limits
+from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError, LinkClosed, LocalFault
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 from messaging.links.link_state import DialSettings
 from messaging.websocket.link import WebsocketLink
-from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.settings import WebsocketSettings
 from tests.messaging.doubles import LINK_RULES, LinkRule, Probe, hold_to, open_session, probe
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

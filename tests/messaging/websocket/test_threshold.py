@@ -8,7 +8,7 @@ import random
 import pytest
 from aiohttp import web
 
-from messaging.codec.frames import Limits
+from messaging.codec.limits import Limits
 from messaging.errors import LinkClosed
 from messaging.websocket.threshold import FRAMES_AT_ONCE_MAX, REQUEST_BYTES_MAX, WholeMessages
 from tests.messaging.websocket.test_door import (

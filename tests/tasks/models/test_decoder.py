@@ -9,7 +9,8 @@ from flax import nnx
 from islands.protocol.errors import SettingsError
 from islands.tasks.data.windows import TokenBatch
 from islands.tasks.models import language
-from islands.tasks.models.decoder import Decoder, DecoderConfig, RmsNorm
+from islands.tasks.models.decoder import Decoder, RmsNorm
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import bits_per_token, initial, nats, sample
 
 logits = jax.jit(language.logits, static_argnums=0)

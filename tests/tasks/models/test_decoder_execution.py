@@ -8,7 +8,7 @@ from jaxtyping import Array, PyTree
 
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import SettingsError
-from islands.tasks.models.decoder import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
 
