@@ -5,13 +5,12 @@ A user's mistake ends with one sentence and exit code 2; `--debug` shows the tra
 
 import argparse
 import difflib
-import importlib
 import os
 import sys
 from typing import Any
 
 from islands.cli.command import main as run_command
-from islands.cli.commands import COMMANDS, ROLES
+from islands.cli.commands import COMMANDS, ROLES, imported
 from islands.cli.parsing import Common
 from islands.protocol.errors import OF_NO_USE
 
@@ -63,8 +62,7 @@ def _run(name: str, arguments: list[str]) -> int:
         return OF_NO_USE
 
     def entry(options: Any, common: Common) -> int:  # noqa: ANN401  (what `command.options` makes)
-        module, _, function = command.entry.partition(":")
-        code: int = getattr(importlib.import_module(module), function)(options, common)
+        code: int = imported(command.entry)(options, common)
         return code
 
     description = command.text[0].upper() + command.text[1:] + "."

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
 from islands.cli.run import make_hub, new_folder, prepare_process, watch
-from islands.lab.settings.study import StudyOptions
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.tape.member_entries import Killed
 from islands.settings.commands import DemoOptions
@@ -70,6 +69,7 @@ def comparison(hub: "Coordinator", learners: int) -> str:
     One learner takes batches that are as large as those of all learners together, at the same rate
     and in as many steps.
     """
+    from islands.lab.settings.study import StudyOptions
     from islands.lab.study.cells import trials_of
     from islands.lab.study.trial import play
     from islands.run.records.formatting import metric

@@ -1,6 +1,5 @@
 """The command line as a user meets it: help at once, and one sentence for a mistake."""
 
-import importlib
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.cli.command import main as run_command
-from islands.cli.commands import COMMANDS
+from islands.cli.commands import COMMANDS, imported
 from islands.settings.host import SupervisorOptions
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +18,7 @@ HEAVY = (
     *("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop"),
     "messaging.simulation",
 )
+LABORATORY = ("study", "chaos", "simulate")
 ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
@@ -34,7 +34,7 @@ def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     [
         ("islands", "--help"),
         ("islands.cli", "--help"),
-        *(("islands.cli", name, "--help") for name in COMMANDS),
+        *(("islands.cli", *name.split(), "--help") for name in COMMANDS),
         *((f"islands.{role}", "--help") for role in ROLES),
         ("islands.cli", "run", "--print_config"),
         ("islands.cli", "run", "--learners", "x"),
@@ -44,7 +44,12 @@ def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_help_and_refusals_need_none_of_the_heavy_packages(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What only reads settings loads nothing that computes, draws or talks."""
+    """What only reads settings loads nothing that computes, draws or talks.
+
+    The laboratory is loaded by its own commands alone.
+    """
+    own = " ".join(arguments[1:]).startswith(LABORATORY)
+    heavy = HEAVY if own else (*HEAVY, "islands.lab")
     code = (
         "import runpy, sys\n"
         f"sys.argv = {list(arguments)!r}\n"
@@ -52,7 +57,7 @@ def test_help_and_refusals_need_none_of_the_heavy_packages(
         f"    runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)\n"
         "except SystemExit as ended:\n"
         "    assert ended.code in (0, 2), ended.code\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
         "assert not loaded, loaded\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -78,8 +83,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_function(name: str) -> None:
     """The table names it, and it is imported only when the command runs."""
-    module, _, function = COMMANDS[name].entry.partition(":")
-    assert callable(getattr(importlib.import_module(module), function))
+    assert callable(imported(COMMANDS[name].entry))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
