@@ -82,7 +82,7 @@ def merge_with(
         weights: See there.
         units: See there.
         combined: Merges two or more contributions into one direction, whatever weights and rules
-            of units are (`islands.numerics.rules`); None merges by the rules of units.
+            of units are (`islands.numerics.merge_rules`); None merges by the rules of units.
         correct: Damp what opposes the momentum first (`islands.numerics.momentum_correction`).
         out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 

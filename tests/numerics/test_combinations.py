@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Unit
 from islands.numerics.contributions import delay_corrected, outer_gradient, rebase
 from islands.numerics.increment import quantised
+from islands.numerics.merge_rules import RULES
 from islands.numerics.norms import measure
 from islands.numerics.outer import merge_with, outer_optimizer
-from islands.numerics.rules import RULES
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
     Adoption,

@@ -92,7 +92,7 @@ GLUE = (
     ),
     Mutation(
         "merge: average ignored",
-        "islands/numerics/rules.py",
+        "islands/numerics/merge_rules.py",
         "if self.averages_all:",
         "if False:",
         (ORACLE_VALUES,),
