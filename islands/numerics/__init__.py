@@ -5,7 +5,7 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 
 - `block_codecs.py`: Block codecs
 - `codecs.py`: The registry of codecs: contributions as bytes on the wire, and back
-- `codec_kernel.py`: The compiled loops of the block codecs, which `islands.numerics.codecs` calls
+- `codec_kernel.py`: The compiled loops of the codecs
 - `contributions.py`: A learner's contribution: outer gradient, weight and adoption
 - `error_feedback.py`: Error feedback
 - `gossip.py`: Gossip steps
@@ -13,12 +13,10 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 - `merge.py`: The merge combines contributions into one direction, and applies it as one outer step
 - `merge_kernel.py`: The compiled loops of the merge: measure, combine, step
 - `merge_rules.py`: The merge rules by name
-- `momentum_correction.py`: Damp what a late contribution takes back of the outer momentum, unit …
 - `norms.py`: Measure the norms of a contribution and whether it is finite, once, when it arrives
 - `optax_chain.py`: Any optax chain as an outer optimizer, or one by its name
-- `outer.py`: Outer optimizers: what the syncer does with a merged direction
+- `outer.py`: Outer optimizers, and the correction of contributions that oppose their momentum
 - `top_k.py`: Top-k
-- `top_k_kernel.py`: The loop of the sparse codec, compiled by numba
 - `trimmed.py`: Merges for less trusted fleets: coordinate-wise trimmed mean and median, rescaled
 - `types.py`: Shapes and dtypes of this package, as jaxtyping annotations
 """

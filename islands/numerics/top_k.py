@@ -49,14 +49,14 @@ def encode_top_k(values: Flat, share: float) -> Bytes:
         values: float32.
         share: above 0, and at most 1.
     """
-    from islands.numerics import top_k_kernel
+    from islands.numerics import codec_kernel
 
     counts = _counts(values.size, share)
     positions = np.zeros(_even(counts), np.uint16)
     codes = np.zeros(4 * -(-int(counts.sum()) // 4), np.uint8)
     scales = np.empty(2 * counts.size, np.uint16)
     chosen = int(counts.sum())
-    top_k_kernel.choose(
+    codec_kernel.choose(
         np.require(values, np.float32, ["C", "A"]),
         int(counts[0]) if counts.size else 0,
         positions[:chosen],

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Unit
-from islands.numerics.momentum_correction import MOMENTUM_WEIGHT, STRENGTH, corrected
 from islands.numerics.norms import measure
-from islands.numerics.outer import merge_with, outer_optimizer
+from islands.numerics.outer import MOMENTUM_WEIGHT, STRENGTH, corrected, merge_with, outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Correction
 from islands.protocol.settings.outer import OuterSettings
