@@ -53,7 +53,7 @@ class Bound:
 DOOR, SETTINGS = "messaging/websocket/threshold.py", "messaging/websocket/settings.py"
 LINK, LIMITS = "messaging/websocket/link.py", "messaging/codec/limits.py"
 READING = "messaging/websocket/read_scheduler.py"
-TAPE, EXCHANGES = "islands/files/rotation.py", "islands/protocol/gossip/exchanges.py"
+TAPE, EXCHANGES = "islands/files/growing_files.py", "islands/protocol/gossip/exchanges.py"
 LEASES, TIMEOUTS = "islands/protocol/syncer/leases.py", "islands/protocol/syncer/timeouts.py"
 
 BOUNDS: dict[tuple[str, str], Bound] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
 from islands.cli.schema import plain
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import unusable
 

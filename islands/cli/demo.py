@@ -72,9 +72,8 @@ def comparison(hub: "Coordinator", learners: int) -> str:
     from islands.lab.settings.study import StudyOptions
     from islands.lab.study.cells import trials_of
     from islands.lab.study.trial import play
-    from islands.run.records.formatting import metric
 
-    spec, (name, values) = hub.spec, metric(hub.folder.figures)
+    spec, (name, values) = hub.spec, hub.folder.figures.metric
     if not values:
         return "This run has no evaluation, so there is nothing to compare."
     assert spec.settings.budget_tokens is not None, "the demonstration has a budget"

@@ -22,12 +22,12 @@ from islands.model.workload import load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import Role
-from islands.protocol.settings.quantities import rate, size
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import spec_in
 from islands.settings.groups import ConnectOptions, ListenOptions, default_name
 from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
+from islands.settings.quantities import rate, size
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from messaging.errors import LinkLost, LocalFault

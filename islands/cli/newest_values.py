@@ -150,9 +150,9 @@ def export(options: ExportOptions, _: Common) -> int:
         UserError: the folder holds no values, or the file exists or cannot be made there.
         DiskError: the disk is full or broken.
     """
-    from islands.protocol.settings.quantities import size
     from islands.run.records.model_files import metadata_of, write_arrays
     from islands.run.records.run_values import newest_values
+    from islands.settings.quantities import size
 
     file = options.file
     assert file is not None, "options without a file are refused"

@@ -15,7 +15,7 @@ from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.presets import PRESETS, Preset, settings_of
-from islands.settings.nested import put
+from islands.settings.groups import put
 
 Options = TypeVar("Options")
 

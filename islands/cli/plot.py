@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from islands.cli.parsing import Common
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.protocol.errors import UserError, unusable
 from islands.settings.commands import PlotOptions
 

@@ -5,8 +5,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from islands.cli.parsing import Common
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.lab.settings.fleets import (
     BandwidthOptions,
     GoodputOptions,
@@ -16,7 +18,7 @@ from islands.lab.settings.fleets import (
     UnevenOptions,
 )
 from islands.protocol.errors import unusable
-from islands.run.records.formatting import duration, json_text
+from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def run(options: Options, _: Common) -> int:
         name = experiment.name
         files = {
             f"{name}.md": table.encode,
-            f"{name}.json": lambda: json_text(experiment.figures(options, results)),
+            f"{name}.json": lambda: _json_text(experiment.figures(options, results)),
             **experiment.pictures(options, results),
         }
         _write(folder, files)
@@ -107,3 +109,8 @@ def _write(folder: Path, files: Mapping[str, Callable[[], bytes]]) -> None:
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be written", error) from error
     print(f"{', '.join(files)} are in {folder}")
+
+
+def _json_text(figures: object) -> bytes:
+    """Return figures as the text of a JSON file, indented."""
+    return msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.lab.settings.study import StudyOptions
 from islands.protocol.errors import UserError, unusable
-from islands.run.records.formatting import duration
+from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:

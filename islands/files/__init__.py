@@ -1,16 +1,9 @@
 """Files of a run that survive crashes, full disks and runs of weeks.
 
-Where to find what:
-
-==============================================  ================
-private folder, locked by one process           `folder_lock.py`
-file that is replaced atomically                `atomic_write.py`
-small file with a digest of its content         `seals.py`
-named files that are durable once synchronised  `disk.py`
-records in two alternating slots                `slots.py`
-growing files, rotated at a limit               `rotation.py`
-writing without waiting for a disk              `spool.py`
-==============================================  ================
-
+- `disk.py`: Named files that are durable once they are synchronised
+- `folder_lock.py`: Private folders, each locked by one process
+- `growing_files.py`: Files that are rotated at a limit, and written without waiting for a disk
+- `slots.py`: Records in two alternating slots
 - `tape_writing.py`: Writers of tapes, in memory or to a file, with one JSON object per line
+- `whole_files.py`: Files that are replaced atomically, and sealed by a digest of their content
 """

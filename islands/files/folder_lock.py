@@ -7,7 +7,7 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from islands.files.atomic_write import flush_folder
+from islands.files.whole_files import flush_folder
 from islands.protocol.errors import UserError, unusable
 
 IN_USE = "is in use by another"

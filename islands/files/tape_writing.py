@@ -7,8 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from islands.files.rotation import LIMIT_BYTES, RotatingFile
-from islands.files.spool import Spool
+from islands.files.growing_files import LIMIT_BYTES, RotatingFile, Spool
 from islands.protocol.tape.entry import VERSION, Entry, encode_entry
 from islands.protocol.tape.process_entries import EntriesLost, TapeBegan
 

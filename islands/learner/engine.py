@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from islands.learner.boundary import Boundary, Copier, EngineEvent
 from islands.model.interfaces import PendingStep, Trainer, first_pass
 from islands.protocol.identities import Lease
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import BatchSource, DirectSource, key_of
 from islands.tasks.data.shards import ShardKey
@@ -137,7 +136,7 @@ class Engine:
         assert batch is not None, "has_work() was not asked"
         self._next_batch = None
         batch_tokens = self.trainer.tokens(batch)
-        rate = learning_rate(self._settings, self.boundary.clock)
+        rate = self._settings.learning_rate_at(self.boundary.clock)
         pending = self.trainer.step(batch, rate)
         self.boundary.stepped(batch_tokens)
         self._reached(done=False)

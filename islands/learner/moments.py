@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar, assert_never
 
 import msgspec
 
-from islands.files.atomic_write import atomic_write
+from islands.files.whole_files import atomic_write
 from islands.model.interfaces import MomentsCopy, Trainer
 from islands.protocol.identities import Version
 from islands.protocol.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer

@@ -7,8 +7,8 @@ from pathlib import Path
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.model.memory import SYNCER_PROGRAM, syncer_bytes
 from islands.protocol.errors import IslandsError, TaskError, TaskFailedError
-from islands.protocol.settings.quantities import size
 from islands.protocol.settings.run import RunSettings
+from islands.settings.quantities import size
 from islands.tasks.source_location import (
     location_of,
     said,

@@ -37,7 +37,7 @@ from islands.model.memory_faults import PeakMemory
 from islands.model.moment_pieces import words_of
 from islands.protocol.errors import IslandsError, TaskError, UserError
 from islands.protocol.settings.choices import Pattern
-from islands.protocol.settings.quantities import size
+from islands.settings.quantities import size
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.source_location import (
     SourceLocation,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.run.records.run_curves import METRICS_FILE, RESTART_S
 
 WHOLE_BYTES = 4 * 2**20

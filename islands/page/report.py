@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.page.curves import curves_of
 from islands.page.site_files import single_page
 from islands.page.tapes import Entry, RunTapes

@@ -21,7 +21,7 @@ from typing import IO
 
 import msgspec
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
-from islands.files.atomic_write import replace_file
+from islands.files.whole_files import replace_file
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO
 
 from islands.actors.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
-from islands.files.atomic_write import flush_folder
 from islands.files.folder_lock import lock_folder, make_private
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.files.slots import Slots
+from islands.files.whole_files import flush_folder
 from islands.model.interfaces import Workload
 from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.run.records.figures import FIGURES_FILE

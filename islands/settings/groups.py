@@ -3,11 +3,12 @@
 import re
 import secrets
 import socket
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from islands.files.rotation import LIMIT_BYTES
+from islands.files.growing_files import LIMIT_BYTES
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role, wrong_name
 from islands.protocol.settings.addresses import DEFAULT_PORT, split_address
@@ -234,3 +235,17 @@ def above(name: str, value: float) -> None:
     """
     if not value > 0:
         raise SettingsError(f"{name} is {value}; it must be above 0")
+
+
+def put(
+    values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
+) -> dict[str, object]:
+    """Return settings by dotted key with one replaced or added.
+
+    An unknown key is one inside a mapping.
+    """
+    name, _, rest = (key, "", "") if key in known else key.partition(".")
+    if rest:
+        inner = values.get(name)
+        value = put(inner if isinstance(inner, dict) else {}, rest, value)
+    return {**values, name: value}

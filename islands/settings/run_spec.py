@@ -15,14 +15,13 @@ from types import MappingProxyType
 import msgspec
 
 from islands.files.folder_lock import make_private
-from islands.files.seals import read_sealed, write_sealed
+from islands.files.whole_files import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
-from islands.settings.groups import OWN_LOOP, RunFile
-from islands.settings.nested import put
+from islands.settings.groups import OWN_LOOP, RunFile, put
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"

@@ -1,8 +1,8 @@
 """The supervisor's view comes in pages: what is taken in, and when somebody is found absent."""
 
 from islands.protocol.identities import Incarnation, LearnerName, Status
+from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.membership import Member, MembershipChanged
-from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.syncer.events import MembershipArrived
 from tests.syncer.bench import Bench, seeded
 from tests.unscanned import Unscanned

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
-from islands.protocol.histogram import PER_DECADE
+from islands.protocol.running_statistics import PER_DECADE
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.hosting.process_identity import facts
 from islands.tasks.data.shards import ShardKey

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from islands.files.spool import Spool
+from islands.files.growing_files import Spool
 from islands.files.tape_writing import FileTape
 from islands.lab.world.world import LearnerHost, World
 from islands.protocol.identities import SUPERVISOR, SYNCER

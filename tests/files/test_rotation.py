@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from islands.files.rotation import RotatingFile, older
-from islands.files.spool import Spool
+from islands.files.growing_files import RotatingFile, Spool, older
 from islands.protocol.identities import Status
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings

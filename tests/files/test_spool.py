@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from islands.files.atomic_write import replace_file
-from islands.files.spool import Spool
+from islands.files.growing_files import Spool
+from islands.files.whole_files import replace_file
 
 ROOM_BYTES = 2**20
 
@@ -72,7 +72,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What finds no room is dropped and counted, `add` and `close` return, and a person is told."""
-    monkeypatch.setattr("islands.files.spool.CLOSE_S", 0.0)
+    monkeypatch.setattr("islands.files.growing_files.CLOSE_S", 0.0)
     told: list[str] = []
     spool = Spool(Path("run"), told.append, kept_bytes=30)
     inlet = spool.inlet(shelf)
@@ -90,7 +90,7 @@ def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full for a moment costs nothing but what found no room meanwhile."""
-    monkeypatch.setattr("islands.files.spool.RETRY_S", 0.0)
+    monkeypatch.setattr("islands.files.growing_files.RETRY_S", 0.0)
     heard = {word: threading.Event() for word in ("cannot", "again")}
     told: list[str] = []
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from islands.protocol.histogram import PER_DECADE, DurationHistogram
+from islands.protocol.running_statistics import PER_DECADE, DurationHistogram
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.protocol.moving_average import MovingAverage
+from islands.protocol.running_statistics import MovingAverage
 
 
 def test_the_average_moves_by_a_fifth() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf

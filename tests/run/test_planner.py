@@ -27,7 +27,6 @@ from islands.protocol.settings.choices import (
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.quantities import rate, size
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.settings.groups import ListenOptions, RunFile
@@ -38,6 +37,7 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
+from islands.settings.quantities import rate, size
 
 MIB = 2**20
 V = 8 * MIB

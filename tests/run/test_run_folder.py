@@ -11,11 +11,11 @@ from msgspec import structs
 from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UserError
-from islands.protocol.histogram import DurationHistogram
 from islands.protocol.identities import Phase, Role, Status
 from islands.protocol.learner.events import StepFinished
 from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE
+from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.member_entries import (
     Diverged,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from islands.files.spool import Spool
+from islands.files.growing_files import Spool
 from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.learner.events import StepFinished

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 
 DECAYING = RunSettings(
@@ -26,17 +25,17 @@ DECAYING = RunSettings(
 )
 def test_it_warms_up_and_decays(clock: float, rate: float) -> None:
     """Linear to the peak, then cosine to the floor, and it stays there."""
-    assert learning_rate(DECAYING, clock) == pytest.approx(rate)
+    assert DECAYING.learning_rate_at(clock) == pytest.approx(rate)
 
 
 def test_without_an_end_it_stays_at_its_peak() -> None:
     """No `total_steps`: constant after the warm-up."""
-    assert learning_rate(RunSettings(learning_rate=0.5, warmup_steps=0), 1e9) == 0.5
+    assert RunSettings(learning_rate=0.5, warmup_steps=0).learning_rate_at(1e9) == 0.5
 
 
 @given(st.floats(min_value=0, max_value=1e6), st.floats(min_value=0, max_value=1e6))
 def test_it_never_rises_after_the_warm_up(one: float, other: float) -> None:
     """A later clock has no higher rate, and no rate leaves its bounds."""
     early, late = sorted((10 + one, 10 + other))
-    assert 0.1 - 1e-9 <= learning_rate(DECAYING, late) <= learning_rate(DECAYING, early) + 1e-12
-    assert learning_rate(DECAYING, early) <= 1.0
+    assert 0.1 - 1e-9 <= DECAYING.learning_rate_at(late) <= DECAYING.learning_rate_at(early) + 1e-12
+    assert DECAYING.learning_rate_at(early) <= 1.0

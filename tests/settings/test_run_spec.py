@@ -13,7 +13,7 @@ from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
-from islands.settings.nested import put
+from islands.settings.groups import put
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 
 SPEC = RunSpec(

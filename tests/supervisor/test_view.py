@@ -1,6 +1,7 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
 from islands.protocol.messages.membership import Heartbeat, Leave, MembershipChanged
 from islands.protocol.messages.registry import MESSAGE_TYPES
@@ -9,7 +10,6 @@ from islands.protocol.supervisor.actions import Action
 from islands.protocol.supervisor.commands import NAMES_MAX
 from islands.protocol.supervisor.core import ENDED_REMEMBERED
 from islands.protocol.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
-from islands.protocol.supervisor_view import SupervisorView
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import TIMING, Desk, beat, sent

@@ -14,7 +14,6 @@ from islands.protocol.messages.training import (
     PullFragment,
     Quarantined,
 )
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
 from islands.protocol.syncer.core import Core
@@ -466,7 +465,7 @@ def test_norms_are_compared_per_learning_rate() -> None:
     bench = seeded("ana", settings=settings, fragments=1)
     for _ in range(39):
         (pull,) = asked(bench, "ana")
-        rate = learning_rate(settings, bench.core.durable.clock)
+        rate = settings.learning_rate_at(bench.core.durable.clock)
         bench.answer(pull, check=replace(GOOD, norm=rate))
         assert finish(bench).parts[0].scale == 1.0
 

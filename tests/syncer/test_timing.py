@@ -9,7 +9,7 @@ import pytest
 
 from islands.protocol.identities import LearnerName
 from islands.protocol.messages.training import ContributionDeclined
-from islands.protocol.moving_average import MovingAverage
+from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge

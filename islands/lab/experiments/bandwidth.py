@@ -33,7 +33,7 @@ from islands.protocol.errors import UserError
 from islands.protocol.settings.choices import Adoption, LearnerWaits, Precision, UpdatePrecision
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.run.records.formatting import count, markdown_table
+from islands.settings.quantities import count, markdown_table
 
 SHARDS = (1, 4, 16)
 PUBLISHED_SHARES = (0.5, 0.8, 0.9, 0.95, 0.99)

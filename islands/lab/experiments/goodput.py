@@ -15,7 +15,7 @@ from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Link, play, play_alone
 from islands.lab.experiments.fleet import Played as PlayedFleet
 from islands.lab.settings.fleets import GoodputOptions
-from islands.run.records.formatting import count, markdown_table
+from islands.settings.quantities import count, markdown_table
 
 
 class Row(NamedTuple):

@@ -34,7 +34,7 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.member_entries import ProcessStarted
 from islands.protocol.tape.round_entries import Merged
 from islands.protocol.tape.simulation_entries import LeftOver
-from islands.run.records.formatting import duration, markdown_table
+from islands.settings.quantities import duration, markdown_table
 from messaging.simulation.virtual_time import run_virtual
 
 PHASES = ("few at first", "growing", "many", "shrinking", "few at last")

@@ -18,7 +18,7 @@ from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import RegionsOptions
 from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.formatting import markdown_table
+from islands.settings.quantities import markdown_table
 
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"
 DECOUPLED, QUANTISED = "decoupled, bf16 up", "decoupled, int8 both ways"

@@ -30,7 +30,7 @@ from islands.lab.toys.toy import BATCH_TOKENS
 from islands.lab.world.world import World
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.run.records.formatting import duration, markdown_table
+from islands.settings.quantities import duration, markdown_table
 from messaging.simulation.virtual_time import run_virtual
 
 DECOUPLED, DATA_PARALLEL = "decoupled", "data-parallel, elastic"

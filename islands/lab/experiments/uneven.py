@@ -14,7 +14,7 @@ from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
 from islands.lab.experiments.lock_step import goodput_of_waiting, lock_step
 from islands.lab.settings.fleets import UnevenOptions
 from islands.protocol.settings.choices import Adoption
-from islands.run.records.formatting import markdown_table
+from islands.settings.quantities import markdown_table
 
 LOCK_STEP = "wait for all at each step"
 ADOPTIONS = (Adoption.OVERWRITE, Adoption.DELAY_CORRECTED)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
 from islands.lab.checker import RULES, Violation
 from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on

@@ -15,7 +15,7 @@ from itertools import pairwise, zip_longest
 
 from islands.lab.faults.bare_loop import Stall
 from islands.lab.faults.fleet import Stepped
-from islands.protocol.histogram import PER_DECADE
+from islands.protocol.running_statistics import PER_DECADE
 
 CLOSE = 0.5
 """Share of the usual time between two reports below which they count as one."""

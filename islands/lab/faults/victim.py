@@ -33,7 +33,7 @@ from pathlib import Path
 from types import FrameType
 
 from islands.files.folder_lock import make_private
-from islands.files.spool import Spool, SpooledFile
+from islands.files.growing_files import Spool, SpooledFile
 from islands.protocol.errors import UserError, unusable
 
 EXIT_CODE = 7

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.lab.replay.arithmetic import SMALLEST, Doubles, State, merge, step, weight
 from islands.layout.leaves import VALUE_BYTES
 from islands.protocol.errors import UserError, unusable

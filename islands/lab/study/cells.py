@@ -25,7 +25,7 @@ from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import PRESETS, Preset, settings_of
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
-from islands.settings.nested import put
+from islands.settings.groups import put
 
 RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""

@@ -20,8 +20,8 @@ from typing import IO
 
 import msgspec
 
-from islands.files.atomic_write import replace_file
 from islands.files.folder_lock import lock_folder
+from islands.files.whole_files import replace_file
 from islands.lab.study.cells import Trial
 from islands.lab.study.trial import Result, play
 from islands.protocol.errors import IslandsError, unusable

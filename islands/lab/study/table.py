@@ -10,7 +10,7 @@ from islands.lab.study.cells import Trial
 from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
-from islands.run.records.formatting import markdown_table
+from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
 """Results by cell and seed; every cell is there, also one that has no result."""

@@ -42,11 +42,10 @@ from islands.protocol.gossip.events import (
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
 from islands.protocol.learner.schedule import Schedule
-from islands.protocol.membership import HeartbeatContent
+from islands.protocol.membership import HeartbeatContent, SupervisorView
 from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWanted
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
 

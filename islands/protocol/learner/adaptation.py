@@ -46,7 +46,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from islands.protocol.identities import Ticket
-from islands.protocol.moving_average import MovingAverage
+from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.learner_entries import Adapted

@@ -1,7 +1,7 @@
 """The clock of the learning rate: a learner's estimate of the fleet's clock between two updates.
 
 The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's step count;
-`protocol/settings/learning_rate.py` derives the learning rate from it. Every update carries it. A
+`RunSettings.learning_rate_at` derives the learning rate from it. Every update carries it. A
 learner's own steps may run five times faster or ten times slower than that clock. So
 
     clock = carried + r · (own steps since it was carried),

@@ -8,13 +8,13 @@ progress. A link that comes back at once is not reported.
 
 from dataclasses import dataclass, field
 
-from islands.protocol.histogram import DurationHistogram
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
 from islands.protocol.messages.training import Progress, Quarantined
+from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import Timing
 from islands.protocol.tape.learner_entries import Reported
 from messaging.plain_text import plain

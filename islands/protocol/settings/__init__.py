@@ -6,10 +6,8 @@ To add a setting is a field of its class with its facts and its line under `Args
 - `choices.py`: The choices that a run has by name
 - `combinations.py`: Which settings exclude one another, one rule each
 - `gossip.py`: Settings of gossip: learners exchange values with neighbours, and no syncer merges
-- `learning_rate.py`: The inner learning rate by the clock
 - `outer.py`: The outer optimizer
 - `presets.py`: Presets
-- `quantities.py`: Amounts in readable units
 - `run.py`: Settings that all members of a run agree on
 - `setting.py`: Facts about a setting: its range, and who may change, need or see it
 """

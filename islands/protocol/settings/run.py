@@ -6,7 +6,7 @@ Symbols of protocol §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ
 
 import re
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, cos, inf, pi
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
@@ -299,3 +299,29 @@ class RunSettings:
         if self.trigger is Trigger.LEARNER:
             return fragments
         return self.open_rounds(fragments, self.overlap_steps_max)
+
+    def learning_rate_at(self, clock: float) -> float:
+        """Linear warm-up, then cosine decay to a floor; constant without `total_steps`.
+
+        The clock counts steps of the fleet, not of one learner: H/P per opened round, which the
+        syncer counts and journals. So learners that join late, or step slower or faster, use the
+        same rate as the others. Between two values from the syncer, a learner advances the clock by
+        its own steps, scaled to the fleet's (`protocol/learner/learning_rate_clock.py`).
+
+        Args:
+            clock: step t ≥ 0.
+
+        Returns:
+            η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,
+            with `learning_rate` η, `warmup_steps` w, `total_steps` T and
+            `final_learning_rate_share` f.
+        """
+        peak, warmup = self.learning_rate, self.warmup_steps
+        if clock < warmup:
+            return peak * (clock + 1) / (warmup + 1)
+        if self.total_steps is None:
+            return peak
+        floor = self.final_learning_rate_share
+        span = max(1.0, self.total_steps - warmup)
+        progress = min(1.0, (clock - warmup) / span)
+        return peak * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)

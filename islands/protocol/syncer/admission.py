@@ -30,7 +30,6 @@ from islands.protocol.messages.training import (
     ContributionFate,
     Quarantined,
 )
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import stale_because
@@ -133,7 +132,7 @@ def on_contribution(
         if round_ is not None and round_.asked.get(ticket.name) == ticket:
             round_.excuse(ticket.name, refused.reason)
         return
-    rate = max(learning_rate(core.settings, core.durable.clock), LEARNING_RATE_MIN)
+    rate = max(core.settings.learning_rate_at(core.durable.clock), LEARNING_RATE_MIN)
     steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
     norm_rate = check.norm / (sqrt(steps) * rate)
     admitted = Admitted(contribution, connection, norm_rate)

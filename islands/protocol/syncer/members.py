@@ -35,8 +35,8 @@ from islands.protocol.identities import (
     Status,
     Version,
 )
+from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
-from islands.protocol.supervisor_view import SupervisorView
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
 

@@ -51,7 +51,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
 from islands.protocol.identities import LearnerName
-from islands.protocol.moving_average import MovingAverage
+from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import PaceBy, Trigger
 from islands.protocol.settings.run import REPORTS_PER_ROUND, RunSettings
 from islands.protocol.syncer.members import LearnerRecord

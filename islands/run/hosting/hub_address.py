@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.seals import read_sealed, write_sealed
+from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 
 HUB_FILE = "hub.json"

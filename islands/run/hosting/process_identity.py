@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.seals import read_sealed, sealed
+from islands.files.whole_files import read_sealed, sealed
 from islands.protocol.errors import IslandsError
 
 MARK = "CHILD_OF_ISLANDS"

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 from islands.actors.ports import ProcessEnd
-from islands.files.rotation import older
+from islands.files.growing_files import older
 
 LIMIT_BYTES = 16 * 2**20
 TOLD_CHARACTERS = 600

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
-from islands.files.spool import Spool
+from islands.files.growing_files import Spool
 from islands.files.tape_writing import FileTape, Tape
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable

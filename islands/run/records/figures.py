@@ -20,12 +20,14 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.seals import read_sealed, sealed
+from islands.files.whole_files import read_sealed, sealed
 from islands.protocol.errors import IslandsError
-from islands.protocol.histogram import DurationHistogram
 from islands.protocol.identities import Status
 from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
+from islands.protocol.running_statistics import DurationHistogram
 
+ABOUT = ("at_s", "clock", "tokens", "took_s")
+"""Keys of an evaluation's row that are not figures of the task."""
 FIGURES_FILE = "figures.json"
 BOARD_FOLDER = "tensorboard"
 UNHEARD = "unheard"
@@ -322,6 +324,13 @@ class RunFigures:
     def tokens(self) -> int:
         """Tokens that the run has processed: its one total."""
         return max(self.booked, self.heard)
+
+    @property
+    def metric(self) -> tuple[str, list[float]]:
+        """Name and values of the first figure in the task's evaluations; "" if there is none."""
+        rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in self.evaluations]
+        name = next((key for row in rows for key in row), "")
+        return name, [row[name] for row in rows if name in row]
 
     def settle(self, total: int, booked: Mapping[str, int]) -> None:
         """Take over the ledger's tokens at the run's end, in all and by name.

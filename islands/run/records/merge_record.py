@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.files.rotation import RotatingFile
-from islands.files.spool import Spool, nobody
+from islands.files.growing_files import RotatingFile, Spool, nobody
 from islands.layout.leaves import VALUE_BYTES, Layout, Unit
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings

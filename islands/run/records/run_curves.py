@@ -12,10 +12,9 @@ from statistics import fmean
 
 import msgspec
 
-from islands.files.rotation import older
+from islands.files.growing_files import older
 from islands.protocol.errors import UserError, unusable
-from islands.run.records.figures import Curve
-from islands.run.records.formatting import ABOUT
+from islands.run.records.figures import ABOUT, Curve
 from islands.run.records.run_values import require_folder
 
 METRICS_FILE = "metrics.jsonl"

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from islands.files.atomic_write import replace_file
 from islands.files.folder_lock import make_private
-from islands.files.rotation import LIMIT_BYTES, RotatingFile
-from islands.files.spool import Spool, nobody
+from islands.files.growing_files import LIMIT_BYTES, RotatingFile, Spool, nobody
 from islands.files.tape_writing import FileTape
+from islands.files.whole_files import replace_file
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UNFORESEEN, IslandsError, UserError, not_installed, unusable
 from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import TOTAL_MAX, Note, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
@@ -296,7 +294,7 @@ class RunFolder:
         }
         row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
         self._row({**row, "fragment": merged.fragment, **curves})
-        rate = learning_rate(self._settings, figures.clock)
+        rate = self._settings.learning_rate_at(figures.clock)
         share = figures.yield_of(self._fragments, self.tokens)
         told = {f"merge/{name}": value for name, value in curves.items()}
         self._run_curves({**told, "learning_rate": rate, "yield": share})

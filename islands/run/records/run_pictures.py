@@ -22,8 +22,8 @@ from islands.run.records.charts import (
     tokens_below,
 )
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
-from islands.run.records.formatting import count, duration, metric
 from islands.run.records.run_curves import RunCurves, Series
+from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def picture_of(
         f"{count(figures.tokens)} tokens in {duration(end_s)}, {figures.merges:,} merges, "
         f"yield {share:.2f}, evictions: {figures.evictions}"
     )
-    name, _ = metric(figures)
+    name, _ = figures.metric
     evaluated = [
         (float(row["tokens"]), row[name])
         for row in figures.evaluations

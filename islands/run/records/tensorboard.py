@@ -37,8 +37,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.plugins.text.metadata import create_summary_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from islands.files.rotation import LIMIT_BYTES, write_whole
-from islands.files.spool import Spool
+from islands.files.growing_files import LIMIT_BYTES, Spool, write_whole
 from islands.protocol.settings.run import RunSettings
 from messaging.clock import WallClock
 

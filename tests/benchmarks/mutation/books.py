@@ -200,7 +200,7 @@ BOOKS = (
     ),
     Mutation(
         "an older supervisor's view is followed",
-        "islands/protocol/supervisor_view.py",
+        "islands/protocol/membership.py",
         "        if page.supervisor_epoch < self.epoch:\n            return False\n",
         "",
         (SYNCER_SUPERVISOR_VIEW, SYNCER_SESSIONS),

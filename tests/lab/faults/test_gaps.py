@@ -16,7 +16,7 @@ from islands.lab.faults.gaps import Gap, gap_of, worst
 from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.verdict import verdict_of
 from islands.lab.settings.chaos import ChaosOptions
-from islands.protocol.histogram import PER_DECADE
+from islands.protocol.running_statistics import PER_DECADE
 from islands.protocol.settings.run import Timing
 
 NAME = "learner-0"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.files.rotation import RotatingFile
+from islands.files.growing_files import RotatingFile
 from islands.lab.faults.fleet import Fleet, HubSettings, MergedBy, Reader, Stepped, Watched, encode
 from islands.lab.faults.victim import (
     EXIT_CODE,

@@ -14,7 +14,6 @@ from islands.model.interfaces import PendingStep
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from tests.lab.study.lockstep import Reference
 from tests.lab.study.regression import TASK, Floats, Regression
@@ -93,7 +92,7 @@ def test_data_parallel_training_is_plain_training_on_wide_batches(
     assert found.figures["loss"] == pytest.approx(loss, rel=1e-4)
 
     settings = decaying(asked, {"one": LearnerHost(batch_tokens=16)})
-    plain = [learning_rate(settings, step) for step in range(len(steps))]
+    plain = [settings.learning_rate_at(step) for step in range(len(steps))]
     for number in range(RUN.warmup_steps + 2, len(steps)):
         assert plain[number] * 0.9999 <= steps[number][1] <= plain[number - 2] * 1.0001
 

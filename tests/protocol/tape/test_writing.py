@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from islands.files.spool import Spool
+from islands.files.growing_files import Spool
 from islands.files.tape_writing import HEAD, FileTape, MemoryTape
 from islands.protocol.tape.entry import encode_entry
 from islands.protocol.tape.kinds import read

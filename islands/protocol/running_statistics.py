@@ -1,9 +1,10 @@
-"""A histogram of durations on a logarithmic scale: bounded memory, quantiles within 2.4 %."""
+"""Statistics of a stream of measured times and rates, in bounded memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 
+NEWEST_SHARE = 0.2
 PER_DECADE = 100
 LOWEST_S = 1e-7
 SAMPLES_MAX = 2**62
@@ -11,8 +12,22 @@ SAMPLES_MAX = 2**62
 
 
 @dataclass(slots=True)
+class MovingAverage:
+    """Exponential moving average; the newest sample has weight 0.2, the first one counts fully."""
+
+    value: float | None = None
+
+    def add(self, sample: float) -> None:
+        """Take in one sample."""
+        if self.value is None:
+            self.value = sample
+        else:
+            self.value += NEWEST_SHARE * (sample - self.value)
+
+
+@dataclass(slots=True)
 class DurationHistogram:
-    """Counts of durations in seconds.
+    """Counts of durations in seconds on a logarithmic scale: quantiles within 2.4 %.
 
     Attributes:
         count: Number of samples.

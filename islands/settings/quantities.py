@@ -1,21 +1,21 @@
-"""Numbers and times as people read them, on a screen and in a picture."""
+"""Amounts as people read them: bytes, rates, times, numbers, and tables of them."""
 
 from collections.abc import Sequence
 
-import msgspec
-
-from islands.run.records.figures import RunFigures
-
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 LONG_S = 100.0
-ABOUT = ("at_s", "clock", "tokens", "took_s")
-"""Keys of an evaluation's row that are not figures of the task."""
+WHOLE = 100  # from here on, three significant digits need no decimal point
 
 
-def metric(figures: RunFigures) -> tuple[str, list[float]]:
-    """Return name and values of the first figure in the task's evaluations; "" if there is none."""
-    rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
-    name = next((key for row in rows for key in row), "")
-    return name, [row[name] for row in rows if name in row]
+def size(count: float) -> str:
+    """Format a number of bytes in binary units, as memory and files are counted."""
+    return _scaled(count, 1024, BINARY)
+
+
+def rate(count: float) -> str:
+    """Format bytes per second in decimal units, as networks and disks are counted."""
+    return _scaled(count, 1000, DECIMAL)
 
 
 def duration(seconds: float) -> str:
@@ -51,6 +51,13 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
-def json_text(told: object) -> bytes:
-    """Return figures as the text of a JSON file, indented."""
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
+    place = 0
+    while count >= base and place + 1 < len(units):
+        count /= base
+        place += 1
+    return (
+        f"{count:.0f} {units[place]}"
+        if count >= WHOLE or not place
+        else f"{count:.3g} {units[place]}"
+    )

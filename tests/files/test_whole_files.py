@@ -1,11 +1,11 @@
-"""Small files of a run tell whether they are whole."""
+"""Sealed files of a run tell whether they are whole."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from islands.files.seals import read_sealed, sealed, unsealed, write_sealed
+from islands.files.whole_files import read_sealed, sealed, unsealed, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 
 CONTENT = b'{\n  "run": "one",\n  "seed": 0,\n  "budget_tokens": null\n}\n'

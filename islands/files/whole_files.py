@@ -1,0 +1,105 @@
+"""Files that are replaced whole: the new one is written beside the old one, synced, then renamed.
+
+A sealed one is a JSON object, whose last member is the digest of everything before it. A change by
+hand damages such a file: change a run by its options instead.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from islands.protocol.errors import DamagedError, unusable
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces the one at `path` when the block ends without an error.
+
+    A crash, or a power loss, leaves either the old file or the new one, whole; after the block it
+    leaves the new one.
+
+    Raises:
+        OSError: the disk is full or broken; the old file stays.
+    """
+    fresh = path.with_name(f".{path.name}.new")  # hidden: a user may have a file of any other name
+    with fresh.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power loss: a rename is lost with its folder's entry.
+
+    Raises:
+        OSError: the disk is broken.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace the content of a file atomically, as `atomic_write` does.
+
+    Raises:
+        OSError: the disk is full or broken; the old file stays.
+    """
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+# --- sealed files ------------------------------------------------------------------------------
+
+DIGEST_BYTES = 16
+_SEAL = re.compile(rb',\n"blake3":"[0-9a-f]{32}"\}\n\Z')
+
+
+def sealed(content: bytes) -> bytes:
+    """Return a JSON object with its digest added."""
+    open_end = content.strip().removesuffix(b"}").rstrip()
+    told = blake3(open_end).hexdigest(length=DIGEST_BYTES).encode()
+    return open_end + b',\n"blake3":"' + told + b'"}\n'
+
+
+def unsealed(data: bytes) -> bytes | None:
+    """Return the object without its digest; None if the digest is missing or wrong."""
+    seal = _SEAL.search(data)
+    content = b"" if seal is None else data[: seal.start()] + b"}"
+    return content if seal is not None and sealed(content) == data else None
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Replace a file by a sealed object; a crash leaves either the old file or the new one, whole.
+
+    Raises:
+        OSError: the disk is full or broken; the old file stays.
+    """
+    replace_file(path, sealed(content))
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """Return the object in a file; None if there is no such file.
+
+    Raises:
+        DamagedError: the file is not as it was written.
+        UserError: the file cannot be read.
+    """
+    try:
+        content = unsealed(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unusable(f"{path} cannot be read", error) from error
+    if content is None:
+        raise DamagedError(f"{path} is damaged: it is not what was written")
+    return content
