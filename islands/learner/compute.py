@@ -40,9 +40,7 @@ from islands.protocol.learner.events import (
     TrainerReady,
 )
 from islands.protocol.settings.run import RunSettings
-from islands.tasks.data.batch_source import BatchSource, DirectSource
-from islands.tasks.data.prefetch import Prefetcher
-from islands.tasks.data.read_ahead import read_ahead
+from islands.tasks.data.batch_source import BatchSource, DirectSource, Prefetcher, read_ahead
 from islands.tasks.source_location import task_error
 from messaging.clock import Clock, MonotonicClock
 

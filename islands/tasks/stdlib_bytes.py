@@ -10,8 +10,7 @@ from islands.tasks.data.corpus import standard_library
 from islands.tasks.data.windows import TokenBatch, TokenWindows
 from islands.tasks.decoder_task import DecoderTask
 from islands.tasks.inner_optimizer import Inner
-from islands.tasks.models.configurations import decoder_of
-from islands.tasks.models.decoder_config import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig, decoder_of
 from islands.tasks.models.language import BYTE_VALUES, bits_per_token, sample
 
 
@@ -21,7 +20,7 @@ class StdlibBytes(DecoderTask):
 
     Attributes:
         decoder: Shape of the model, the name of one such as `150M`, or changes of a named one
-            (`islands.tasks.models.configurations`). Its vocabulary is that of bytes.
+            (`islands.tasks.models.decoder_config`). Its vocabulary is that of bytes.
         length: Bytes predicted per window.
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.

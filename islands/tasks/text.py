@@ -11,24 +11,24 @@ import numpy as np
 from jaxtyping import PyTree
 
 from islands.protocol.errors import DataError, SettingsError
-from islands.tasks.data.documents import SourceFile, exists
 from islands.tasks.data.prepared import (
+    DTYPES,
     TOKENIZER,
     Prepared,
+    TokenArray,
     is_prepared,
     manifest_lines,
     open_prepared,
+    open_tokens,
     prepare,
 )
-from islands.tasks.data.text import text_at
-from islands.tasks.data.token_file import DTYPES, TokenArray, open_tokens
+from islands.tasks.data.text import SourceFile, exists, text_at
 from islands.tasks.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.decoder_task import DecoderTask
 from islands.tasks.factory import data_folders
 from islands.tasks.inner_optimizer import Inner
-from islands.tasks.models.configurations import decoder_of
-from islands.tasks.models.decoder_config import DecoderConfig
+from islands.tasks.models.decoder_config import DecoderConfig, decoder_of
 from islands.tasks.models.language import bits_per_token, sample_tokens
 
 TOKEN_FILES = (".npy", ".bin")

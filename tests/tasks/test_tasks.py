@@ -13,8 +13,7 @@ from islands.tasks.data.corpus import standard_library
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.digits import Digits
 from islands.tasks.factory import make
-from islands.tasks.models.configurations import CONFIGURATIONS
-from islands.tasks.models.decoder_config import DecoderConfig
+from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig
 from islands.tasks.models.language import sample
 from islands.tasks.rows import table_of_scikit_learn
 from islands.tasks.stdlib_bytes import StdlibBytes

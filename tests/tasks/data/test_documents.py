@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.data.documents import PASSAGE_BYTES, RUN_MARKS, exists, file_digest, find_text
+from islands.tasks.data.text import PASSAGE_BYTES, RUN_MARKS, exists, file_digest, find_text
 
 
 @pytest.fixture

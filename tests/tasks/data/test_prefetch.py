@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from islands.protocol.identities import Lease
-from islands.tasks.data.batch_source import BatchSource, DirectSource, Taken
-from islands.tasks.data.prefetch import AHEAD, Prefetcher
+from islands.tasks.data.batch_source import AHEAD, BatchSource, DirectSource, Prefetcher, Taken
 from islands.tasks.data.shards import ShardKey
 
 LIMIT_S = 30.0

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from islands.protocol.errors import DataError, UserError
-from islands.tasks.data.documents import SourceFile, find_text
 from islands.tasks.data.prepared import (
     LINES_MOST,
     Prepared,
@@ -16,6 +15,7 @@ from islands.tasks.data.prepared import (
     prepare,
     split_of,
 )
+from islands.tasks.data.text import SourceFile, find_text
 from islands.tasks.data.tokenizer import ByteTokenizer
 
 TEXTS = [f"document {number}" * (1 + number % 3) for number in range(200)]

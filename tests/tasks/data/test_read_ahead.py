@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from islands.tasks.data.read_ahead import AHEAD, read_ahead
+from islands.tasks.data.batch_source import AHEAD, read_ahead
 from islands.tasks.data.shards import ShardKey
 
 SHARD = ShardKey(0, 0)

@@ -9,9 +9,7 @@ from types import ModuleType
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.data.documents import file_digest
-from islands.tasks.data.saved_dataset import is_saved
-from islands.tasks.data.text import text_at
+from islands.tasks.data.text import file_digest, is_saved, text_at
 
 COLUMNS: Mapping[str, Sequence[object]] = {
     "text": ["a red\ncar", "", "grün", None, "end"],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.data.token_file import open_tokens
+from islands.tasks.data.prepared import open_tokens
 
 TOKENS = np.arange(1000, dtype=np.uint16)
 

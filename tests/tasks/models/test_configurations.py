@@ -5,8 +5,7 @@ import pytest
 
 from islands.protocol.errors import SettingsError
 from islands.tasks.factory import make
-from islands.tasks.models.configurations import CONFIGURATIONS, decoder_of
-from islands.tasks.models.decoder_config import SIZES, DecoderConfig
+from islands.tasks.models.decoder_config import CONFIGURATIONS, SIZES, DecoderConfig, decoder_of
 from islands.tasks.models.language import initial
 from islands.tasks.stdlib_bytes import StdlibBytes
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import SettingsError
-from islands.tasks.models.decoder import GatedFeedForward
+from islands.tasks.models.decoder import GatedFeedForward, MixtureOfExperts, balance
 from islands.tasks.models.decoder_config import DecoderConfig
-from islands.tasks.models.experts import MixtureOfExperts, balance
 from islands.tasks.models.language import initial, nats, training_loss
 from islands.tasks.stdlib_bytes import StdlibBytes
 
