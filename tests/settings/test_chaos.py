@@ -28,9 +28,9 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "freeze", "for_s": 0}, r"for_s is 0.*; it must be above 0"),
         ({"fault": "freeze", "for_s": "long"}, r"faults\.one: Expected `float`"),
         ({"fault": "kill", "at_s": [1], "times": 2}, r"has at_s and every_s or times"),
-        ({"fault": "kill", "at_s": [-1]}, r"at_s is \[-1.*\]; each must be at least 0"),
+        ({"fault": "kill", "at_s": [-1]}, r"at_s is -1\.0; it must be at least 0"),
         ({"fault": "kill", "every_s": 0}, r"every_s is 0.*; it must be above 0"),
-        ({"fault": "kill", "times": 0}, r"times is 0; it must be from 1 to 1000"),
+        ({"fault": "kill", "times": 0}, r"times is 0; it must be in \[1, 1000\]"),
         (
             {"fault": "cut", "who": "syncer"},
             r"who is syncer; cut happens to the links of a learner",
@@ -42,7 +42,7 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "clock", "jump_s": 1e12}, r"jump_s is 1000000000000.0; it must be from -3e"),
         (
             {"fault": "garbage", "who": "supervisor", "for_s": 9, "count": 10001},
-            r"count is 10001; it must be at most 10000",
+            r"count is 10001; it must be in \[1, 10000\]",
         ),
         ({"fault": "half_open"}, r"who is learner; half_open happens to the supervisor alone"),
         (

@@ -9,9 +9,11 @@ draws are in the former alone, and those of real machines in the latter alone.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Annotated
 
 from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.setting import Setting
 
 if TYPE_CHECKING:  # options are made of this vocabulary, and --help answers without asyncio
     from messaging.simulation.network import Route
@@ -116,6 +118,11 @@ class Peer(StrEnum):
     BOTH = "both"
 
 
+POSITIVE, NOT_NEGATIVE = Setting(above=0, below=inf), Setting(least=0, below=inf)
+CONNECTIONS = Setting(least=1, most=10_000)
+"""Of strangers: the ports of the loopback are not many more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One entry of a scenario, which may occur several times.
@@ -149,21 +156,21 @@ class Fault:
 
     kind: FaultKind
     who: str = LEARNER
-    at_s: tuple[float, ...] = ()
-    every_s: float | None = None
-    times: int = 1
-    for_s: float = 1.0
-    factor: float = 10.0
+    at_s: Annotated[tuple[float, ...], NOT_NEGATIVE] = ()
+    every_s: Annotated[float | None, POSITIVE] = None
+    times: Annotated[int, Setting(least=1, most=1000)] = 1
+    for_s: Annotated[float, POSITIVE] = 1.0
+    factor: Annotated[float, Setting(above=1, below=inf)] = 10.0
     way: Direction = Direction.BOTH
     link: Peer = Peer.BOTH
-    latency_s: float = 0.2
-    jitter_s: float = 0.1
-    bytes_s: float = 250e3
-    mean_bytes: float = 1e5
-    share: float = 0.2
-    turn_s: float = 1.0
-    every: int = 1
-    count: int = 500
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.2
+    jitter_s: Annotated[float, NOT_NEGATIVE] = 0.1
+    bytes_s: Annotated[float, POSITIVE] = 250e3
+    mean_bytes: Annotated[float, POSITIVE] = 1e5
+    share: Annotated[float, Setting(above=0, most=1)] = 0.2
+    turn_s: Annotated[float, Setting(least=0.01, below=inf)] = 1.0
+    every: Annotated[int, Setting(least=1)] = 1
+    count: Annotated[int, CONNECTIONS] = 500
     jump_s: float = 3600.0
     rate: str = "2mbit"
 

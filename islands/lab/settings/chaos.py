@@ -8,9 +8,9 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Annotated
 
 import msgspec
 
@@ -27,12 +27,10 @@ from islands.lab.faults.fault import (
 )
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, SYNCER
-from islands.settings.groups import FLAT, RunFile, above, at_least
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, check_ranges
+from islands.settings.groups import FLAT, RunFile
 
 SLEEPING = "islands.lab.toys.toy_workload:Sleeping"
-TIMES_MOST = 1000
-COUNT_MOST = 10_000
-"""Most connections of strangers: the ports of the loopback are not many more."""
 JUMP_MOST_S = 3e8
 """Most by which a clock jumps: some ten years, after which dates still have four digits."""
 
@@ -57,7 +55,6 @@ OF_KINDS: dict[FaultKind, tuple[str, ...]] = {
     FaultKind.SHAPE: ("rate",),
 }
 """Keys of every fault, and those of some kinds alone; `way` and `link` go with all of links."""
-TURN_LEAST_S = 0.01
 RATE = re.compile(r"[0-9]+(\.[0-9]+)?([kmgt]i?)?(bit|bps)")
 """A bandwidth in the words of `tc`."""
 
@@ -93,33 +90,26 @@ class ChaosOptions:
     """
 
     file: RunFile = field(default_factory=sleeping, metadata=FLAT)
-    learners: int = 3
+    learners: Annotated[int, COUNT] = 3
     faults: dict[str, object] = field(default_factory=dict)
     remote: int = 0
-    seed: int = 0
-    control_s: float = 5.0
-    rest_s: float = 5.0
-    duration_s: float = 60.0
-    gap_most_s: float | None = 0.02
-    step_rate_least: float | None = 0.98
-    back_most_s: float | None = 10.0
+    seed: Annotated[int, NOT_NEGATIVE] = 0
+    control_s: Annotated[float, POSITIVE] = 5.0
+    rest_s: Annotated[float, POSITIVE] = 5.0
+    duration_s: Annotated[float, POSITIVE] = 60.0
+    gap_most_s: Annotated[float | None, NOT_NEGATIVE] = 0.02
+    step_rate_least: Annotated[float | None, NOT_NEGATIVE] = 0.98
+    back_most_s: Annotated[float | None, NOT_NEGATIVE] = 10.0
     simulate: bool = False
     folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
-        at_least("learners", self.learners, 1)
-        at_least("seed", self.seed, 0)
+        check_ranges(self)
         if not 0 <= self.remote <= self.learners:
             raise SettingsError(
                 f"remote is {self.remote}; it must be from 0 to learners, {self.learners}"
             )
-        for name in ("control_s", "rest_s", "duration_s"):
-            above(name, getattr(self, name))
-        for name in ("gap_most_s", "step_rate_least", "back_most_s"):
-            value = getattr(self, name)
-            if value is not None:
-                at_least(name, value, 0)
         run = self.file.run
         if run.budget_tokens is not None or run.budget_s is not None:
             raise SettingsError("run has a budget; a scenario's faults decide when its run ends")
@@ -192,6 +182,7 @@ def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
         fault = msgspec.convert({"kind": kind, **details}, Fault)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
+    check_ranges(fault, f"{place}.")
     for sentence in (*_wrong_victims(fault, options), *_wrong_values(fault)):
         raise SettingsError(f"{place}{sentence}")
     return fault
@@ -234,14 +225,6 @@ def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
 def _wrong_values(fault: Fault) -> Iterator[str]:
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         yield " has at_s and every_s or times; at_s tells all times by itself"
-    for key in ("for_s", "every_s", "bytes_s", "mean_bytes", "turn_s"):
-        value = getattr(fault, key)
-        if value is not None and not 0 < value < inf:
-            yield f".{key} is {value}; it must be above 0, and finite"
-    if not all(0 <= at_s < inf for at_s in fault.at_s):
-        yield f".at_s is {list(fault.at_s)}; each must be at least 0"
-    if not 1 <= fault.times <= TIMES_MOST:
-        yield f".times is {fault.times}; it must be from 1 to {TIMES_MOST}"
     if fault.kind in STRANGERS and fault.for_s < STRANGERS_LEAST_S:
         yield (
             f".for_s is {fault.for_s}; {fault.kind} must last at least {STRANGERS_LEAST_S:g} s, "
@@ -250,20 +233,6 @@ def _wrong_values(fault: Fault) -> Iterator[str]:
     if not 0 < abs(fault.jump_s) <= JUMP_MOST_S:
         limits = f"from {-JUMP_MOST_S:g} to {JUMP_MOST_S:g}"
         yield f".jump_s is {fault.jump_s}; it must be {limits}, and not 0"
-    if fault.count > COUNT_MOST:
-        yield f".count is {fault.count}; it must be at most {COUNT_MOST}"
-    for key in ("every", "count"):
-        if getattr(fault, key) < 1:
-            yield f".{key} is {getattr(fault, key)}; it must be at least 1"
-    for key in ("latency_s", "jitter_s"):
-        if not 0 <= getattr(fault, key) < inf:
-            yield f".{key} is {getattr(fault, key)}; it must be at least 0"
-    if fault.turn_s < TURN_LEAST_S:
-        yield f".turn_s is {fault.turn_s}; it must be at least {TURN_LEAST_S:g}"
     if not RATE.fullmatch(fault.rate) or not float(fault.rate.rstrip(ascii_lowercase)):
         needed = "it must be a bandwidth above 0 such as 2mbit, as tc reads it"
         yield f".rate is {fault.rate!r}; {needed}"
-    if not 0 < fault.share <= 1:
-        yield f".share is {fault.share}; it must be above 0, and at most 1"
-    if not 1 < fault.factor < inf:
-        yield f".factor is {fault.factor}; it must be above 1, and finite"

@@ -3,14 +3,18 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.settings.groups import FLAT, above, at_least
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, Setting, check_ranges
+from islands.settings.groups import FLAT
 
-CHIPS_MOST, LEARNERS_MOST = 1e9, 4096
+LEARNERS_MOST = 4096
+LEARNERS = Setting(least=1, most=LEARNERS_MOST)
+CHIPS, SHARE = Setting(least=1, most=1_000_000_000), Setting(above=0, below=1)
 
 
 class Published(StrEnum):
@@ -34,32 +38,18 @@ class Playing:
             written.
     """
 
-    workers: int = 2
+    workers: Annotated[int, COUNT] = 2
     folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
-        at_least("workers", self.workers, 1)
+        check_ranges(self)
 
 
-def all_above(options: object, *names: str) -> None:
-    """Refuse settings of these names that are 0 or less."""
-    for name in names:
-        above(name, getattr(options, name))
-
-
-def none_below_0(options: object, *names: str) -> None:
-    """Refuse settings of these names that are below 0."""
-    for name in names:
-        at_least(name, getattr(options, name), 0)
-
-
-def check_seeds(seeds: tuple[int, ...]) -> None:
+def check_unlike(seeds: tuple[int, ...]) -> None:
     """Refuse seeds of which two are alike, and none at all, by a `SettingsError`."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise SettingsError(f"seeds is {list(seeds)}; it must be unlike whole numbers")
-    for seed in seeds:
-        at_least("seeds", seed, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,53 +89,40 @@ class GoodputOptions:
 
     preset: Preset = Preset.DECOUPLED_DILOCO
     run: RunSettings = field(default_factory=patient)
-    chips: tuple[float, ...] = (150e3, 300e3, 600e3, 1.2e6, 2.4e6)
-    learners: tuple[int, ...] = (1, 4, 16)
+    chips: Annotated[tuple[float, ...], CHIPS] = (150e3, 300e3, 600e3, 1.2e6, 2.4e6)
+    learners: Annotated[tuple[int, ...], LEARNERS] = (1, 4, 16)
     not_elastic: bool = True
     table: Published | None = None
-    mtbi_days: float = 365.0
-    slice_chips: float = 256.0
-    stall_s: float = 18.0
-    return_s: float = 600.0
-    rejoin_every_s: float = 300.0
-    rejoin_stall_s: float = 16.0
-    restart_s: float = 86.0
-    step_s: float = 10.0
-    noise: float = 0.0
-    speeds: tuple[float, ...] = ()
-    chip_tokens: float = 1024.0
-    parameters: float = 1e9
-    gbit_s: float = 5.0
-    latency_s: float = 0.03
-    warmup_h: float = 0.5
-    hours: float | None = None
-    seed: int = 0
-    workers: int = 2
+    mtbi_days: Annotated[float, POSITIVE] = 365.0
+    slice_chips: Annotated[float, POSITIVE] = 256.0
+    stall_s: Annotated[float, NOT_NEGATIVE] = 18.0
+    return_s: Annotated[float, NOT_NEGATIVE] = 600.0
+    rejoin_every_s: Annotated[float, NOT_NEGATIVE] = 300.0
+    rejoin_stall_s: Annotated[float, NOT_NEGATIVE] = 16.0
+    restart_s: Annotated[float, NOT_NEGATIVE] = 86.0
+    step_s: Annotated[float, POSITIVE] = 10.0
+    noise: Annotated[float, NOT_NEGATIVE] = 0.0
+    speeds: Annotated[tuple[float, ...], POSITIVE] = ()
+    chip_tokens: Annotated[float, POSITIVE] = 1024.0
+    parameters: Annotated[float, POSITIVE] = 1e9
+    gbit_s: Annotated[float, POSITIVE] = 5.0
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.03
+    warmup_h: Annotated[float, NOT_NEGATIVE] = 0.5
+    hours: Annotated[float | None, POSITIVE] = None
+    seed: Annotated[int, NOT_NEGATIVE] = 0
+    workers: Annotated[int, COUNT] = 2
     folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
         if not self.chips or not self.learners:
             raise SettingsError("chips and learners hold none; each needs a number at least")
-        for chips in self.chips:
-            if not 1 <= chips <= CHIPS_MOST:
-                raise SettingsError(f"chips is {chips:g}; it must be from 1 to {CHIPS_MOST:g}")
-        for learners in self.learners:
-            if not 1 <= learners <= LEARNERS_MOST:
-                raise SettingsError(f"learners is {learners}; it must be from 1 to {LEARNERS_MOST}")
+        check_ranges(self)
         if min(self.chips) < max(self.learners):
             raise SettingsError(
                 f"chips is {min(self.chips):g} and learners is {max(self.learners)}; each learner "
                 "needs a chip at least"
             )
-        all_above(self, "mtbi_days", "slice_chips", "step_s", "chip_tokens", "parameters", "gbit_s")
-        none_below_0(self, "stall_s", "return_s", "rejoin_every_s", "rejoin_stall_s", "restart_s")
-        none_below_0(self, "noise", "latency_s", "warmup_h", "seed")
-        for speed in self.speeds:
-            above("speeds", speed)
-        if self.hours is not None:
-            above("hours", self.hours)
-        at_least("workers", self.workers, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +146,14 @@ class UnevenOptions:
 
     preset: Preset = Preset.DECOUPLED_DILOCO
     run: RunSettings = field(default_factory=patient)
-    speeds: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.18, 1.18, 1.18, 1.18)
-    noise: float = 0.1
-    step_s: float = 10.0
-    steps: int = 240
-    parameters: float = 1e9
-    gbit_s: float = 10_000.0
-    latency_s: float = 0.001
-    seeds: tuple[int, ...] = (0,)
+    speeds: Annotated[tuple[float, ...], POSITIVE] = (1.0, 1.0, 1.0, 1.0, 1.18, 1.18, 1.18, 1.18)
+    noise: Annotated[float, NOT_NEGATIVE] = 0.1
+    step_s: Annotated[float, POSITIVE] = 10.0
+    steps: Annotated[int, COUNT] = 240
+    parameters: Annotated[float, POSITIVE] = 1e9
+    gbit_s: Annotated[float, POSITIVE] = 10_000.0
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.001
+    seeds: Annotated[tuple[int, ...], NOT_NEGATIVE] = (0,)
     playing: Playing = field(default_factory=Playing, metadata=FLAT)
 
     def __post_init__(self) -> None:
@@ -185,12 +162,8 @@ class UnevenOptions:
             raise SettingsError(
                 f"speeds has {len(self.speeds)} learners; it must have from 2 to {LEARNERS_MOST}"
             )
-        for speed in self.speeds:
-            above("speeds", speed)
-        all_above(self, "step_s", "parameters", "gbit_s")
-        none_below_0(self, "noise", "latency_s")
-        at_least("steps", self.steps, 1)
-        check_seeds(self.seeds)
+        check_ranges(self)
+        check_unlike(self.seeds)
 
 
 def of_regions() -> RunSettings:
@@ -217,13 +190,13 @@ class RegionsOptions:
 
     preset: Preset = Preset.DECOUPLED_DILOCO
     run: RunSettings = field(default_factory=of_regions)
-    latencies_s: tuple[float, ...] = (0.06, 0.067, 0.073, 0.08)
-    gbit_s: tuple[float, ...] = (1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000)
-    parameters: float = 12e9
-    step_s: float = 4.0
-    noise: float = 0.02
-    steps: int = 72
-    seeds: tuple[int, ...] = (0,)
+    latencies_s: Annotated[tuple[float, ...], NOT_NEGATIVE] = (0.06, 0.067, 0.073, 0.08)
+    gbit_s: Annotated[tuple[float, ...], POSITIVE] = (1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000)
+    parameters: Annotated[float, POSITIVE] = 12e9
+    step_s: Annotated[float, POSITIVE] = 4.0
+    noise: Annotated[float, NOT_NEGATIVE] = 0.02
+    steps: Annotated[int, COUNT] = 72
+    seeds: Annotated[tuple[int, ...], NOT_NEGATIVE] = (0,)
     playing: Playing = field(default_factory=Playing, metadata=FLAT)
 
     def __post_init__(self) -> None:
@@ -233,16 +206,10 @@ class RegionsOptions:
                 f"latencies_s has {len(self.latencies_s)} regions; it must have from 2 to "
                 f"{LEARNERS_MOST}"
             )
-        for latency_s in self.latencies_s:
-            at_least("latencies_s", latency_s, 0)
         if not self.gbit_s:
             raise SettingsError("gbit_s holds none; it needs a bandwidth at least")
-        for gbit_s in self.gbit_s:
-            above("gbit_s", gbit_s)
-        all_above(self, "parameters", "step_s")
-        at_least("noise", self.noise, 0)
-        at_least("steps", self.steps, 1)
-        check_seeds(self.seeds)
+        check_ranges(self)
+        check_unlike(self.seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +229,20 @@ class BandwidthOptions:
         playing: processes and folder.
     """
 
-    parameters: tuple[float, ...] = (1e9, 10e9, 100e9)
-    step_s: tuple[float, ...] = (0.1, 0.8, 4.9)
-    fragments: tuple[int, ...] = (8, 16, 36)
-    interval_steps: int = 100
-    utilisations: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95, 0.99)
-    learners: int = 2
-    latency_s: float = 0.0
-    within: float = 0.1
+    parameters: Annotated[tuple[float, ...], POSITIVE] = (1e9, 10e9, 100e9)
+    step_s: Annotated[tuple[float, ...], POSITIVE] = (0.1, 0.8, 4.9)
+    fragments: Annotated[tuple[int, ...], POSITIVE] = (8, 16, 36)
+    interval_steps: Annotated[int, Setting(least=3)] = 100
+    utilisations: Annotated[tuple[float, ...], Setting(above=0, below=1)] = (
+        0.5,
+        0.8,
+        0.9,
+        0.95,
+        0.99,
+    )
+    learners: Annotated[int, Setting(least=2, most=LEARNERS_MOST)] = 2
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.0
+    within: Annotated[float, POSITIVE] = 0.1
     only: str | None = None
     playing: Playing = field(default_factory=Playing, metadata=FLAT)
 
@@ -281,21 +254,9 @@ class BandwidthOptions:
                 f"{len(self.step_s)} and {len(self.fragments)} values; each needs one for each "
                 "model"
             )
-        for name in ("parameters", "step_s", "fragments"):
-            for value in getattr(self, name):
-                above(name, value)
-        for share in self.utilisations:
-            if not 0 < share < 1:
-                raise SettingsError(f"utilisations has {share}; each must be above 0 and below 1")
         if not self.utilisations:
             raise SettingsError("utilisations holds none; it needs a share at least")
-        if not 1 < self.learners <= LEARNERS_MOST:
-            raise SettingsError(
-                f"learners is {self.learners}; it must be from 2 to {LEARNERS_MOST}"
-            )
-        at_least("interval_steps", self.interval_steps, 3)
-        at_least("latency_s", self.latency_s, 0)
-        above("within", self.within)
+        check_ranges(self)
 
 
 def of_scavenging() -> RunSettings:
@@ -334,29 +295,26 @@ class ScavengeOptions:
 
     preset: Preset = Preset.DECOUPLED_DILOCO
     run: RunSettings = field(default_factory=of_scavenging)
-    learners: int = 4
+    learners: Annotated[int, LEARNERS] = 4
     extra: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0, 3.0)
     window: tuple[float, ...] = (0.25, 0.75)
-    stay_s: float = 600.0
-    away_s: float = 20.0
-    stall_s: float = 18.0
-    rejoin_every_s: float = 300.0
-    rejoin_stall_s: float = 16.0
-    steps: int = 480
-    step_s: float = 10.0
-    noise: float = 0.02
-    parameters: float = 1e9
-    gbit_s: float = 20.0
-    latency_s: float = 0.03
-    seeds: tuple[int, ...] = (0,)
+    stay_s: Annotated[float, POSITIVE] = 600.0
+    away_s: Annotated[float, NOT_NEGATIVE] = 20.0
+    stall_s: Annotated[float, NOT_NEGATIVE] = 18.0
+    rejoin_every_s: Annotated[float, NOT_NEGATIVE] = 300.0
+    rejoin_stall_s: Annotated[float, NOT_NEGATIVE] = 16.0
+    steps: Annotated[int, COUNT] = 480
+    step_s: Annotated[float, POSITIVE] = 10.0
+    noise: Annotated[float, NOT_NEGATIVE] = 0.02
+    parameters: Annotated[float, POSITIVE] = 1e9
+    gbit_s: Annotated[float, POSITIVE] = 20.0
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.03
+    seeds: Annotated[tuple[int, ...], NOT_NEGATIVE] = (0,)
     playing: Playing = field(default_factory=Playing, metadata=FLAT)
 
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
-        if not 1 <= self.learners <= LEARNERS_MOST:
-            raise SettingsError(
-                f"learners is {self.learners}; it must be from 1 to {LEARNERS_MOST}"
-            )
+        check_ranges(self)
         for share in self.extra:
             if share < 0 or not (share * self.learners).is_integer():
                 raise SettingsError(
@@ -368,12 +326,7 @@ class ScavengeOptions:
             raise SettingsError(
                 f"window is {ends}; it must be two shares of the budget from 0 to 1, in order"
             )
-        all_above(self, "stay_s", "step_s", "parameters", "gbit_s")
-        none_below_0(
-            self, "away_s", "stall_s", "rejoin_every_s", "rejoin_stall_s", "noise", "latency_s"
-        )
-        at_least("steps", self.steps, 1)
-        check_seeds(self.seeds)
+        check_unlike(self.seeds)
 
     @property
     def extras(self) -> dict[float, int]:
@@ -412,16 +365,16 @@ class GrowOptions:
     run: RunSettings = field(default_factory=of_growth)
     learners: int = 10
     most: int = 100
-    wave: int = 10
-    wave_steps: int = 4
-    steady_steps: int = 24
+    wave: Annotated[int, COUNT] = 10
+    wave_steps: Annotated[int, COUNT] = 4
+    steady_steps: Annotated[int, COUNT] = 24
     abrupt: bool = False
-    step_s: float = 2.0
-    noise: float = 0.05
-    parameters: float = 1e9
-    gbit_s: float = 20.0
-    latency_s: float = 0.03
-    seed: int = 0
+    step_s: Annotated[float, POSITIVE] = 2.0
+    noise: Annotated[float, NOT_NEGATIVE] = 0.05
+    parameters: Annotated[float, POSITIVE] = 1e9
+    gbit_s: Annotated[float, POSITIVE] = 20.0
+    latency_s: Annotated[float, NOT_NEGATIVE] = 0.03
+    seed: Annotated[int, NOT_NEGATIVE] = 0
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -431,7 +384,4 @@ class GrowOptions:
                 f"learners is {self.learners} and most is {self.most}; a run grows from 1 at least "
                 f"to {LEARNERS_MOST} at most"
             )
-        for name in ("wave", "wave_steps", "steady_steps"):
-            at_least(name, getattr(self, name), 1)
-        all_above(self, "step_s", "parameters", "gbit_s")
-        none_below_0(self, "noise", "latency_s", "seed")
+        check_ranges(self)

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from islands.protocol.errors import SettingsError
+from islands.lab.settings.fleets import check_unlike
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.settings.groups import DEFAULT_TASK, above, at_least
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, check_ranges
+from islands.settings.groups import DEFAULT_TASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,19 @@ class StudyOptions:
     task: str = DEFAULT_TASK
     task_settings: dict[str, object] = field(default_factory=dict)
     seed_argument: str | None = None
-    tokens: int = 1_000_000
-    seeds: tuple[int, ...] = (0, 1)
+    tokens: Annotated[int, COUNT] = 1_000_000
+    seeds: Annotated[tuple[int, ...], NOT_NEGATIVE] = (0, 1)
     run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
     cells: dict[str, object] = field(default_factory=dict)
     baseline: str | None = None
     metric: str | None = None
     higher_is_better: bool = False
-    within: float = 0.01
-    workers: int = 2
+    within: Annotated[float, POSITIVE] = 0.01
+    workers: Annotated[int, COUNT] = 2
     folder: Path = Path("runs/study")
     only: str | None = None
 
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
-        at_least("tokens", self.tokens, 1)
-        at_least("workers", self.workers, 1)
-        above("within", self.within)
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise SettingsError(f"seeds is {list(self.seeds)}; it must be unlike whole numbers")
-        for seed in self.seeds:
-            at_least("seeds", seed, 0)
+        check_ranges(self)
+        check_unlike(self.seeds)

@@ -15,16 +15,18 @@ from importlib.metadata import version
 from itertools import product
 from math import inf
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
+from islands.lab.settings.fleets import SHARE
 from islands.lab.settings.study import StudyOptions
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import PRESETS, Preset, settings_of
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.settings.setting import facts_of
+from islands.protocol.settings.setting import COUNT, Setting, check_ranges, facts_of
 from islands.settings.groups import put
 
 RESULT_FORMAT = 2
@@ -47,8 +49,8 @@ class Join:
         at_share: share of the budget's tokens that is processed when they start.
     """
 
-    learners: int = 1
-    at_share: float = 0.5
+    learners: Annotated[int, COUNT] = 1
+    at_share: Annotated[float, SHARE] = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,15 @@ class Cell:
         joins: learners that join later, beside the `learners` of the start.
     """
 
-    learners: int = 4
+    learners: Annotated[int, COUNT] = 4
     data_parallel: bool = False
     preset: str | None = None
     run: dict[str, object] = field(default_factory=dict)
     task_settings: dict[str, object] = field(default_factory=dict)
-    step_s: float = 0.1
-    noise: float = 0.1
+    step_s: Annotated[float, Setting(above=0, below=inf)] = 0.1
+    noise: Annotated[float, Setting(least=0, below=inf)] = 0.1
     speeds: tuple[float, ...] = ()
-    latency_s: float = 0.005
+    latency_s: Annotated[float, Setting(least=0, below=inf)] = 0.005
     joins: tuple[Join, ...] = ()
 
 
@@ -276,14 +278,7 @@ def _cell(entry: Mapping[str, object], place: str) -> Cell:
         cell = msgspec.convert(entry, Cell)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
-    if cell.learners < 1:
-        raise SettingsError(f"{place}.learners is {cell.learners}; it must be at least 1")
-    if not 0 < cell.step_s < inf:
-        raise SettingsError(f"{place}.step_s is {cell.step_s}; it must be above 0, and finite")
-    for name in ("noise", "latency_s"):
-        value = getattr(cell, name)
-        if not 0 <= value < inf:
-            raise SettingsError(f"{place}.{name} is {value}; it must be at least 0, and finite")
+    check_ranges(cell, f"{place}.")
     if len(cell.speeds) > cell.learners or not all(0 < speed < inf for speed in cell.speeds):
         raise SettingsError(
             f"{place}.speeds is {list(cell.speeds)}; it must be at most one number above 0 for "
@@ -299,11 +294,4 @@ def _check_joins(joins: Sequence[Join], place: str, *, data_parallel: bool) -> N
             f"{place}.joins is set, and data_parallel too; that is one learner, which nobody joins"
         )
     for join in joins:
-        if join.learners < 1:
-            raise SettingsError(
-                f"{place}.joins has {join.learners} learners; it must be at least 1"
-            )
-        if not 0 < join.at_share < 1:
-            raise SettingsError(
-                f"{place}.joins has at_share {join.at_share}; it must be above 0, and below 1"
-            )
+        check_ranges(join, f"{place}.joins.")

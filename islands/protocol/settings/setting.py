@@ -54,6 +54,8 @@ class Setting:
     def range(self) -> str:
         """The range in words."""
         if self.above is None:
+            if self.below == inf:
+                return f"at least {self.least}, and finite"
             if self.below is not None:
                 return f"in [{self.least}, {self.below})"
             return (
@@ -68,6 +70,7 @@ class Setting:
 
 NO_FACTS = Setting()
 ADVANCED = Setting(advanced=True)
+POSITIVE, NOT_NEGATIVE, COUNT = Setting(above=0), Setting(least=0), Setting(least=1)
 
 
 def facts_of(group: type) -> Mapping[str, Setting]:
@@ -88,7 +91,7 @@ def _facts_of(group: type) -> Mapping[str, Setting]:
 
 
 def check_ranges(group: object, prefix: str = "") -> None:
-    """Refuse a number outside of its range; words, null and groups have none.
+    """Refuse a number outside of its range, also one of several; words, null and groups have none.
 
     Args:
         group: a dataclass of settings.
@@ -99,5 +102,6 @@ def check_ranges(group: object, prefix: str = "") -> None:
     """
     for name, fact in facts_of(type(group)).items():
         value = getattr(group, name)
-        if isinstance(value, int | float) and not fact.allows(value):
-            raise SettingsError(f"{prefix}{name} is {value}; it must be {fact.range}")
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int | float) and not fact.allows(each):
+                raise SettingsError(f"{prefix}{name} is {each}; it must be {fact.range}")

@@ -238,8 +238,8 @@ def test_the_table_tells_predictions_from_calibration() -> None:
     ("options", "sentence"),
     [
         ({"chips": ()}, "chips and learners hold none"),
-        ({"chips": (0.0,)}, "chips is 0; it must be from 1"),
-        ({"learners": (5000,)}, "learners is 5000; it must be from 1 to 4096"),
+        ({"chips": (0.0,)}, r"chips is 0\.0; it must be in \[1, 1000000000\]"),
+        ({"learners": (5000,)}, r"learners is 5000; it must be in \[1, 4096\]"),
         ({"chips": (8.0,), "learners": (16,)}, "each learner needs a chip at least"),
         ({"mtbi_days": 0.0}, "mtbi_days is 0.0; it must be above 0"),
         ({"stall_s": -1.0}, "stall_s is -1.0; it must be at least 0"),

@@ -150,7 +150,7 @@ def test_where_shares_reach_a_level() -> None:
         (RegionsOptions, {"gbit_s": ()}, "gbit_s holds none"),
         (RegionsOptions, {"gbit_s": (0.0,)}, "gbit_s is 0.0; it must be above 0"),
         (BandwidthOptions, {"fragments": (1,)}, "parameters, step_s and fragments have 3, 3 and 1"),
-        (BandwidthOptions, {"utilisations": (1.0,)}, "utilisations has 1.0; each must be above 0"),
+        (BandwidthOptions, {"utilisations": (1.0,)}, "utilisations is 1.0; it must be above 0"),
         (BandwidthOptions, {"utilisations": ()}, "utilisations holds none"),
         (BandwidthOptions, {"learners": 1}, "learners is 1; it must be from 2"),
     ],

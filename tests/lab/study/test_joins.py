@@ -69,9 +69,12 @@ def test_machines_are_those_of_all_that_ever_train() -> None:
 @pytest.mark.parametrize(
     ("cell", "told"),
     [
-        ({"joins": [{"learners": 0}]}, "cells.a.joins has 0 learners; it must be at least 1"),
-        ({"joins": [{"at_share": 0.0}]}, "cells.a.joins has at_share 0.0; it must be above 0"),
-        ({"joins": [{"at_share": 1.0}]}, "cells.a.joins has at_share 1.0"),
+        ({"joins": [{"learners": 0}]}, "cells.a.joins.learners is 0; it must be at least 1"),
+        ({"joins": [{"at_share": 0.0}]}, "cells.a.joins.at_share is 0.0; it must be above 0"),
+        (
+            {"joins": [{"at_share": 1.0}]},
+            "cells.a.joins.at_share is 1.0; it must be above",
+        ),
         ({"joins": [{}], "data_parallel": True}, "one learner, which nobody joins"),
         ({"joins": [{"learner": 1}]}, "unknown key cells.a.joins.learner; did you mean learners?"),
     ],
