@@ -1,6 +1,8 @@
 """The commands of `islands simulate`: play the runs of an experiment, then print its table."""
 
+import multiprocessing
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,17 +88,24 @@ def play_all(
 
     Returns:
         The result of each job, in the order of the jobs.
-    """
-    from islands.lab.experiments.experiment import side_by_side
 
-    clock = MonotonicClock()
-    results: dict[Key, Result] = {}
+    Raises:
+        InvariantError: an actor failed.
+        VirtualTimeError: a run stood still.
+    """
+    clock, results = MonotonicClock(), dict[Key, Result]()
     begun_s = clock.now_s()
-    for key, result in side_by_side(play, jobs, workers):
-        results[key] = result
-        each_s, left = (clock.now_s() - begun_s) / len(results), len(jobs) - len(results)
-        wait = f", about {duration(each_s * left)} left" if left else ""
-        print(f"[{len(results)}/{len(jobs)}]{wait}", flush=True)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+        waiting = {pool.submit(play, job): key for key, job in jobs.items()}
+        try:
+            for done in as_completed(waiting):
+                results[waiting[done]] = done.result()
+                each_s, left = (clock.now_s() - begun_s) / len(results), len(jobs) - len(results)
+                wait = f", about {duration(each_s * left)} left" if left else ""
+                print(f"[{len(results)}/{len(jobs)}]{wait}", flush=True)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
     print()
     return {key: results[key] for key in jobs}
 

@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from rich.console import Console
 from rich.table import Table
 
-from islands.lab.experiments.lock_step import lock_step
+from islands.lab.experiments.formulas import lock_step
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import Timing
 from islands.tasks.data.windows import TokenBatch

@@ -8,10 +8,9 @@ one fleet run by the actors, and its figures     `fleet.py`
 when the chips of a learner step                 `chips.py`
 chips that fail (`goodput`)                      `goodput.py`
 learners of unlike speed (`uneven`)              `uneven.py`
-data-parallel training as actors                 `lock_step.py`
 regions with narrow links (`regions`)            `regions.py`
 the link that a run needs (`bandwidth`)          `bandwidth.py`
-the same in closed form                          `formulas.py`
+the same in closed form, and in lock-step        `formulas.py`
 compute that comes and goes (`scavenge`)         `scavenging.py`
 one run that grows and shrinks (`grow`)          `growth.py`
 lines over a quantity, a timeline of a fleet     `plot.py`

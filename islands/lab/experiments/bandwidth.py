@@ -23,11 +23,11 @@ from islands.lab.experiments.fleet import Cell, Link, play, steady
 from islands.lab.experiments.formulas import (
     Job,
     gbit_text,
+    lock_step,
     needed_gbit_s,
     period_s,
     syncer_gbit_s,
 )
-from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import BandwidthOptions
 from islands.protocol.errors import UserError
 from islands.protocol.settings.choices import Adoption, LearnerWaits, Precision, UpdatePrecision

@@ -5,9 +5,7 @@ one of them is played, and the table, figures and pictures of their results. `is
 does the rest.
 """
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -40,22 +38,3 @@ class Experiment(Generic[Options, Key, Job, Result]):
     figures: Callable[[Options, Mapping[Key, Result]], object]
     pictures: Callable[[Options, Mapping[Key, Result]], Pictures] = lambda _, __: {}
     kept: Callable[[Mapping[Key, Result]], bool] = lambda _: True
-
-
-def side_by_side(
-    play: Callable[[Job], Result], jobs: Mapping[Key, Job], workers: int
-) -> Iterator[tuple[Key, Result]]:
-    """Play all jobs, each in a process of its own; yield each result as its job ends.
-
-    Raises:
-        InvariantError: an actor failed.
-        VirtualTimeError: a run stood still.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
-        waiting = {pool.submit(play, job): key for key, job in jobs.items()}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

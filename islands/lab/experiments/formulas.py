@@ -13,17 +13,27 @@ down, l seconds of one message.
   late; how many depends on how the learners' steps happen to lie.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import erf, prod, sqrt
 
 from islands.numerics.codecs import size_bytes
 from islands.protocol.settings.choices import LearnerWaits, Precision
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings, Timing
 
 MESSAGES = 4
 """Of an exchange, one after another."""
 
+POINTS = 4000
+TAIL = 8.0
+"""Standard deviations beyond which a step's time is not integrated."""
+
 BLOCK = 1 << 20
 BITS = 8
+RING_BITS = 16.0
+"""Of a gradient that goes round a ring."""
 GIGA, THOUSAND = 1e9, 1e3
 
 
@@ -98,13 +108,13 @@ def needed_gbit_s(settings: RunSettings, job: Job, utilisation: float) -> float:
     return max(sustained, (up + down) * fragment / (GIGA * left_s)) if left_s > 0 else float("inf")
 
 
-def ring_step_s(job: Job, members: int, gbit_s: float, bits: float = 16.0) -> float:
+def ring_step_s(job: Job, members: int, gbit_s: float) -> float:
     """Return the seconds of a data-parallel step whose gradients go round a ring of links.
 
-    s + 2(M − 1)/M · bits · N/B + 2(M − 1)·l: the least that an all-reduce takes, nothing hidden.
+    s + 2(M − 1)/M · 16 N/B + 2(M − 1)·l: the least that an all-reduce takes, nothing hidden.
     """
     turns = 2 * (members - 1)
-    sent_s = turns / members * bits * job.parameters / (GIGA * gbit_s)
+    sent_s = turns / members * RING_BITS * job.parameters / (GIGA * gbit_s)
     return job.step_s + sent_s + turns * job.latency_s
 
 
@@ -123,3 +133,45 @@ def syncer_gbit_s(
 def gbit_text(gbit_s: float) -> str:
     """Return a bandwidth as text, to three digits; whole numbers from a thousand on."""
     return f"{gbit_s:,.0f}" if THOUSAND <= gbit_s < float("inf") else f"{gbit_s:.3g}"
+
+
+# --- in lock-step ------------------------------------------------------------------------------
+
+
+def lock_step(timing: Timing) -> RunSettings:
+    """Return the settings of data-parallel training as actors: all merge before the next step.
+
+    There is no collective in the actors' protocol. What stands for the all-reduce of gradients is
+    DiLoCo at H = 1: each learner takes one step, sends what it changed, and stands still until the
+    average of all has arrived. So the waiting is that of the protocol. The bytes are those of a
+    hub: 16 bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits
+    (`ring_step_s`).
+    """
+    return replace(PRESETS[Preset.DILOCO], interval_steps=1, outer=OuterSettings(), timing=timing)
+
+
+def goodput_of_waiting(speeds: Sequence[float], noise: float) -> float:
+    """Return goodput where all wait for the slowest at each step, in closed form.
+
+    The mean of a step's time over learners, over the mean of the longest of their steps:
+    E[max] = ∫ 1 − Π Φ((x − sᵢ)/(σ·sᵢ)) dx from 0 on.
+
+    Args:
+        speeds: sᵢ, by how many times the steps of each learner are longer.
+        noise: σ, standard deviation of a step's time, as a share of the mean.
+    """
+    mean = sum(speeds) / len(speeds)
+    if not noise:
+        return mean / max(speeds)
+    end = max(speeds) * (1 + TAIL * noise)
+    width = end / POINTS
+    longest = sum(
+        1 - prod(_normal(((index + 0.5) * width - speed) / (noise * speed)) for speed in speeds)
+        for index in range(POINTS)
+    )
+    return mean / (longest * width)
+
+
+def _normal(x: float) -> float:
+    """Return Φ(x), the share of a normal distribution that is below x."""
+    return (1 + erf(x / sqrt(2))) / 2

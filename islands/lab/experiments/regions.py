@@ -12,8 +12,14 @@ from statistics import mean
 
 from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
-from islands.lab.experiments.formulas import Job, gbit_text, period_s, ring_step_s, syncer_gbit_s
-from islands.lab.experiments.lock_step import lock_step
+from islands.lab.experiments.formulas import (
+    Job,
+    gbit_text,
+    lock_step,
+    period_s,
+    ring_step_s,
+    syncer_gbit_s,
+)
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import RegionsOptions
 from islands.protocol.settings.choices import Precision, UpdatePrecision

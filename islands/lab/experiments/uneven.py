@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from islands.lab.experiments.experiment import Experiment
 from islands.lab.experiments.fleet import Cell, Link, Played, play, steady
-from islands.lab.experiments.lock_step import goodput_of_waiting, lock_step
+from islands.lab.experiments.formulas import goodput_of_waiting, lock_step
 from islands.lab.settings.fleets import UnevenOptions
 from islands.protocol.settings.choices import Adoption
 from islands.settings.quantities import markdown_table

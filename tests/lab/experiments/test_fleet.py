@@ -16,6 +16,7 @@ from islands.lab.experiments.fleet import (
     play_alone,
     steady,
 )
+from islands.lab.experiments.formulas import lock_step
 from islands.lab.experiments.goodput import (
     CHIPS,
     PUBLISHED,
@@ -28,7 +29,6 @@ from islands.lab.experiments.goodput import (
     rms,
     table,
 )
-from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import GoodputOptions, Published
 from islands.numerics.codecs import size_bytes
 from islands.protocol.errors import SettingsError

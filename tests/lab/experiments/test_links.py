@@ -10,12 +10,12 @@ from islands.lab.experiments.bandwidth import Search, cell_of, least, search
 from islands.lab.experiments.fleet import play
 from islands.lab.experiments.formulas import (
     Job,
+    lock_step,
     needed_gbit_s,
     period_s,
     ring_step_s,
     syncer_gbit_s,
 )
-from islands.lab.experiments.lock_step import lock_step
 from islands.lab.settings.fleets import BandwidthOptions, RegionsOptions, of_regions
 from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.settings.choices import Precision, UpdatePrecision

@@ -6,7 +6,7 @@ import pytest
 
 from islands.lab.experiments import uneven
 from islands.lab.experiments.fleet import play
-from islands.lab.experiments.lock_step import goodput_of_waiting
+from islands.lab.experiments.formulas import goodput_of_waiting
 from islands.lab.settings.fleets import UnevenOptions, patient
 from islands.protocol.errors import SettingsError
 
