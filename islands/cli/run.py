@@ -87,16 +87,7 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         restart=options.restart,
         may_return=options.folder is not None and options.listening.port != 0,
     )
-    settings = CoordinatorSettings(
-        folder=folder,
-        spec=spec,
-        listening=options.listening,
-        connecting=options.connecting,
-        keeping=options.keeping,
-        start_from=options.file.start_from,
-        extend=options.extend,
-        evaluate_every_s=options.evaluate_every_s,
-    )
+    settings = CoordinatorSettings.of(options, spec, folder)
     learners = LearnerSettings(
         count=options.learners,
         devices=options.devices,

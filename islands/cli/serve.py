@@ -1,6 +1,6 @@
 """A hub that starts no learners: `python -m islands.syncer` and `python -m islands.supervisor`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from islands.run.run_claim import (
     spec_in,
 )
 from islands.settings.groups import OWN_LOOP, RunFile
+from islands.settings.host import SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, read
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -39,26 +40,18 @@ def spec_of(file: RunFile) -> RunSpec:
     return RunSpec.of(file)
 
 
-def serve(
-    file: RunFile,
-    settings_for: Callable[[RunSpec], CoordinatorSettings],
-    given: Collection[str] | None = None,
-    *,
-    restart: bool = False,
-) -> int:
+def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | None) -> int:
     """Run a hub until its run ends, beginning or resuming the run; return the exit code.
 
     Args:
-        file: what the run is.
-        settings_for: makes the settings of a hub of this spec.
+        options: the options of the command.
         given: keys of the settings that the user gave; None for all.
-        restart: whether to begin anew in a folder that holds a run.
     """
-    settings = settings_for(spec_of(file))
-    spec = spec_in(settings.folder, settings.spec, given, restart=restart)
-    settings = replace(settings, spec=spec)
-    planned = not restart and read(settings.folder) is not None  # a planned run needs no JAX
-    workload = None if planned else load_workload(settings.spec)
+    folder, restart = options.folder, options.restart
+    spec = spec_in(folder, spec_of(options.file), given, restart=restart)
+    settings = CoordinatorSettings.of(options, spec, folder)
+    planned = not restart and read(folder) is not None  # a planned run needs no JAX
+    workload = None if planned else load_workload(spec)
     if isinstance(workload, OwnLoop) and workload.waits:
         waited_for = _wait_for_layout(settings, workload, restart=restart)
         if waited_for is None:
@@ -66,7 +59,7 @@ def serve(
         settings, workload = waited_for
     waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
     claim = claim_folder(
-        *(settings.folder, settings.spec, workload, settings.start_from),
+        *(folder, spec, workload, settings.start_from),
         restart=restart,
         may_return=settings.listening.port != 0 and not waited,
     )

@@ -15,7 +15,7 @@ syncer's journal and the supervisor's epoch, and the hub adopts children that ou
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import RLock
@@ -68,6 +68,7 @@ from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer
 from islands.run.run_claim import Claim, released_on_failure
 from islands.run.run_end import GOODBYE_S
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
 from islands.supervisor.hooks import Hooks
@@ -112,6 +113,28 @@ class CoordinatorSettings:
     syncer_here: bool = False
     syncers: tuple[str, ...] = ()
     evaluate_every_s: float | None = None
+
+    @classmethod
+    def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
+        """Return the settings of the hub that a command with these options starts."""
+        settings = cls(
+            folder=folder,
+            spec=spec,
+            listening=options.listening,
+            connecting=options.connecting,
+            keeping=options.keeping,
+            extend=options.extend,
+        )
+        start_from = options.file.start_from
+        match options:
+            case RunOptions(evaluate_every_s=every_s):
+                return replace(settings, start_from=start_from, evaluate_every_s=every_s)
+            case SyncerOptions(key_file=key):
+                return replace(settings, start_from=start_from, key_file=key, syncer_here=True)
+            case SupervisorOptions(key_file=key):
+                return replace(settings, key_file=key, syncers=options.syncer_urls)
+            case _:
+                return settings
 
 
 Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]

@@ -22,24 +22,8 @@ def entry(options: SyncerOptions, common: Common) -> int:
 
         return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
-    from islands.run.coordinator import CoordinatorSettings
 
-    return serve(
-        options.file,
-        lambda spec: CoordinatorSettings(
-            folder=options.folder,
-            spec=spec,
-            listening=options.listening,
-            connecting=options.connecting,
-            keeping=options.keeping,
-            key_file=options.key_file,
-            start_from=options.file.start_from,
-            extend=options.extend,
-            syncer_here=True,
-        ),
-        common.given,
-        restart=options.restart,
-    )
+    return serve(options, common.given)
 
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
