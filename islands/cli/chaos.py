@@ -13,8 +13,7 @@ from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import unusable
 
 if TYPE_CHECKING:
-    from islands.lab.faults.findings import Played
-    from islands.lab.faults.verdict import Verdict
+    from islands.lab.faults.verdict import Played, Verdict
 
 REPORT_FILE, HISTORY_FILE = "chaos.html", "history.jsonl"
 

@@ -73,8 +73,7 @@ def _told(ended: "Finished") -> str:
 
 def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Finished]") -> None:
     """Print the table; keep it, with its plot, unless cells were left out."""
-    from islands.lab.study.plot import plot
-    from islands.lab.study.table import by_cell, metric_of, rows_of, table
+    from islands.lab.study.table import by_cell, metric_of, plot, rows_of, table
 
     results = [each.result for each in finished if each.result is not None]
     first = next((result for result in results if result.figures), None)

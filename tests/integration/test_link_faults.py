@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.connection import Connection, Way
-from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.proxy import Connection, FaultProxy, Way
 from islands.lab.faults.stream_faults import Cut, Faults
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from islands.lab.faults.connection import Connection, End, Way
-from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.proxy import Connection, End, FaultProxy, Way
 from islands.lab.faults.stream_faults import Cut, Faults
 
 pytestmark = pytest.mark.integration

@@ -9,14 +9,13 @@
 `fleet.py`           starts the hub, finds the processes, signals them, starts the hub again
 `__main__.py`        the hub of a run whose processes can be struck: `python -m islands.lab.faults`
 `victim.py`          a process that holds its GIL, blocks its loop or crashes when it is ordered to
-`paths.py`           the links of learners, through proxies (`proxy.py`, `connection.py`)
+`paths.py`           the links of learners, through proxies (`proxy.py`)
 `stream_faults.py`   what happens to the bytes of a connection on their way
 `namespaces.py`      hosts of their own on one machine, with a router between them; needs root
 `evidence.py`        one history of the tapes of all processes
 `bare_loop.py`       a loop that only sleeps, beside the run: the machine's own stalls
 `gaps.py`            gaps between steps, and the machine's part in them; pure
-`findings.py`        measurements of each fault: gaps, step rates, evictions, times; pure
-`verdict.py`         which promises were broken; pure
+`verdict.py`         measurements of each fault, and which promises were broken; pure
 `report.py`          one page with the verdict, a timeline and all figures
 ===================  ============================================================================
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from islands.lab.faults.connection import Way
 from islands.lab.faults.fault import COUNTED, Direction, Fault, FaultKind, Peer
-from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.proxy import FaultProxy, Way
 from islands.lab.faults.stream_faults import Cut, Faults
 from islands.run.hosting.process_identity import Identity
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from islands.lab.faults.bare_loop import BareLoop, Stall
 from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.lab.faults.fault import Strike, Struck
-from islands.lab.faults.findings import Control, Played, control_of, demand_rates, finding_of
 from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
 from islands.lab.faults.namespaces import open_pair, unavailable
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.strikes import Means, PromiseBroken, carry_out
+from islands.lab.faults.verdict import Control, Played, control_of, demand_rates, finding_of
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings

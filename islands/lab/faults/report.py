@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from islands.lab.faults.fault import Struck
-from islands.lab.faults.findings import Control, Played
-from islands.lab.faults.verdict import Judged, Verdict
+from islands.lab.faults.verdict import Control, Judged, Played, Verdict
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.tape.entry import Line

@@ -28,8 +28,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from islands.lab.faults.fault import Strike, Struck
-from islands.lab.faults.findings import NO_GAP, Control, Played, finding_of
 from islands.lab.faults.schedule import end_s, strikes_of
+from islands.lab.faults.verdict import NO_GAP, Control, Played, finding_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.lab.world.deeds import deeds_of
 from islands.lab.world.scenario import Scenario

@@ -1,14 +1,311 @@
-"""The verdict on a run with faults: pure, from its findings and from what was asked for."""
+"""Measurements of each fault, and the verdict on them: pure, from what was recorded.
 
-from collections.abc import Iterator, Sequence
+=============  =====================================================================================
+gap            the longest time for which the device of another learner had nothing to do, and how
+               much of it was the machine's own stall; of the control the same, where nothing
+               happens
+step rate      steps per second of the slowest of the others, as a share of its own in the control
+noticed        from the fault to the first entry of the supervisor that the victim is not as it was
+evicted        from the fault to the victim's eviction
+back           from the end of the fault to the next merge in which its victim takes part; of the
+               syncer and the supervisor, to the next merge in which all learners do
+wrong          evictions of somebody whom nothing was wrong with
+its own        of faults of links: the step rate of the victim while it lasts
+kept out       contributions of ended incarnations that came and were refused
+=============  =====================================================================================
+
+A victim must be evicted if it was silent for longer than `evict_s`, and must not if for less than
+`NEARLY` of it; between the two either is right.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from islands.lab.checker import Violation
-from islands.lab.faults.fault import FaultKind
-from islands.lab.faults.findings import Control, Finding
+from islands.lab.faults.bare_loop import Stall
+from islands.lab.faults.fault import FaultKind, Struck
+from islands.lab.faults.fleet import Stepped
+from islands.lab.faults.gaps import Gap, gap_of, rate_of, worst
 from islands.lab.settings.chaos import ChaosOptions
-from islands.protocol.identities import SUPERVISOR
-from islands.protocol.settings.run import Timing
+from islands.protocol.errors import UserError
+from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.settings.run import REDIAL_LONGEST_S, Timing
+from islands.protocol.tape.entry import Line
+from islands.protocol.tape.member_entries import (
+    Admitted,
+    Evicted,
+    Left,
+    ProcessEnded,
+    StatusChanged,
+)
+from islands.protocol.tape.process_entries import Refused, Started
+from islands.protocol.tape.round_entries import KeptOut, Merged, Void
+
+NEARLY = 0.8
+"""Share of `evict_s` that a victim may be silent for without being evicted."""
+
+NO_GAP = Gap(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The figures of the time in which nothing happened.
+
+    Args:
+        from_s: when it began, by the loop.
+        to_s: when it ended.
+        gap: the longest gap between two steps of any learner.
+        rates: steps per second, by learner.
+    """
+
+    from_s: float
+    to_s: float
+    gap: Gap
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The figures of one strike; None where there is nothing to measure, or it was not measured.
+
+    Args:
+        struck: the strike.
+        gap: the longest gap of the others.
+        rate_share: the least step rate of the others over that of the control.
+        noticed_s: time until the supervisor had noticed.
+        evicted_s: time until the victim's eviction.
+        back_s: time until the victim was in a merge again.
+        own_rate_share: the step rate of the slowest victim over its own in the control, where
+            only its links were struck: it should step on.
+        wrong: who was evicted without a reason.
+        spared: who was not evicted though silent for too long.
+        kept_out: contributions of ended incarnations that were refused.
+        hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
+        unmeasured: learners that nothing struck, and that reported too little to be measured.
+    """
+
+    struck: Struck
+    gap: Gap | None = None
+    rate_share: float | None = None
+    noticed_s: float | None = None
+    evicted_s: float | None = None
+    back_s: float | None = None
+    own_rate_share: float | None = None
+    wrong: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    kept_out: int = 0
+    hub_away_s: float = 0.0
+    unmeasured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A scenario that was played, with its figures and its history.
+
+    Args:
+        findings: the figures of each strike.
+        control: what was measured before; None where steps cost nothing.
+        violations: broken promises that the history shows.
+        lines: all tapes, in order.
+        history: the tape that was judged.
+        left_out: faults that could not be injected, with the reason.
+    """
+
+    findings: tuple[Finding, ...]
+    control: Control | None
+    violations: tuple[Violation, ...]
+    lines: tuple[Line, ...]
+    history: tuple[bytes, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def control_of(
+    rows: Sequence[Stepped],
+    names: Iterable[str],
+    span: tuple[float, float],
+    stalls: Sequence[Stall] = (),
+) -> Control:
+    """Measure the time in which nothing happens."""
+    gaps = [gap for name in names if (gap := gap_of(rows, name, span, stalls)) is not None]
+    rates = {name: rate for name in names if (rate := rate_of(rows, name, span)) is not None}
+    return Control(*span, worst(gaps) or NO_GAP, rates)
+
+
+def demand_rates(control: Control, names: Iterable[str]) -> None:
+    """Refuse a control with which nothing can be compared.
+
+    Raises:
+        UserError: it shows no step of some learner; it must be longer.
+    """
+    lacking = [name for name in names if not control.rates.get(name)]
+    if lacking:
+        raise UserError(
+            f"the control of {control.to_s - control.from_s:.1f} s shows no steps of "
+            f"{', '.join(lacking)}, so nothing can be compared with it; set control_s to several "
+            "heartbeats and several steps, or gap_most_s and step_rate_least to null"
+        )
+
+
+def finding_of(
+    struck: Struck,
+    all_struck: Sequence[Struck],
+    learners: Sequence[str],
+    rows: Sequence[Stepped],
+    lines: Sequence[Line],
+    control: Control,
+    timing: Timing,
+    stalls: Sequence[Stall] = (),
+) -> Finding:
+    """Measure the effect of a strike.
+
+    Args:
+        struck: the strike.
+        all_struck: all of them: the others are those whom none struck at the time.
+        learners: names of all.
+        rows: reports of the learners on their steps, in order.
+        lines: all tapes, in order.
+        control: with what is compared.
+        timing: the run's timeouts.
+        stalls: of the machine itself, in order.
+    """
+    if struck.missed:
+        return Finding(struck)
+    meanwhile = [o for o in all_struck if o.began_s < struck.until_s and struck.began_s < o.until_s]
+    struck_names = [name for other in meanwhile for name in other.strike.victims]
+    others = [name for name in learners if name not in struck_names]
+    span = (struck.began_s, struck.until_s)
+    gaps = {name: gap for name in others if (gap := gap_of(rows, name, span, stalls)) is not None}
+    shares = _shares(rows, others, span, control)
+    own = struck.strike.victims if struck.strike.kind.of_links else ()
+    own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
+    within = [line for line in lines if struck.began_s <= line.at_s <= struck.until_s]
+    evicted = [line for line in within if isinstance(line.entry, Evicted)]
+    wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
+    return Finding(
+        struck,
+        gap=worst(gaps.values()),
+        rate_share=min(shares.values(), default=None),
+        noticed_s=_noticed_s(struck, within),
+        evicted_s=_evicted_s(struck, evicted),
+        back_s=_back_s(struck, lines, tuple(learners)),
+        own_rate_share=min(own_shares.values(), default=None),
+        wrong=wrong,
+        spared=spared,
+        kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
+        hub_away_s=_hub_away_s(struck, meanwhile, timing),
+        unmeasured=tuple(name for name in others if name not in gaps or name not in shares),
+    )
+
+
+def _shares(
+    rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float], control: Control
+) -> dict[str, float]:
+    return {
+        name: rate / control.rates[name]
+        for name in names
+        if (rate := rate_of(rows, name, span)) is not None and control.rates.get(name, 0.0) > 0
+    }
+
+
+# --- members ----------------------------------------------------------------------------------
+
+
+def _misjudged(
+    struck: Struck, meanwhile: Sequence[Struck], evicted: Sequence[Line], timing: Timing
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return who was evicted without a reason, and who was not though there was one."""
+    evict_s = timing.scaled(timing.evict_s)
+    may, must = set[str](), set[str]()
+    for other in meanwhile:
+        fault, kind = other.strike.fault, other.strike.kind
+        silent_s = fault.silent_most_s(other.ended_s - other.began_s)
+        if kind.ends_process or fault.disturbs or silent_s >= NEARLY * evict_s:
+            may.update(other.strike.victims)
+    fault = struck.strike.fault
+    longest_s = fault.evicted_after_s(evict_s) + 2 * timing.scaled(timing.heartbeat_s)
+    longest_s += _hub_away_s(struck, meanwhile, timing)
+    if fault.silences and struck.ended_s - struck.began_s > longest_s:
+        must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
+    names = {line.entry.name: None for line in evicted if isinstance(line.entry, Evicted)}
+    spared = tuple(name for name in sorted(must) if name not in names)
+    return tuple(name for name in names if name not in may), spared
+
+
+def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> float:
+    """Return for how long the supervisor could evict nobody on account of what else happened.
+
+    While it is away it hears nobody; and whoever was a member before has, once it is back, the time
+    for an eviction to be heard again.
+    """
+    away_s = 0.0
+    for other in meanwhile:
+        if other is struck or SUPERVISOR not in other.strike.victims or other.missed:
+            continue
+        back_s = other.until_s if other.strike.kind.ends_process else other.ended_s
+        overlap_s = min(back_s, struck.until_s) - max(other.began_s, struck.began_s)
+        if overlap_s > 0:
+            longest_s = REDIAL_LONGEST_S + timing.evict_s
+            away_s += overlap_s + timing.scaled(longest_s)
+    return away_s
+
+
+def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:
+    """Return how long it took until the supervisor recorded anything against a victim.
+
+    A second process of its name is refused.
+    """
+    for line in within:
+        entry = line.entry
+        second = struck.strike.kind is FaultKind.SECOND
+        if second and isinstance(entry, Refused) and entry.name in struck.strike.victims:
+            return line.at_s - struck.began_s
+        if not isinstance(entry, StatusChanged | Evicted | Left | ProcessEnded):
+            continue
+        if entry.name not in struck.strike.victims:
+            continue
+        if not isinstance(entry, StatusChanged) or entry.status != "live":
+            return line.at_s - struck.began_s
+    return None
+
+
+def _evicted_s(struck: Struck, evicted: Sequence[Line]) -> float | None:
+    for line in evicted:
+        if isinstance(line.entry, Evicted) and line.entry.name in struck.strike.victims:
+            return line.at_s - struck.began_s
+    return None
+
+
+def _back_s(struck: Struck, lines: Sequence[Line], learners: tuple[str, ...]) -> float | None:
+    """Return when all whom it took out of merges had taken part in one again.
+
+    Whose process ended, or who was evicted, is back only once it was admitted again; and so are
+    all, once a syncer or a supervisor that ended has started again.
+    """
+    victims = struck.strike.victims
+    central = {SYNCER, SUPERVISOR} & {*victims}
+    wanted = dict.fromkeys(learners if central else victims)
+    gone = dict.fromkeys(victims if struck.strike.kind.ends_process else ())
+    for line in lines:
+        entry = line.entry
+        if line.at_s < struck.began_s:
+            continue
+        if isinstance(entry, Evicted) and entry.name in wanted and line.at_s < struck.until_s:
+            gone[entry.name] = None
+        elif isinstance(entry, Admitted):
+            gone.pop(entry.name, None)
+        elif isinstance(entry, Started):
+            gone.pop(line.actor, None)
+        elif isinstance(entry, Merged) and line.at_s >= struck.ended_s:
+            if not central & {*gone}:
+                for name in entry.participants:
+                    if name not in gone:
+                        wanted.pop(name, None)
+            if not wanted:
+                return line.at_s - struck.ended_s
+    return None
+
+
+# --- the verdict -------------------------------------------------------------------------------
 
 LATE_EVICTION_S = 1.0
 """By how much later than `evict_s` a silent victim may be evicted, and a stalled one be seen: this,

@@ -10,8 +10,8 @@ import pytest
 
 from islands.cli.chaos import _stoppable
 from islands.lab.faults.__main__ import call_at_end
-from islands.lab.faults.findings import Played
 from islands.lab.faults.fleet import Fleet, HubSettings
+from islands.lab.faults.verdict import Played
 from islands.protocol.errors import IslandsError
 from islands.settings.run_spec import RunSpec
 

@@ -6,17 +6,17 @@ import pytest
 
 from islands.lab.checker import Violation
 from islands.lab.faults.fault import Struck
-from islands.lab.faults.findings import (
+from islands.lab.faults.fleet import Stepped
+from islands.lab.faults.gaps import Gap, gap_of, rate_of
+from islands.lab.faults.schedule import strikes_of
+from islands.lab.faults.verdict import (
     Control,
     Finding,
     control_of,
     demand_rates,
     finding_of,
+    verdict_of,
 )
-from islands.lab.faults.fleet import Stepped
-from islands.lab.faults.gaps import Gap, gap_of, rate_of
-from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.verdict import verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Role, Status

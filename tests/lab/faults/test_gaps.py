@@ -10,11 +10,10 @@ import pytest
 
 from islands.lab.faults.bare_loop import STALLS_FILE, STEP_S, BareLoop, Stall, watch
 from islands.lab.faults.fault import Struck
-from islands.lab.faults.findings import Control, finding_of
 from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, worst
 from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.verdict import verdict_of
+from islands.lab.faults.verdict import Control, finding_of, verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.running_statistics import PER_DECADE
 from islands.protocol.settings.run import Timing

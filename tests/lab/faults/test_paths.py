@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from islands.lab.faults.connection import Way
 from islands.lab.faults.fault import Direction, Fault, FaultKind, Peer
 from islands.lab.faults.paths import HOST, Paths, stream_faults_of, ways_of
-from islands.lab.faults.proxy import FaultProxy
+from islands.lab.faults.proxy import FaultProxy, Way
 from islands.lab.faults.stream_faults import Cut, Faults
 from islands.run.hosting.process_identity import Identity, facts
 

@@ -4,11 +4,10 @@ import re
 
 from islands.lab.checker import Violation
 from islands.lab.faults.fault import Struck
-from islands.lab.faults.findings import Control, Finding, Played
 from islands.lab.faults.gaps import Gap
 from islands.lab.faults.report import Picture, page, timeline
 from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.verdict import verdict_of
+from islands.lab.faults.verdict import Control, Finding, Played, verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.identities import Phase
 from islands.protocol.tape.entry import Line

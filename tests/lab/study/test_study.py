@@ -10,10 +10,9 @@ import yaml
 from islands.cli.__main__ import main
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
-from islands.lab.study.plot import plot, points_of
 from islands.lab.study.runner import prepare, read, write
 from islands.lab.study.statistics import Comparison, Verdict
-from islands.lab.study.table import Row, by_cell, rows_of, table
+from islands.lab.study.table import Row, by_cell, plot, points_of, rows_of, table
 from islands.lab.study.trial import Result
 from islands.protocol.settings.run import RunSettings
 from tests.lab.study.regression import TASK
