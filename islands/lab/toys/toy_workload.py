@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.lab.toys.toy import SleepingDevice, ToyTask
+from islands.lab.toys.toy import SleepingDevice, ToyMoments, ToyTask
 from islands.layout.leaves import VALUE_BYTES
 from islands.model.interfaces import (
     MOMENT_PIECE_BYTES,
@@ -107,25 +107,6 @@ class Transfer:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Zeros:
-    """A piece of moments that never changed."""
-
-    size_bytes: int
-
-    def buffer(self) -> memoryview:
-        """Return as many zero bytes as the piece is long."""
-        return memoryview(bytes(self.size_bytes))
-
-    def finite(self) -> bool:
-        """Return True: zeros are finite."""
-        return True
-
-    def ready(self) -> bool:
-        """Return True: there is nothing to wait for."""
-        return True
-
-
 class Accelerator(ToyTask):
     """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
 
@@ -215,7 +196,7 @@ class Accelerator(ToyTask):
 
     def read_moments(self, piece: int) -> MomentsCopy:
         """Return a piece of the moments, all zeros."""
-        return Zeros(self._pieces_bytes()[piece])
+        return ToyMoments(np.zeros(self._pieces_bytes()[piece], np.uint8), sound=True)
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Check the sizes of another learner's moments; their values are zero as well."""
