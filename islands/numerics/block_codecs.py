@@ -29,6 +29,9 @@ Deviation (ours, for two_bit):
     are nearest to their bins, so ‖x − x̂‖ < ‖x‖ for every block but zero.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,99 +44,56 @@ BLOCK = 256
 
 SCALE_BYTES = 2
 
-Scales = NDArray[np.uint16]
+
+@dataclass(frozen=True, slots=True)
+class BlockCodec:
+    """One block codec, whose loops are `encode_…` and `decode_…` of `codec_kernel`.
+
+    Attributes:
+        name: Of the loops.
+        per_byte: Codes in a byte.
+        scales: Scales of a block.
+        code: Dtype in which a loop sees the bytes of the codes.
+    """
+
+    name: str
+    per_byte: int
+    scales: int
+    code: type[np.generic] = np.uint8
+
+    def encode(self, values: Flat) -> Bytes:
+        """Encode a fragment."""
+        scales = np.empty(self._scale_count(values.size), np.uint16)
+        length = self._code_bytes(values.size)
+        encoded = np.empty(length + scales.nbytes, np.uint8)
+        plain = np.require(values, np.float32, ["C", "A"])
+        self._loop("encode")(plain, encoded[:length].view(self.code), scales)
+        encoded[length:] = scales.view(np.uint8)
+        return encoded
+
+    def decode(self, encoded: Bytes, size: int) -> Flat:
+        """Decode so many elements."""
+        values, length = np.empty(size, np.float32), self._code_bytes(size)
+        scales: NDArray[np.uint16] = np.frombuffer(encoded[length:].tobytes(), np.uint16)  # aligned
+        self._loop("decode")(encoded[:length].view(self.code), scales, values)
+        return values
+
+    def size_bytes(self, size: int) -> int:
+        """Return the length of so many elements."""
+        return self._code_bytes(size) + SCALE_BYTES * self._scale_count(size)
+
+    def _code_bytes(self, size: int) -> int:
+        return -(-size // self.per_byte)
+
+    def _scale_count(self, size: int) -> int:
+        return self.scales * -(-size // BLOCK)
+
+    def _loop(self, way: str) -> Any:  # noqa: ANN401  (an object of the compiler)
+        from islands.numerics import codec_kernel
+
+        return getattr(codec_kernel, f"{way}_{self.name}")
 
 
-def encode_int8(values: Flat) -> Bytes:
-    """Encode with a byte for each element."""
-    from islands.numerics import codec_kernel
-
-    encoded, codes, scales = _room(values.size, values.size, 1)
-    codec_kernel.encode_int8(_plain(values), codes.view(np.int8), scales)
-    return _joined(encoded, scales)
-
-
-def decode_int8(encoded: Bytes, size: int) -> Flat:
-    """Decode so many elements."""
-    from islands.numerics import codec_kernel
-
-    values = np.empty(size, np.float32)
-    codec_kernel.decode_int8(encoded[:size].view(np.int8), _scales(encoded, size), values)
-    return values
-
-
-def encode_fp4(values: Flat) -> Bytes:
-    """Encode with half a byte for each element."""
-    from islands.numerics import codec_kernel
-
-    encoded, codes, scales = _room(values.size, -(-values.size // 2), 1)
-    codec_kernel.encode_fp4(_plain(values), codes, scales)
-    return _joined(encoded, scales)
-
-
-def decode_fp4(encoded: Bytes, size: int) -> Flat:
-    """Decode so many elements."""
-    from islands.numerics import codec_kernel
-
-    values, length = np.empty(size, np.float32), -(-size // 2)
-    codec_kernel.decode_fp4(encoded[:length], _scales(encoded, length), values)
-    return values
-
-
-def encode_two_bit(values: Flat) -> Bytes:
-    """Encode with a quarter of a byte for each element."""
-    from islands.numerics import codec_kernel
-
-    encoded, codes, scales = _room(values.size, -(-values.size // 4), 2)
-    codec_kernel.encode_two_bit(_plain(values), codes, scales)
-    return _joined(encoded, scales)
-
-
-def decode_two_bit(encoded: Bytes, size: int) -> Flat:
-    """Decode so many elements."""
-    from islands.numerics import codec_kernel
-
-    values, length = np.empty(size, np.float32), -(-size // 4)
-    codec_kernel.decode_two_bit(encoded[:length], _scales(encoded, length), values)
-    return values
-
-
-def int8_bytes(size: int) -> int:
-    """Return the length of so many elements in int8."""
-    return size + SCALE_BYTES * blocks(size)
-
-
-def fp4_bytes(size: int) -> int:
-    """Return the length of so many elements in fp4."""
-    return -(-size // 2) + SCALE_BYTES * blocks(size)
-
-
-def two_bit_bytes(size: int) -> int:
-    """Return the length of so many elements in two bits."""
-    return -(-size // 4) + 2 * SCALE_BYTES * blocks(size)
-
-
-def blocks(size: int) -> int:
-    """Return how many blocks so many elements are cut into."""
-    return -(-size // BLOCK)
-
-
-def _room(size: int, length: int, per_block: int) -> tuple[Bytes, NDArray[np.uint8], Scales]:
-    """Return room for an encoding of so many codes, its codes, and its scales, apart."""
-    scales = np.empty(per_block * blocks(size), np.uint16)
-    encoded = np.empty(length + scales.nbytes, np.uint8)
-    return encoded, encoded[:length], scales
-
-
-def _plain(values: Flat) -> Flat:
-    return np.require(values, np.float32, ["C", "A"])
-
-
-def _joined(encoded: Bytes, scales: Scales) -> Bytes:
-    encoded[encoded.size - scales.nbytes :] = scales.view(np.uint8)
-    return encoded
-
-
-def _scales(encoded: Bytes, length: int) -> Scales:
-    """Return an aligned copy of the scales, which follow so many bytes of codes."""
-    return np.frombuffer(encoded[length:].tobytes(), np.uint16)
+INT8 = BlockCodec("int8", per_byte=1, scales=1, code=np.int8)
+FP4 = BlockCodec("fp4", per_byte=2, scales=1)
+TWO_BIT = BlockCodec("two_bit", per_byte=4, scales=2)

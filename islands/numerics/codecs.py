@@ -185,19 +185,17 @@ def _decode_bfloat16(codes: Bytes, _: int) -> Flat:
     return values
 
 
+def _of_blocks(codec: block_codecs.BlockCodec) -> Quantizer:
+    return Quantizer(codec.encode, codec.decode, codec.size_bytes)
+
+
 QUANTIZERS: Mapping[Precision, Quantizer] = MappingProxyType(
     {
         Precision.FLOAT32: Quantizer(_encode_float32, _decode_float32, lambda size: 4 * size),
         Precision.BFLOAT16: Quantizer(_encode_bfloat16, _decode_bfloat16, lambda size: 2 * size),
-        Precision.INT8: Quantizer(
-            block_codecs.encode_int8, block_codecs.decode_int8, block_codecs.int8_bytes
-        ),
-        Precision.FP4: Quantizer(
-            block_codecs.encode_fp4, block_codecs.decode_fp4, block_codecs.fp4_bytes
-        ),
-        Precision.TWO_BIT: Quantizer(
-            block_codecs.encode_two_bit, block_codecs.decode_two_bit, block_codecs.two_bit_bytes
-        ),
+        Precision.INT8: _of_blocks(block_codecs.INT8),
+        Precision.FP4: _of_blocks(block_codecs.FP4),
+        Precision.TWO_BIT: _of_blocks(block_codecs.TWO_BIT),
         Precision.TOP_K: _sparse(TOP_K_SHARE),
     }
 )

@@ -64,7 +64,9 @@ def encode_top_k(values: Flat, share: float) -> Bytes:
         scales,
     )
     packed = codes[0::4] | codes[1::4] << 2 | codes[2::4] << 4 | codes[3::4] << 6
-    return np.concatenate([_packed(positions)[: _position_bytes(chosen)], packed, _bytes(scales)])
+    return np.concatenate(
+        [_packed(positions)[: _position_bytes(chosen)], packed, scales.view(np.uint8)]
+    )
 
 
 def decode_top_k(encoded: Bytes, size: int, share: float) -> Flat:
@@ -134,7 +136,3 @@ def _unpacked(packed: Bytes, chosen: int) -> NDArray[np.int64]:
     positions[:, 0] = triples[:, 0] | (triples[:, 1] & 15) << 8
     positions[:, 1] = triples[:, 1] >> 4 | triples[:, 2] << 4
     return positions.reshape(-1)[:chosen]
-
-
-def _bytes(scales: NDArray[np.uint16]) -> Bytes:
-    return scales.view(np.uint8)

@@ -177,7 +177,8 @@ class Rehearsal:
             if not struck.missed:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(struck)
-                await self._wait_merge(back_s, names)
+                merged = partial(self.fleet.merged_since, back_s, names)
+                await self.fleet.wait(merged, self._ready_s)
                 await self._wait_reported()
             self.struck.append(replace(struck, until_s=_now_s()))
         self._open.clear()
@@ -208,9 +209,6 @@ class Rehearsal:
     def _has_successor(self, name: str, before: Identity | None) -> bool:
         return self.fleet.identity(name) not in (None, before)
 
-    async def _wait_merge(self, at_s: float, names: tuple[str, ...]) -> None:
-        await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), self._ready_s)
-
     async def _strike(self, strike: Strike) -> Struck:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
@@ -221,14 +219,10 @@ class Rehearsal:
             missed, count = await carry_out(self._means, strike)
         except PromiseBroken as shown:
             broken = str(shown)
-        ended_s = began_s if missed or _is_instant(strike) else _now_s()
+        ended_s = began_s if missed or strike.at_s == strike.ends_s else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
         return Struck(strike, began_s, ended_s, ended_s, missed, broken, count)
-
-
-def _is_instant(strike: Strike) -> bool:
-    return strike.at_s == strike.ends_s
 
 
 def ready_s(options: ChaosOptions) -> float:
