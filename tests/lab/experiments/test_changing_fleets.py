@@ -155,7 +155,7 @@ def test_data_parallel_chips_stall_when_units_change() -> None:
         (ScavengeOptions, {"extra": (-0.25,)}, "extra has -0.25 of 4 learners"),
         (ScavengeOptions, {"window": (0.7, 0.2)}, "window is .0.7, 0.2.; it must be two shares"),
         (ScavengeOptions, {"window": (0.7,)}, "window is .0.7.; it must be two shares"),
-        (ScavengeOptions, {"learners": 0}, "learners is 0; it must be from 1"),
+        (ScavengeOptions, {"learners": 0}, r"learners is 0; it must be in \[1, 4096\]"),
         (ScavengeOptions, {"stay_s": 0.0}, "stay_s is 0.0; it must be above 0"),
         (GrowOptions, {"learners": 100}, "learners is 100 and most is 100; a run grows"),
         (GrowOptions, {"wave": 0}, "wave is 0; it must be at least 1"),
