@@ -4,6 +4,7 @@
 what                                           where
 =============================================  =====================
 what is compared: cells, sweeps, trials        `cells.py`
+data-parallel training as one wide learner     `wide_task.py`
 one trial on a virtual clock                   `trial.py`
 several trials side by side, results on disk   `runner.py`
 intervals, and verdicts that follow from them  `statistics.py`

@@ -11,23 +11,18 @@ learners that train in it.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from math import nan
-from typing import Any
 
-import jax
 import numpy as np
-import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.study.cells import Join, Trial
+from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
-from islands.layout.leaves import Role
-from islands.model.evaluation import evaluated
 from islands.model.interfaces import Place, Trainer, Workload, first_pass
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
@@ -39,8 +34,6 @@ from islands.protocol.syncer.state import SyncerState
 from islands.run.records.summary import SyncerShare, share_of
 from islands.settings.run_spec import RunSpec
 from islands.syncer.hooks import Hooks
-from islands.tasks.data.shards import ShardKey
-from islands.tasks.task import Task, TaskState
 from messaging.clock import MonotonicClock
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
@@ -294,82 +287,3 @@ def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)
         for index, times in enumerate(slower)
     }
-
-
-# --- data-parallel training as one learner -----------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WideTask(Task[PyTree]):
-    """Another task with batches that are several times as large: M learners as one.
-
-    The gradient of the mean loss over M batches is what M learners average if they synchronise at
-    every step. So one learner that reads M batches at a time trains as those would, to the rounding
-    of sums, where the loss is a mean over rows that count alike. Its batches follow one another in
-    a shard, so a task should shuffle its records: else they resemble each other more than those of
-    M shards.
-
-    A batch's leaves are joined along their first axis, as a mesh would cut them. What is left of a
-    shard, fewer batches than make one, is not read.
-
-    Attributes:
-        task: The other one.
-        times: How many of its batches make one.
-    """
-
-    task: Task[Any]
-    times: int
-
-    @property
-    def shards(self) -> int:
-        """Those of the other task."""
-        return self.task.shards
-
-    def init(self, key: PRNGKeyArray) -> TaskState:
-        """As the other task."""
-        return self.task.init(key)
-
-    def loss(
-        self, params: PyTree, state: PyTree, batch: PyTree, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
-        """As the other task, on more rows."""
-        return self.task.loss(params, state, batch, key)
-
-    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """As the other task."""
-        return self.task.optimizer(learning_rate)
-
-    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[PyTree, int]]:
-        """Several batches of a shard as one, with the position after the last of them."""
-        each = self.task.batches(shard, position)
-        while len(taken := list(islice(each, self.times))) == self.times:
-            joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(b for b, _ in taken))
-            yield joined, taken[-1][1]
-
-    def tokens(self, batch: PyTree) -> int:
-        """As the other task counts them."""
-        return self.task.tokens(batch)
-
-    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """As the other task."""
-        return evaluated(self.task.evaluate, params, state)
-
-    def trainable(self, path: str) -> bool:
-        """As the other task."""
-        return self.task.trainable(path)
-
-    def role(self, path: str) -> Role:
-        """As the other task."""
-        return self.task.role(path)
-
-    def averaged(self, path: str) -> bool:
-        """As the other task."""
-        return self.task.averaged(path)
-
-    def stack(self, path: str) -> int:
-        """As the other task."""
-        return self.task.stack(path)
-
-    def labels(self) -> Mapping[str, str]:
-        """Those of the other task, and how wide a batch is."""
-        return {**self.task.labels(), "batches per step": str(self.times)}

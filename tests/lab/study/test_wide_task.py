@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.testing import assert_allclose
 
-from islands.lab.study.trial import WideTask
+from islands.lab.study.wide_task import WideTask
 from islands.tasks.data.shards import ShardKey
 from tests.lab.study.regression import Regression
 
