@@ -1,43 +1,14 @@
 """All commands in one table: the file of each, its options, and from where these are read.
 
-A command's file is imported when the command runs, so that help answers at once. The laboratory is
-imported here, for the options of its commands, and by the files of these commands alone.
+A command's options are imported when it is chosen, its file when it runs. So help answers at once,
+and the laboratory is imported by its own commands alone.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-
-from islands.lab.settings.chaos import ChaosOptions
-from islands.lab.settings.fleets import (
-    BandwidthOptions,
-    GoodputOptions,
-    GrowOptions,
-    RegionsOptions,
-    ScavengeOptions,
-    UnevenOptions,
-)
-from islands.lab.settings.study import StudyOptions
-from islands.settings.commands import (
-    CheckOptions,
-    ControlOptions,
-    DemoOptions,
-    EvaluateOptions,
-    ExportOptions,
-    GenerateOptions,
-    LayoutOptions,
-    PlotOptions,
-    ReplayOptions,
-    ReportOptions,
-    TokenizeOptions,
-)
-from islands.settings.host import (
-    LearnerOptions,
-    ObserverOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +16,7 @@ class Command:
     """One command.
 
     Args:
-        options: the dataclass of its options.
+        options_place: the dataclass of its options, as module:class.
         text: what it does, as a sentence without a full stop.
         entry: its function of options and `Common`, as module:function; empty of a role.
         wants: what a command line without a word leaves open; empty if it may be empty.
@@ -56,7 +27,7 @@ class Command:
         plans: whether it has a dry run.
     """
 
-    options: type
+    options_place: str
     text: str = ""
     entry: str = ""
     wants: str = ""
@@ -66,16 +37,28 @@ class Command:
     shares_file: bool = False
     plans: bool = False
 
+    @property
+    def options(self) -> type:
+        """The dataclass of its options."""
+        options: type = imported(self.options_place)
+        return options
+
+
+def imported(place: str) -> Any:  # noqa: ANN401  (a class or a function)
+    """Return what a module holds; the place is module:name."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "demo": Command(
-            DemoOptions,
+            "islands.settings.commands:DemoOptions",
             "train a small model on this machine; one learner is killed and returns",
             "islands.cli.demo:run",
         ),
         "run": Command(
-            RunOptions,
+            "islands.settings.host:RunOptions",
             "train on this machine what a YAML file says; learners of other hosts may join",
             "islands.cli.run:run",
             "name the YAML file of the run (CONFIG) or a task (--task); islands demo needs neither",
@@ -85,7 +68,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             plans=True,
         ),
         "check": Command(
-            CheckOptions,
+            "islands.settings.commands:CheckOptions",
             "hold a task of your own against its contract, and tell the line that breaks it",
             "islands.cli.preparing:check",
             "name the task, as package.module:factory, or the YAML file of a run (CONFIG)",
@@ -95,93 +78,93 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             shares_file=True,
         ),
         "study": Command(
-            StudyOptions,
+            "islands.lab.settings.study:StudyOptions",
             "compare settings at equal tokens on a virtual clock, as a YAML file says",
             "islands.cli.study:run",
             has_file=True,
             takes_file=True,
         ),
         "chaos": Command(
-            ChaosOptions,
+            "islands.lab.settings.chaos:ChaosOptions",
             "inject the faults of a YAML file into a run, and judge what came of it",
             "islands.cli.chaos:run",
             has_file=True,
             takes_file=True,
         ),
         "simulate goodput": Command(
-            GoodputOptions,
+            "islands.lab.settings.fleets:GoodputOptions",
             "tell what failing chips leave of a fleet's time, by the real actors on a virtual "
             "clock",
             "islands.cli.simulating:run",
         ),
         "simulate uneven": Command(
-            UnevenOptions,
+            "islands.lab.settings.fleets:UnevenOptions",
             "tell what waiting for slow learners costs, and what not waiting costs",
             "islands.cli.simulating:run",
         ),
         "simulate scavenge": Command(
-            ScavengeOptions,
+            "islands.lab.settings.fleets:ScavengeOptions",
             "tell what compute that comes and goes saves of a run's time",
             "islands.cli.simulating:run",
         ),
         "simulate grow": Command(
-            GrowOptions,
+            "islands.lab.settings.fleets:GrowOptions",
             "let one run's learners become many and few again, and judge its history",
             "islands.cli.simulating:run",
         ),
         "simulate regions": Command(
-            RegionsOptions,
+            "islands.lab.settings.fleets:RegionsOptions",
             "compare data-parallel and decoupled training over regions, by the speed of their "
             "links",
             "islands.cli.simulating:run",
         ),
         "simulate bandwidth": Command(
-            BandwidthOptions,
+            "islands.lab.settings.fleets:BandwidthOptions",
             "find the link that a learner needs so as not to wait for it, preset by preset",
             "islands.cli.simulating:run",
         ),
         "tokenize": Command(
-            TokenizeOptions,
+            "islands.settings.commands:TokenizeOptions",
             "turn text into tokens on disk, with a tokenizer that is trained on it",
             "islands.cli.preparing:tokenize",
         ),
         "layout": Command(
-            LayoutOptions,
+            "islands.settings.commands:LayoutOptions",
             "write which tensors a training loop of your own trains, for a hub to plan by",
             "islands.cli.preparing:layout",
         ),
         "control": Command(
-            ControlOptions,
+            "islands.settings.commands:ControlOptions",
             "tell a run: status, drain NAME, evict NAME, add [COUNT], pause, resume, or stop",
             "islands.cli.control:run",
         ),
         "evaluate": Command(
-            EvaluateOptions,
+            "islands.settings.commands:EvaluateOptions",
             "evaluate the newest values of a run, which has ended, was killed, or goes on",
             "islands.cli.newest_values:evaluate",
         ),
         "generate": Command(
-            GenerateOptions,
+            "islands.settings.commands:GenerateOptions",
             "let the newest values of a run continue a text",
             "islands.cli.newest_values:generate",
         ),
         "export": Command(
-            ExportOptions,
+            "islands.settings.commands:ExportOptions",
             "write the newest values of a run to one file, also while the run goes on",
             "islands.cli.newest_values:export",
         ),
         "plot": Command(
-            PlotOptions,
+            "islands.settings.commands:PlotOptions",
             "draw loss and evaluation of several runs, over tokens and over time",
             "islands.cli.plot:run",
         ),
         "report": Command(
-            ReportOptions,
+            "islands.settings.commands:ReportOptions",
             "write the page of one or several runs to one file, for any browser",
             "islands.cli.report:run",
         ),
         "replay": Command(
-            ReplayOptions,
+            "islands.settings.commands:ReplayOptions",
             "redo a run's merges in float64 from what it recorded, and compare",
             "islands.cli.replay:run",
         ),
@@ -190,10 +173,14 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 
 ROLES: Mapping[str, Command] = MappingProxyType(
     {
-        "syncer": Command(SyncerOptions, has_file=True, shares_file=True, plans=True),
-        "supervisor": Command(SupervisorOptions, has_file=True, shares_file=True, plans=True),
-        "learner": Command(LearnerOptions, has_file=True, plans=True),
-        "observer": Command(ObserverOptions, has_file=True),
+        "syncer": Command(
+            "islands.settings.host:SyncerOptions", has_file=True, shares_file=True, plans=True
+        ),
+        "supervisor": Command(
+            "islands.settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True
+        ),
+        "learner": Command("islands.settings.host:LearnerOptions", has_file=True, plans=True),
+        "observer": Command("islands.settings.host:ObserverOptions", has_file=True),
     }
 )
 """What `python -m islands.<role>` starts."""
@@ -206,5 +193,6 @@ PROGRAMS: Mapping[str, Command] = MappingProxyType(
 
 def command_of(options_class: type) -> Command:
     """Return the command that has these options; one that reads no file, if there is none."""
-    found = (command for command in PROGRAMS.values() if command.options is options_class)
-    return next(found, Command(options_class))
+    place = f"{options_class.__module__}:{options_class.__name__}"
+    found = (command for command in PROGRAMS.values() if command.options_place == place)
+    return next(found, Command(place))

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from islands.run.hosting.process_runtime import LossyOutput
 from islands.run.records.figures import BOARD_FOLDER, RunFigures, drawable
-from islands.run.records.formatting import count, duration, metric
 from islands.run.run_status import Health, LearnerLine, RunStatus
+from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
     from islands.run.records.summary import Summary
@@ -138,7 +138,7 @@ class Screen:
         if losses:
             line = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
             self.say(f"\n{line}  {sparkline(losses)}")
-        name, values = metric(figures)
+        name, values = figures.metric
         if values:
             self.say(f"{name} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
         table = Table(title="The run", show_header=False, title_justify="left")
@@ -166,7 +166,7 @@ def _line(status: RunStatus) -> str:
     learners += f" and {more:,} more" if more else ""
     share = status.share
     done = f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}"
-    name, values = metric(figures)
+    name, values = figures.metric
     loss = "" if figures.loss is None else f" loss={figures.loss:.3f}"
     compiling_s = status.compiling_s
     compiling = "" if compiling_s is None else f" compiling for {duration(compiling_s)}"
@@ -192,7 +192,7 @@ def _head(status: RunStatus) -> str:
 def _curves(figures: RunFigures, width: int) -> str:
     """Return the training loss and the task's evaluations in one line, each with its curve."""
     losses = [loss for _, loss in figures.losses.all()]
-    name, values = metric(figures)
+    name, values = figures.metric
     curves = [
         (f"{title} {curve[0]:.3f} → {curve[-1]:.3f}", curve)
         for title, curve in (("loss", losses), (name, values))

@@ -13,15 +13,14 @@ import msgspec
 
 from islands.page.curves import Curves, thinned
 from islands.protocol.errors import UserError
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.run.records.figures import (
+    ABOUT,
     FIGURES_FILE,
     LearnerFigures,
     RunFigures,
     in_order,
     restored,
 )
-from islands.run.records.formatting import ABOUT
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import Health, LearnerLine, run_status_of
@@ -197,7 +196,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         "share": _share(tokens, spec.settings.budget_tokens),
         "tokens_per_s": tokens / counted.work.total_s(0.0) if counted.work.counted_s else 0.0,
         "left_s": None,
-        "rate": learning_rate(spec.settings, counted.clock),
+        "rate": spec.settings.learning_rate_at(counted.clock),
         "loss": _last(counted),
         "yield": counted.yield_of(len(plan.layout.fragments), tokens),
         "goodput": counted.goodput(wall_s),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.protocol.identities import TRAINING, Phase
-from islands.protocol.settings.learning_rate import learning_rate
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.run.records.figures import LearnerFigures, RunFigures, in_order
@@ -100,7 +99,7 @@ class RunStatus:
     @property
     def rate(self) -> float:
         """The inner learning rate at the fleet's learning-rate clock."""
-        return learning_rate(self.settings, self.figures.clock)
+        return self.settings.learning_rate_at(self.figures.clock)
 
     @property
     def yield_so_far(self) -> float:

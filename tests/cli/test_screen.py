@@ -13,8 +13,8 @@ from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.run.records.figures import LearnerFigures, RunFigures
-from islands.run.records.formatting import count, duration
 from islands.run.run_status import Health, RunStatus, state_of
+from islands.settings.quantities import count, duration
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
 FOLDER = Path("runs/r")
