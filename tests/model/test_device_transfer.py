@@ -34,9 +34,11 @@ def test_a_whole_leaf_is_one_row() -> None:
     assert part.cut_within == [(1, ("b",))]
 
 
-@pytest.mark.quick("written", "travels")
+@pytest.mark.quick("written and three", "travels")
 @pytest.mark.timeout(LIMIT_S + 20)
-@pytest.mark.parametrize("subject", ["read", "written", "travels", "model"])
+@pytest.mark.parametrize(
+    "subject", ["read", "written and three", "written and not three", "travels", "model or moments"]
+)
 def test_leaves_on_eight_devices(subject: str) -> None:
     """All of `tests/eight_devices_leaves.py` passes in a process that has eight devices."""
     command = [sys.executable, "-m", "pytest", "--quiet", "tests/eight_devices_leaves.py"]

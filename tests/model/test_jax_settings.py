@@ -12,6 +12,7 @@ from threading import Event
 import pytest
 
 from islands.model.jax_settings import SharedCache, cpu_environment
+from tests.compiling import QUICKLY_COMPILED
 
 LEARN = """
 import sys
@@ -95,23 +96,20 @@ def entries_of(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.endswith("-cache"))
 
 
-def test_a_restarted_learner_finds_its_compiled_functions(tmp_path: Path) -> None:
-    """A second process adds nothing to the cache and computes the same loss."""
-    first = run(LEARN, str(tmp_path)).split()
-    entries = entries_of(tmp_path)
-    assert entries
-    assert first[1] == str(len(entries))
-    assert run(LEARN, str(tmp_path)).split() == [first[0], "0"]
-    assert entries_of(tmp_path) == entries
-
-
 def test_of_the_processes_of_a_host_one_compiles_a_program(tmp_path: Path) -> None:
-    """Learners that start side by side compile each program once, and leave no locks behind."""
+    """Learners that start side by side compile each program once, and leave no locks behind.
+
+    One that starts later adds nothing to the cache, and computes the same loss.
+    """
     with ThreadPoolExecutor() as pool:
-        learners = [pool.submit(run, LEARN, str(tmp_path)) for _ in range(2)]
+        learners = [pool.submit(run, LEARN, str(tmp_path), **QUICKLY_COMPILED) for _ in range(2)]
         losses, compiled = zip(*(learner.result().split() for learner in learners), strict=True)
     assert len(set(losses)) == 1
-    assert sum(map(int, compiled)) == len(entries_of(tmp_path)) == len(list(tmp_path.iterdir()))
+    entries = entries_of(tmp_path)
+    assert sum(map(int, compiled)) == len(entries) == len(list(tmp_path.iterdir()))
+    assert entries
+    assert run(LEARN, str(tmp_path), **QUICKLY_COMPILED).split() == [losses[0], "0"]
+    assert entries_of(tmp_path) == entries
 
 
 def test_a_program_that_jax_does_not_keep_is_locked_no_longer_than_it_compiles(
