@@ -8,7 +8,7 @@ from typing import IO, Protocol
 
 from islands.files.folder_lock import make_private
 from islands.protocol.errors import DiskError, JournalError
-from messaging.clock import Clock, MonotonicClock
+from messaging.clock import MonotonicClock
 
 PIECE_BYTES = 1 << 22
 """Bytes of one write when the speed of a disk is measured."""
@@ -167,17 +167,15 @@ def _flush(path: Path, flags: int) -> None:
         os.close(handle)
 
 
-def write_bytes_per_s(folder: Path, size_bytes: int, clock: Clock | None = None) -> float | None:
+def write_bytes_per_s(folder: Path, size_bytes: int) -> float | None:
     """Measure the speed of writing and flushing one file; None if it cannot be written.
 
     Args:
         folder: an existing folder on the disk; the file in it has no name, so it goes with this
             process whatever happens.
         size_bytes: size of the file. A small one may fit into the disk's own memory.
-        clock: by which it is timed; None for the system's monotonic clock.
     """
-    clock = clock or MonotonicClock()
-    piece = os.urandom(PIECE_BYTES)
+    clock, piece = MonotonicClock(), os.urandom(PIECE_BYTES)
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             began_s = clock.now_s()

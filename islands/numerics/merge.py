@@ -133,8 +133,6 @@ def combine(
     contributions: Sequence[Flat | Measured],
     weights: Sequence[float],
     units: Sequence[Unit],
-    *,
-    out: Flat | None = None,
 ) -> Flat:
     """Compute the merged direction alone; any outer optimizer may follow.
 
@@ -142,7 +140,6 @@ def combine(
         contributions: See `merge_and_step`.
         weights: See `merge_and_step`.
         units: See `merge_and_step`.
-        out: Buffer for the direction instead of a new array; it must not overlap a contribution.
 
     Returns:
         Δ of `merge_and_step`, float32; a single contribution comes back bit for bit.
@@ -154,8 +151,7 @@ def combine(
 
     measured = _measured(contributions, units, None)
     sources = [one.values for one in measured]
-    target = np.empty_like(sources[0]) if out is None else out
-    _check_buffers([target], sources)
+    target = np.empty_like(sources[0])
     merge_kernel.combine(
         target.ctypes.data,
         *_in_fours(measured, weights),

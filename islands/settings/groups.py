@@ -227,16 +227,6 @@ def at_least(name: str, value: float, least: float) -> None:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
 
 
-def above(name: str, value: float) -> None:
-    """Refuse a value that is not above 0.
-
-    Raises:
-        SettingsError: name, value and what is allowed.
-    """
-    if not value > 0:
-        raise SettingsError(f"{name} is {value}; it must be above 0")
-
-
 def put(
     values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
 ) -> dict[str, object]:

@@ -55,8 +55,6 @@ class FaultProxy:
         target_host: str,
         target_port: int,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         seed: int = 0,
         queue_bytes: int = 1 << 20,
         client_of: Callable[[int], str] | None = None,
@@ -66,14 +64,12 @@ class FaultProxy:
         Args:
             target_host: Where connections are passed on to.
             target_port: Its port.
-            host: Where to listen.
-            port: Where to listen; 0: any that is free.
             seed: Decides jitter, which bits are flipped and which frames come twice.
             queue_bytes: How far each direction reads ahead of what it delivers.
             client_of: Names who dials, by its port; without it, nobody has a name.
         """
-        self.host = host
-        self.port = port
+        self.host = "127.0.0.1"
+        self.port = 0
         self.connections: list[Connection] = []
         self._target = (target_host, target_port)
         self._seed = seed

@@ -16,15 +16,14 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from islands.protocol.errors import SettingsError
-from islands.settings.groups import above, at_least
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, check_ranges
 
 Precision = Literal["float32", "bfloat16"]
-SIZES = ("vocabulary", "width", "layers", "heads", "kv_heads", "head_width", "hidden")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +55,19 @@ class DecoderConfig:
             one layer for all; the paths of the parameters then bear no layer's number.
     """
 
-    vocabulary: int = 256
-    width: int = 128
-    layers: int = 3
-    heads: int = 4
-    kv_heads: int = 1
-    head_width: int = 32
-    hidden: int = 384
-    windows: tuple[int | None, ...] = (None,)
-    soft_cap: float = 30.0
-    rotary_base: float = 10_000.0
-    experts: int = field(default=0, repr=False)  # in `label`, where there are any
+    vocabulary: Annotated[int, COUNT] = 256
+    width: Annotated[int, COUNT] = 128
+    layers: Annotated[int, COUNT] = 3
+    heads: Annotated[int, COUNT] = 4
+    kv_heads: Annotated[int, COUNT] = 1
+    head_width: Annotated[int, COUNT] = 32
+    hidden: Annotated[int, COUNT] = 384
+    windows: Annotated[tuple[int | None, ...], COUNT] = (None,)
+    soft_cap: Annotated[float, POSITIVE] = 30.0
+    rotary_base: Annotated[float, POSITIVE] = 10_000.0
+    experts: Annotated[int, NOT_NEGATIVE] = field(
+        default=0, repr=False
+    )  # in `label`, where there are any
     experts_per_token: int = field(default=1, repr=False)
     balance_weight: float = field(default=0.01, repr=False)
     dtype: Precision = field(default="float32", repr=False)
@@ -80,16 +81,9 @@ class DecoderConfig:
         Raises:
             SettingsError: A setting does not fit; the sentence says which, and what it must be.
         """
-        for name in SIZES:
-            at_least(name, getattr(self, name), 1)
+        check_ranges(self)
         if not self.windows:
             raise SettingsError("windows is empty; it must have a number, or null, for a layer")
-        for window in self.windows:
-            if window is not None:
-                at_least("a number in windows", window, 1)
-        for name in ("soft_cap", "rotary_base"):
-            above(name, getattr(self, name))
-        at_least("experts", self.experts, 0)
         if self.heads % self.kv_heads:
             raise SettingsError(f"heads is {self.heads}: no multiple of kv_heads {self.kv_heads}")
         if self.head_width % 2:

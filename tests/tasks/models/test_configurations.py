@@ -5,9 +5,11 @@ import pytest
 
 from islands.protocol.errors import SettingsError
 from islands.tasks.factory import make
-from islands.tasks.models.decoder_config import CONFIGURATIONS, SIZES, DecoderConfig, decoder_of
+from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig, decoder_of
 from islands.tasks.models.language import initial
 from islands.tasks.stdlib_bytes import StdlibBytes
+
+SIZES = ("vocabulary", "width", "layers", "heads", "kv_heads", "head_width", "hidden")
 
 TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
@@ -54,7 +56,7 @@ def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
         *(({name: 0}, f"{name} is 0; it must be at least 1") for name in SIZES),
         ({"kv_heads": -1}, "kv_heads is -1; it must be at least 1"),
         ({"windows": []}, "windows is empty; it must have a number, or null"),
-        ({"windows": [None, 0]}, "a number in windows is 0; it must be at least 1"),
+        ({"windows": [None, 0]}, "windows is 0; it must be at least 1"),
         ({"soft_cap": 0.0}, "soft_cap is 0.0; it must be above 0"),
         ({"soft_cap": float("nan")}, "soft_cap is nan; it must be above 0"),
         ({"rotary_base": -1.0}, "rotary_base is -1.0; it must be above 0"),
