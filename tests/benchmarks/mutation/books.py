@@ -18,8 +18,8 @@ SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
 SYNCER_REPORTS = "tests/syncer/test_reports.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
-SYNCER_SUPERVISOR_VIEW = "tests/actors/test_supervisor_view.py"
-MEMBERSHIP = "tests/actors/test_membership.py"
+SYNCER_SUPERVISOR_VIEW = "tests/protocol/test_supervisor_view.py"
+MEMBERSHIP = "tests/protocol/test_membership.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
 
 BOOKS = (

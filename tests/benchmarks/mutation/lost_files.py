@@ -11,7 +11,7 @@ LOST_FILES = (
         "islands/protocol/credentials.py",
         'return self._signed(*parts, "begun", self.begun)',
         "return self._signed(*parts)",
-        ("tests/actors/test_credentials.py",),
+        ("tests/protocol/test_credentials.py",),
     ),
     Mutation(
         "the epoch that members prove is forgotten",

@@ -1,9 +1,9 @@
-"""Durations in bounded memory."""
+"""Moving averages and histograms of measured times."""
 
 import numpy as np
 import pytest
 
-from islands.protocol.running_statistics import PER_DECADE, DurationHistogram
+from islands.protocol.running_statistics import PER_DECADE, DurationHistogram, MovingAverage
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
@@ -53,3 +53,12 @@ def test_histograms_add_up() -> None:
     both.merge(one.bins, one.largest_s)
     both.merge(other.bins, other.largest_s)
     assert (both.bins, both.count, both.largest_s) == (every.bins, every.count, every.largest_s)
+
+
+def test_the_average_moves_by_a_fifth() -> None:
+    """The first sample counts fully, each newer one by 0.2."""
+    average = MovingAverage()
+    average.add(10.0)
+    assert average.value == 10.0
+    average.add(20.0)
+    assert average.value == pytest.approx(12.0)
