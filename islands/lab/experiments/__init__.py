@@ -13,6 +13,6 @@ the link that a run needs (`bandwidth`)          `bandwidth.py`
 the same in closed form, and in lock-step        `formulas.py`
 compute that comes and goes (`scavenge`)         `scavenging.py`
 one run that grows and shrinks (`grow`)          `growth.py`
-lines over a quantity, a timeline of a fleet     `plot.py`
+lines over a quantity                            `plot.py`
 ===============================================  =======================
 """
