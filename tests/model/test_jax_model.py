@@ -19,6 +19,8 @@ from islands.model.jax_model import JaxModel
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.settings.choices import Adoption
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 Floats = NDArray[np.float32]
 
 LEAVES = (

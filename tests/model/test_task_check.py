@@ -25,6 +25,8 @@ from islands.settings.host import RunOptions
 from islands.tasks.data.shards import ShardKey
 from tests import broken_tasks
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(broken_tasks.__file__)
 ANY = ListenOptions(listen="127.0.0.1:0")

@@ -22,6 +22,8 @@ from islands.protocol.settings.choices import Adoption, Pattern
 from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.task import Task, TaskState
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 Floats = NDArray[np.float32]
 
 
