@@ -8,7 +8,10 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 import msgspec
 import pytest
@@ -122,26 +125,35 @@ class Room:
         self.socket.close()
 
 
-Run = Callable[[Callable[[Room], Awaitable[None]]], None]
+P = ParamSpec("P")
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run a test's body in a room of its own, and end whatever it left running."""
+def in_room(body: Callable[Concatenate[Room, P], Awaitable[None]]) -> Callable[..., None]:
+    """Run a test's body in a room of its own, on either loop; whatever it left running is ended."""
 
-    async def within(body: Callable[[Room], Awaitable[None]]) -> None:
-        room = Room(tmp_path)
+    async def within(folder: Path, *arguments: P.args, **more: P.kwargs) -> None:
+        room = Room(folder)
         try:
-            await body(room)
+            await body(room, *arguments, **more)
         finally:
             await room.close()
 
-    def runner(body: Callable[[Room], Awaitable[None]]) -> None:
-        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as loop:
-            loop.run(within(body))
+    @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+    @wraps(body)
+    def test(
+        tmp_path: Path,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        *arguments: P.args,
+        **more: P.kwargs,
+    ) -> None:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(within(tmp_path, *arguments, **more))
 
-    return runner
+    own = list(signature(test, follow_wrapped=False).parameters.values())[:2]
+    told = list(signature(body).parameters.values())[1:]
+    setattr(test, "__signature__", Signature([*own, *told]))  # noqa: B010  pytest reads it
+    return test
 
 
 @pytest.fixture
@@ -183,167 +195,134 @@ async def wait_gone(pid: int) -> None:
     ],
     ids=["orderly", "sys.exit", "silent", "unhandled", "segfault", "unnamed signal", "os._exit"],
 )
-def test_an_end_is_told_in_one_sentence(run: Run, program: str, sentence: str) -> None:
+@in_room
+async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence: str) -> None:
     """Exit code with the last line of its output, or the signal's name; nothing if all was well."""
-
-    async def body(room: Room) -> None:
-        room.start("a", program)
-        assert "a" in room.launcher
-        assert await room.ended() == ("a", sentence)
-        assert room.launcher.names() == []
-        assert room.launcher.pid("a") is None
-
-    run(body)
+    room.start("a", program)
+    assert "a" in room.launcher
+    assert await room.ended() == ("a", sentence)
+    assert room.launcher.names() == []
+    assert room.launcher.pid("a") is None
 
 
-def test_a_kill_is_told(run: Run) -> None:
+@in_room
+async def test_a_kill_is_told(room: Room) -> None:
     """SIGKILL leaves no words; its name is told."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        assert await room.ready() == room.launcher.pid("a")
-        room.launcher.kill("a")
-        assert await room.ended() == ("a", "killed by SIGKILL")
-        room.launcher.kill("a")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    assert await room.ready() == room.launcher.pid("a")
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
+    room.launcher.kill("a")
 
 
-def test_what_cannot_be_started_has_ended(run: Run) -> None:
+@in_room
+async def test_what_cannot_be_started_has_ended(room: Room) -> None:
     """A missing program is told like any other end, so its restarts are counted."""
-
-    async def body(room: Room) -> None:
-        room.interpreter = "/nowhere/python"
-        room.launcher.start("a")
-        name, sentence = await room.ended()
-        assert name == "a"
-        assert sentence.startswith("cannot be started: ")
-        assert "No such file" in sentence
-
-    run(body)
+    room.interpreter = "/nowhere/python"
+    room.launcher.start("a")
+    name, sentence = await room.ended()
+    assert name == "a"
+    assert sentence.startswith("cannot be started: ")
+    assert "No such file" in sentence
 
 
-def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(run: Run) -> None:
+@in_room
+async def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(room: Room) -> None:
     """The log keeps all lives; a silent end is not explained with the words of the life before."""
-
-    async def body(room: Room) -> None:
-        room.start("a", "print('out'); sys.exit('of the first')")
-        assert await room.ended() == ("a", "exit code 1: of the first")
-        room.start("a", "sys.exit(1)")
-        assert await room.ended() == ("a", "exit code 1")
-        assert room.launcher.log("a") == room.folder / "processes" / "a" / "output.log"
-        assert room.launcher.log("a").read_text() == "out\nof the first\n"
-
-    run(body)
+    room.start("a", "print('out'); sys.exit('of the first')")
+    assert await room.ended() == ("a", "exit code 1: of the first")
+    room.start("a", "sys.exit(1)")
+    assert await room.ended() == ("a", "exit code 1")
+    assert room.launcher.log("a") == room.folder / "processes" / "a" / "output.log"
+    assert room.launcher.log("a").read_text() == "out\nof the first\n"
 
 
-def test_a_child_has_its_own_session_and_its_own_environment(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@in_room
+async def test_a_child_has_its_own_session_and_its_own_environment(
+    room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C does not reach it; it inherits variables, but does not speak to systemd for us."""
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/nobody")
     monkeypatch.setenv("ISLANDS_TEST_INHERITED", "yes")
-
-    async def body(room: Room) -> None:
-        names = ("NOTIFY_SOCKET", "ISLANDS_TEST_INHERITED", "ISLANDS_TEST_NAME")
-        room.start("a", f"say(os.getsid(0), *map(os.environ.get, {names}))")
-        session, *variables = await room.heard()
-        assert variables == ["None", "yes", "a"]
-        assert int(session) != os.getsid(0)
-        assert await room.ended() == ("a", "")
-
-    run(body)
+    names = ("NOTIFY_SOCKET", "ISLANDS_TEST_INHERITED", "ISLANDS_TEST_NAME")
+    room.start("a", f"say(os.getsid(0), *map(os.environ.get, {names}))")
+    session, *variables = await room.heard()
+    assert variables == ["None", "yes", "a"]
+    assert int(session) != os.getsid(0)
+    assert await room.ended() == ("a", "")
 
 
-def test_what_a_child_leaves_behind_ends_with_it(run: Run) -> None:
+@in_room
+async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
     """A loader that a learner forked does not outlive it and hold its memory."""
-
-    async def body(room: Room) -> None:
-        room.start("a", f"os.fork()\n{OBEDIENT}")
-        pids = [await room.ready(), await room.ready()]
-        room.launcher.kill("a")
-        assert await room.ended() == ("a", "killed by SIGKILL")
-        for pid in pids:
-            await wait_gone(pid)
-
-    run(body)
+    room.start("a", f"os.fork()\n{OBEDIENT}")
+    pids = [await room.ready(), await room.ready()]
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
+    for pid in pids:
+        await wait_gone(pid)
 
 
-def test_without_pidfds_ends_are_seen_all_the_same(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@in_room
+async def test_without_pidfds_ends_are_seen_all_the_same(
+    room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the kernel has none, or forbids them, the launcher looks now and then."""
     monkeypatch.delattr(os, "pidfd_open")
-
-    async def body(room: Room) -> None:
-        room.start("a", "sys.exit('last words')")
-        assert await room.ended() == ("a", "exit code 1: last words")
-        room.start("b", OBEDIENT)
-        await room.ready()
-        room.launcher.stop("b", LIMIT_S)
-        assert await room.heard() == ["leaves"]
-        assert await room.ended() == ("b", "")
-
-    run(body)
+    room.start("a", "sys.exit('last words')")
+    assert await room.ended() == ("a", "exit code 1: last words")
+    room.start("b", OBEDIENT)
+    await room.ready()
+    room.launcher.stop("b", LIMIT_S)
+    assert await room.heard() == ["leaves"]
+    assert await room.ended() == ("b", "")
 
 
 # -------------------------------------------------------------------------------------- grace
 
 
-def test_who_obeys_is_not_killed(run: Run) -> None:
+@in_room
+async def test_who_obeys_is_not_killed(room: Room) -> None:
     """SIGTERM first: a child that saves and leaves has ended as it should."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        await room.ready()
-        room.launcher.stop("a", LIMIT_S)
-        assert await room.heard() == ["leaves"]
-        assert await room.ended() == ("a", "")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    await room.ready()
+    room.launcher.stop("a", LIMIT_S)
+    assert await room.heard() == ["leaves"]
+    assert await room.ended() == ("a", "")
 
 
-def test_who_ignores_sigterm_is_killed_after_the_grace(run: Run) -> None:
+@in_room
+async def test_who_ignores_sigterm_is_killed_after_the_grace(room: Room) -> None:
     """A child that does not leave is made to."""
-
-    async def body(room: Room) -> None:
-        room.start("a", STUBBORN)
-        await room.ready()
-        room.launcher.stop("a", 0.05)
-        assert await room.ended() == ("a", "killed by SIGKILL")
-
-    run(body)
+    room.start("a", STUBBORN)
+    await room.ready()
+    room.launcher.stop("a", 0.05)
+    assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-def test_a_paused_child_hears_that_it_is_to_end(run: Run) -> None:
+@in_room
+async def test_a_paused_child_hears_that_it_is_to_end(room: Room) -> None:
     """Stopping resumes it first, for a process that stands still handles no signal."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        await room.ready()
-        room.launcher.pause("a")
-        room.launcher.stop("a", LIMIT_S)
-        assert await room.heard() == ["leaves"]
-        assert await room.ended() == ("a", "")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    await room.ready()
+    room.launcher.pause("a")
+    room.launcher.stop("a", LIMIT_S)
+    assert await room.heard() == ["leaves"]
+    assert await room.ended() == ("a", "")
 
 
-def test_a_paused_child_goes_on_where_it_stood(run: Run) -> None:
+@in_room
+async def test_a_paused_child_goes_on_where_it_stood(room: Room) -> None:
     """Between pause and resume it does nothing, and afterwards what it was asked in between."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        pid = await room.ready()
-        room.launcher.pause("a")
-        os.kill(pid, signal.SIGTERM)
-        with pytest.raises(BlockingIOError):
-            room.socket.recv(1)
-        room.launcher.resume("a")
-        assert await room.heard() == ["leaves"]
-        assert await room.ended() == ("a", "")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    pid = await room.ready()
+    room.launcher.pause("a")
+    os.kill(pid, signal.SIGTERM)
+    with pytest.raises(BlockingIOError):
+        room.socket.recv(1)
+    room.launcher.resume("a")
+    assert await room.heard() == ["leaves"]
+    assert await room.ended() == ("a", "")
 
 
 @pytest.mark.parametrize(
@@ -351,137 +330,121 @@ def test_a_paused_child_goes_on_where_it_stood(run: Run) -> None:
     [(OBEDIENT, LIMIT_S, ""), (STUBBORN, 0.05, "killed by SIGKILL")],
     ids=["obedient", "stubborn"],
 )
-def test_the_end_of_all_starts_nothing_more(
-    run: Run, program: str, grace_s: float, sentence: str
+@in_room
+async def test_the_end_of_all_starts_nothing_more(
+    room: Room, program: str, grace_s: float, sentence: str
 ) -> None:
     """All have ended one way or the other; nothing starts any more."""
-
-    async def body(room: Room) -> None:
-        room.start("a", program)
-        room.start("b", program)
-        await room.ready()
-        await room.ready()
-        assert not await room.launcher.wait_ended(0.0)
-        assert await room.launcher.terminate_all(grace_s)
-        room.launcher.start("a")
-        assert room.launcher.names() == []
-        ends = sorted([await room.ended(), await room.ended()])
-        assert ends == [("a", sentence), ("b", sentence)]
-        assert read_records(room.folder / "processes.json") == {}
-
-    run(body)
+    room.start("a", program)
+    room.start("b", program)
+    await room.ready()
+    await room.ready()
+    assert not await room.launcher.wait_ended(0.0)
+    assert await room.launcher.terminate_all(grace_s)
+    room.launcher.start("a")
+    assert room.launcher.names() == []
+    ends = sorted([await room.ended(), await room.ended()])
+    assert ends == [("a", sentence), ("b", sentence)]
+    assert read_records(room.folder / "processes.json") == {}
 
 
 # ------------------------------------------------------------------------ adoption, identities
 
 
-def test_children_of_a_killed_launcher_are_adopted(run: Run) -> None:
+@in_room
+async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
     """They live on, are not started twice, can be ended, and their end is seen and told."""
-
-    async def body(room: Room) -> None:
-        room.programs["a"] = f"print('at work')\n{OBEDIENT}"
-        room.launcher.close()
-        command = [sys.executable, "-c", FIRST_LAUNCHER, str(room.folder), *room.command("a")]
-        first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220
-        try:
-            pid = await room.ready()
-            assert first.stdout is not None
-            assert first.stdout.readline() == b"recorded\n"
-        finally:
-            first.kill()
-            first.communicate(timeout=LIMIT_S)
-        room.launcher = room.make()
-        assert room.launcher.adopt() == ["a"]
-        room.launcher.start("a")
-        assert room.launcher.pid("a") == pid
-        room.launcher.stop("a", LIMIT_S)
-        assert await room.heard() == ["leaves"]
-        assert await room.ended() == ("a", "exit code unknown: at work")
-        assert read_records(room.folder / "processes.json") == {}
-        room.launcher.start("a")
-        assert await room.ready() != pid
-
-    run(body)
+    room.programs["a"] = f"print('at work')\n{OBEDIENT}"
+    room.launcher.close()
+    command = [sys.executable, "-c", FIRST_LAUNCHER, str(room.folder), *room.command("a")]
+    first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220
+    try:
+        pid = await room.ready()
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"recorded\n"
+    finally:
+        first.kill()
+        first.communicate(timeout=LIMIT_S)
+    room.launcher = room.make()
+    assert room.launcher.adopt() == ["a"]
+    room.launcher.start("a")
+    assert room.launcher.pid("a") == pid
+    room.launcher.stop("a", LIMIT_S)
+    assert await room.heard() == ["leaves"]
+    assert await room.ended() == ("a", "exit code unknown: at work")
+    assert read_records(room.folder / "processes.json") == {}
+    room.launcher.start("a")
+    assert await room.ready() != pid
 
 
-def test_who_closes_without_ending_its_children_leaves_them_to_the_next(run: Run) -> None:
+@in_room
+async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(room: Room) -> None:
     """Within one process the exit code is known as well."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        await room.ready()
-        room.launcher.close()
-        room.launcher = room.make()
-        assert room.launcher.adopt() == ["a"]
-        room.launcher.kill("a")
-        assert await room.ended() == ("a", "killed by SIGKILL")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    await room.ready()
+    room.launcher.close()
+    room.launcher = room.make()
+    assert room.launcher.adopt() == ["a"]
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
-def test_children_are_adopted_whatever_became_of_their_records(run: Run, damage: str) -> None:
+@in_room
+async def test_children_are_adopted_whatever_became_of_the_records(room: Room, damage: str) -> None:
     """Their environments tell whose they are: a second one would take the name of the first."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT)
-        pid = await room.ready()
-        room.launcher.close()
-        records = room.folder / "processes.json"
-        content = bytearray(records.read_bytes())
-        content[content.index(b'"pid"') + 7] ^= 1
-        if damage == "removed":
-            records.unlink()
-        else:
-            records.write_bytes(content if damage == "flipped" else content[:20])
-        room.launcher = room.make()
-        assert room.launcher.adopt() == ["a"]
-        assert room.damaged == ([] if damage == "removed" else ["processes.json"])
-        assert room.launcher.pid("a") == pid
-        assert list(read_records(records)) == ["a"]
-        room.launcher.kill("a")
-        assert await room.ended() == ("a", "killed by SIGKILL")
-
-    run(body)
+    room.start("a", OBEDIENT)
+    pid = await room.ready()
+    room.launcher.close()
+    records = room.folder / "processes.json"
+    content = bytearray(records.read_bytes())
+    content[content.index(b'"pid"') + 7] ^= 1
+    if damage == "removed":
+        records.unlink()
+    else:
+        records.write_bytes(content if damage == "flipped" else content[:20])
+    room.launcher = room.make()
+    assert room.launcher.adopt() == ["a"]
+    assert room.damaged == ([] if damage == "removed" else ["processes.json"])
+    assert room.launcher.pid("a") == pid
+    assert list(read_records(records)) == ["a"]
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-def test_what_a_child_started_is_not_adopted(run: Run) -> None:
+@in_room
+async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
     """It has the child's environment, and is none of the launcher's."""
-
-    async def body(room: Room) -> None:
-        room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
-        room.launcher.start("a")
-        pid = await room.ready()
-        room.launcher.close()
-        (room.folder / "processes.json").unlink()
-        room.launcher = room.make()
-        assert room.launcher.adopt() == ["a"]
-        assert room.launcher.pid("a") == pid
-        room.launcher.kill("a")
-        assert await room.ended() == ("a", "killed by SIGKILL")
-
-    run(body)
+    room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
+    room.launcher.start("a")
+    pid = await room.ready()
+    room.launcher.close()
+    (room.folder / "processes.json").unlink()
+    room.launcher = room.make()
+    assert room.launcher.adopt() == ["a"]
+    assert room.launcher.pid("a") == pid
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-def test_a_reused_pid_is_never_signalled(run: Run, bystander: "subprocess.Popen[bytes]") -> None:
+@in_room
+async def test_a_pid_of_another_is_never_signalled(
+    room: Room, bystander: "subprocess.Popen[bytes]"
+) -> None:
     """A record whose start time is another's is forgotten; the bearer of the pid hears nothing."""
     found = facts(bystander.pid)
     assert found is not None
     stranger = Identity(bystander.pid, found.started_ticks - 1)
-
-    async def body(room: Room) -> None:
-        write_records(room.folder / "processes.json", {"a": stranger})
-        assert room.launcher.adopt() == []
-        room.launcher.kill("a")
-        assert not send_signal(stranger, signal.SIGKILL)
-        assert read_records(room.folder / "processes.json") == {}
-        assert bystander.stdin is not None
-        assert bystander.stdout is not None
-        bystander.stdin.write(b"alive\n")
-        bystander.stdin.flush()
-        assert bystander.stdout.readline() == b"alive\n"
-
-    run(body)
+    write_records(room.folder / "processes.json", {"a": stranger})
+    assert room.launcher.adopt() == []
+    room.launcher.kill("a")
+    assert not send_signal(stranger, signal.SIGKILL)
+    assert read_records(room.folder / "processes.json") == {}
+    assert bystander.stdin is not None
+    assert bystander.stdout is not None
+    bystander.stdin.write(b"alive\n")
+    bystander.stdin.flush()
+    assert bystander.stdout.readline() == b"alive\n"
 
 
 def test_signals_are_guarded_without_pidfds_too(
@@ -526,49 +489,40 @@ def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
     assert read_records(path) == {}
 
 
-def test_a_folder_has_one_launcher(run: Run) -> None:
+@in_room
+async def test_a_folder_has_one_launcher(room: Room) -> None:
     """A second one is told so, instead of starting everything twice."""
-
-    async def body(room: Room) -> None:
-        with pytest.raises(UserError, match="in use by another run"):
-            room.make()
-        room.launcher.close()
-        room.launcher = room.make()
-
-    run(body)
+    with pytest.raises(UserError, match="in use by another run"):
+        room.make()
+    room.launcher.close()
+    room.launcher = room.make()
 
 
 # ------------------------------------------------------------------------------------ log files
 
 
-def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(run: Run) -> None:
+@in_room
+async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Room) -> None:
     """One full file is kept, and what is written later begins a new one."""
-
-    async def body(room: Room) -> None:
-        room.launcher.close()
-        room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
-        full = room.launcher.log("a").with_name("output.1.log")
-        program = (
-            f"while not os.path.exists({str(full)!r}) or os.path.getsize('/dev/fd/1'):\n"
-            "    print('early', flush=True)\n"
-            "sys.exit('late')"
-        )
-        room.start("a", program)
-        assert await room.ended() == ("a", "exit code 1: late")
-        assert full.stat().st_size > 1000
-        assert room.launcher.log("a").read_text().endswith("late\n")
-
-    run(body)
+    room.launcher.close()
+    room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
+    full = room.launcher.log("a").with_name("output.1.log")
+    program = (
+        f"while not os.path.exists({str(full)!r}) or os.path.getsize('/dev/fd/1'):\n"
+        "    print('early', flush=True)\n"
+        "sys.exit('late')"
+    )
+    room.start("a", program)
+    assert await room.ended() == ("a", "exit code 1: late")
+    assert full.stat().st_size > 1000
+    assert room.launcher.log("a").read_text().endswith("late\n")
 
 
-def test_a_log_is_turned_over_at_a_start(run: Run) -> None:
+@in_room
+async def test_a_log_is_turned_over_at_a_start(room: Room) -> None:
     """A child that ends before anybody looked does not make its file grow for ever."""
-
-    async def body(room: Room) -> None:
-        room.start("a", "print('x' * 2**21)")
-        assert await room.ended() == ("a", "")
-        room.start("a", "sys.exit('second')")
-        assert await room.ended() == ("a", "exit code 1: second")
-        assert room.launcher.log("a").read_text() == "second\n"
-
-    run(body)
+    room.start("a", "print('x' * 2**21)")
+    assert await room.ended() == ("a", "")
+    room.start("a", "sys.exit('second')")
+    assert await room.ended() == ("a", "exit code 1: second")
+    assert room.launcher.log("a").read_text() == "second\n"
