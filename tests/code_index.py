@@ -269,7 +269,13 @@ def _callees(body: Sequence[ast.AST]) -> list[ast.expr]:
     found: list[ast.expr] = []
     for statement in body:
         for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) != "isinstance":
+            if isinstance(node, ast.Call) and not _names_types(node):
                 found += [node.func, *node.args, *(each.value for each in node.keywords)]
     plain = [node for node in found if isinstance(node, ast.Name | ast.Attribute)]
     return sorted(plain, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _names_types(call: ast.Call) -> bool:
+    """Whether a call's arguments are types that it makes nothing of."""
+    func = ast.unparse(call.func)
+    return func == "isinstance" or func.endswith(".handles")

@@ -2,10 +2,11 @@
 
     python -m tests.journey
 
-It reads the code: the `match` statements of a role's state, the rules that these call, the actions
-that the rules may return, and what the role's actor does for each. So the page is true of the code
-beside it, and a test fails where it is not. The story is written by hand, and checked: each rule is
-reached from its event, returns its action, and names a section that the protocol has.
+It reads the code: the `match` statements of a role's state and its registered handlers, the rules
+that these call, the actions that the rules may return, and what the role's actor does for each. So
+the page is true of the code beside it, and a test fails where it is not. The story is written by
+hand, and checked: each rule is reached from its event, returns its action, and names a section that
+the protocol has.
 """
 
 import ast
@@ -54,12 +55,14 @@ BEYOND = {
 class Case:
     """What one event or message leads to: the rules that handle it, and all that they reach.
 
-    `holders` are methods of the state that handle it themselves.
+    `holders` are methods of the state that handle it themselves. It `hands_on` the message in it,
+    if the handler that is registered for that is called.
     """
 
     handlers: dict[Function, None] = field(default_factory=dict)
     holders: dict[Function, None] = field(default_factory=dict)
     reached: set[Class | Function] = field(default_factory=set)
+    hands_on: bool = False
 
 
 class Room:
@@ -160,7 +163,24 @@ class Room:
                     one.handlers.update(dict.fromkeys(rules))
                     one.holders.update({} if rules else {method: None})
                     one.reached |= self.index.reached(calls)
+                    one.hands_on |= any(map(hands_on, case.body))
+        for cls, rule in self._registered():
+            one = found.setdefault(cls, Case())
+            one.handlers[rule] = None
+            one.reached |= self.index.reached([rule])
         return found
+
+    def _registered(self) -> Iterator[tuple[Class, Function]]:
+        """The handlers of messages that are events as they come (`protocol/handlers.py`)."""
+        for module in self.index.modules.values():
+            for rule in self.index.functions(module):
+                if not module.name.startswith(f"{self.prefix}."):
+                    break
+                for each in rule.node.decorator_list:
+                    if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(".handles"):
+                        cls = self.index.top(module, each.args[0])
+                        assert isinstance(cls, Class), "a handler is registered for a message"
+                        yield cls, rule
 
     @cached_property
     def always(self) -> list[Function]:
@@ -216,6 +236,7 @@ class Room:
         mine = [each for each in files if each.name.startswith((*own, "islands.actors"))]
         others = (*own, "islands.run", "islands.cli")
         theirs = [each for each in files if not each.name.startswith(others)]
+        theirs = theirs or [each for each in files if not each.name.startswith(own)]
         back = ", and comes back" if is_message(cls) and not theirs else ""  # as a probe does
         mine = theirs if is_message(cls) and theirs else mine
         places = ", ".join(f"`{each.path.relative_to(ISLANDS)}`" for each in mine)
@@ -273,6 +294,12 @@ def is_incidental(node: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in INCIDENTAL
 
 
+def hands_on(node: ast.stmt) -> bool:
+    """Whether a statement only calls the handler that is registered for a message."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".handle")
+
+
 def is_message(cls: Class) -> bool:
     """Whether a class is of a message."""
     return cls.module.name.startswith("islands.protocol.messages")
@@ -313,9 +340,10 @@ def tables(room: Room) -> Iterator[str]:
             room.place(rule) + (" (dispatcher)" if rule in room.dispatchers else "")
             for rule in case.handlers
         ]
-        marks += [room.place(method) + " (in place)" for method in case.holders]
-        hands_on = room.dispatchers & {*case.handlers}
-        leads = "what its messages do" if hands_on else room.cell(case.reached)
+        kind = "dispatcher" if case.hands_on else "in place"
+        marks += [f"{room.place(method)} ({kind})" for method in case.holders]
+        passes = case.hands_on or room.dispatchers & {*case.handlers}
+        leads = "what its messages do" if passes else room.cell(case.reached)
         yield row(f"`{cls.name}`", room.makers(cls), ", ".join(marks), leads)
     yield ""
     gossips = room.role in STATES

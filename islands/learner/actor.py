@@ -38,7 +38,6 @@ from islands.protocol.learner.actions import (
     EngineAction,
     LoadCheckpoint,
     LoadMoments,
-    OfferMoments,
     OfferSeed,
     PlanSnapshots,
     ReadMoments,
@@ -51,6 +50,7 @@ from islands.protocol.learner.actions import (
     ToPeer,
 )
 from islands.protocol.learner.adaptation import precision_of
+from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER
 from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
@@ -61,8 +61,6 @@ from islands.protocol.learner.events import (
     SeedSkipped,
     SnapshotTaken,
     StateRequested,
-    SupervisorMessage,
-    SyncerMessage,
     Ticked,
     TimerDue,
     ValueAdopted,
@@ -340,7 +338,7 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.tell_later(after_s, TimerDue())
             case Record(entry):
                 self.record(entry)
-            case ToPeer() | OfferMoments() | LoadCheckpoint():
+            case ToPeer() | LoadCheckpoint():
                 self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action
@@ -468,7 +466,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_supervisor(self, envelope: Envelope) -> None:
         body = envelope.body
-        if isinstance(body, SupervisorMessage):
+        if body in FROM_SUPERVISOR:
             self.post(FromSupervisor(body))
 
     def _from_syncer(self, envelope: Envelope) -> None:
@@ -479,12 +477,12 @@ class LearnerActor(RoleActor[Item]):
             self.post(StateRequested(envelope.sender, body))
         elif isinstance(body, StateOffer):
             self._pieces.receive(envelope, body)
-        elif isinstance(body, SyncerMessage):
+        elif body in FROM_SYNCER:
             if self._sharing is not None:
                 self._inform_hosts(self._sharing, body)
             self.post(FromSyncer(body))
 
-    def _inform_hosts(self, sharing: Sharing, body: SyncerMessage) -> None:
+    def _inform_hosts(self, sharing: Sharing, body: object) -> None:
         """Have the other hosts of the island know what the syncer says of sessions and shares."""
         if isinstance(body, Welcome) and self._hello is not None and self._syncer_address:
             sharing.linked(

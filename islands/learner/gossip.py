@@ -29,7 +29,6 @@ from islands.protocol.gossip.actions import (
     HoldValue,
     Mix,
     ReturnToOrigin,
-    SendShare,
     TakeOver,
     TakeShare,
     ToNeighbour,
@@ -106,10 +105,8 @@ class GossipPort:
     def perform(self, action: GossipAction) -> None:
         """Perform an action that the state decided."""
         match action:
-            case SendShare(peer, message, payload):
+            case ToNeighbour(peer, message, payload):
                 self.links.send(peer, message, payload)
-            case ToNeighbour(peer, message):
-                self.links.send(peer, message)
             case GiveValue(peer, message):
                 self._give(peer, message)
             case Mix():

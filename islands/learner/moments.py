@@ -23,7 +23,7 @@ import msgspec
 from islands.files.whole_files import atomic_write
 from islands.model.interfaces import MomentsCopy, Trainer
 from islands.protocol.identities import Version
-from islands.protocol.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer
+from islands.protocol.learner.actions import LoadCheckpoint, LoadMoments, ToPeer
 from islands.protocol.learner.core import CheckpointedMoments
 from islands.protocol.learner.events import MomentsLoaded, PieceArrived
 from islands.protocol.messages.peers import StateOffer
@@ -258,8 +258,6 @@ class _Writing:
 
 T = TypeVar("T")
 
-PeerAction = ToPeer | OfferMoments | LoadCheckpoint
-
 
 class Submit(Protocol):
     """Does work off the event loop."""
@@ -320,13 +318,13 @@ class Pieces:
 
         self._submit(lambda: digest(payload), arrive)
 
-    def perform(self, action: PeerAction) -> None:
+    def perform(self, action: ToPeer | LoadCheckpoint) -> None:
         """Perform an action that the state decided."""
         match action:
+            case ToPeer(peer, StateOffer() as offer, memoryview() as payload):
+                self._offer(peer, offer, payload)
             case ToPeer(peer, message):
                 self._send(message, recipient=peer)
-            case OfferMoments():
-                self._offer(action)
             case LoadCheckpoint():
                 self._load_kept()
             case _:
@@ -343,9 +341,8 @@ class Pieces:
 
         self._submit(self._read_kept, arrive)
 
-    def _offer(self, action: OfferMoments) -> None:
+    def _offer(self, asker: str, offer: StateOffer, payload: memoryview) -> None:
         """Send the piece that was read for a peer, once its digest was computed."""
-        asker, offer, payload = action.asker, action.message, action.payload
 
         def send(computed: str) -> None:
             if self._send(replace(offer, digest=computed), (payload,), recipient=asker):

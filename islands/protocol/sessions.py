@@ -6,14 +6,7 @@ ends alike. What one of them alone handles or does stands in its own `events.py`
 
 from dataclasses import dataclass, field
 
-from islands.protocol.messages.membership import Heartbeat, Join, Leave
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    FragmentUpdate,
-    Hello,
-    LinkProbe,
-    Progress,
-)
+from islands.protocol.messages.training import FragmentUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +36,14 @@ class UpdateArrived:
 class ToSupervisor:
     """Send a message to the supervisor."""
 
-    message: Join | Heartbeat | Leave
+    message: object
 
 
 @dataclass(frozen=True, slots=True)
 class ToSyncer:
     """Send a message to the syncer."""
 
-    message: Hello | Progress | ContributionDeclined | LinkProbe | Leave
+    message: object
 
 
 @dataclass(frozen=True, slots=True)

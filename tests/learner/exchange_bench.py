@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.protocol.gossip.actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
 from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation
@@ -66,10 +66,8 @@ class Bench:
             match action:
                 case TakeShare():
                     self.takes.append((name, action))
-                case SendShare(peer, message):
-                    self.mails.append((name, peer, message))
                 case ToNeighbour(peer, message):
-                    assert isinstance(message, ShareDeclined)
+                    assert isinstance(message, Share | ShareDeclined)
                     self.mails.append((name, peer, message))
                 case Mix():
                     self.mixes.append((name, action))

@@ -12,7 +12,6 @@ from islands.protocol.gossip.actions import (
     Gather,
     GiveValue,
     Mix,
-    SendShare,
     TakeOver,
     TakeShare,
     ToNeighbour,
@@ -189,7 +188,7 @@ def mixing() -> Bench:
     bench.step()
     (take,) = bench.of(TakeShare)
     bench.do(ShareTaken(take.fragment, take.round, bench.steps, "digest", NOTHING))
-    assert len(bench.of(SendShare)) == 1
+    assert len(bench.of(ToNeighbour)) == 1
     share = Share(take.round, take.fragment, BEN, 2, wanted=False, digest="digest")
     bench.do(ShareArrived("ben", share, Checked(None, 1.0, 1.0), NOTHING))
     assert len(bench.of(Mix)) == 1

@@ -7,7 +7,6 @@ from islands.protocol.learner.actions import (
     AllowSteps,
     LoadCheckpoint,
     LoadMoments,
-    OfferMoments,
     ReadMoments,
     ResetMoments,
     SetTimer,
@@ -362,9 +361,9 @@ def test_a_donor_reads_at_a_boundary_and_offers() -> None:
     assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
     read = payload(2)
     bench.do(MomentsRead(2, BEN, read))
-    offer = OfferMoments(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
-    assert bench.of(OfferMoments) == [offer]
-    assert bench.of(OfferMoments)[0].payload is read
+    offer = ToPeer(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
+    assert bench.of(ToPeer) == [offer]
+    assert bench.of(ToPeer)[0].payload is read
 
 
 def test_nobody_is_given_a_piece_again_and_again() -> None:
@@ -405,7 +404,6 @@ def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
     request(bench)
     bench.step(finite=False)
     bench.do(MomentsRead(0, BEN, payload(0)))
-    assert bench.of(OfferMoments) == []
     assert [action.message for action in bench.of(ToPeer)] == declined()
 
 

@@ -493,9 +493,7 @@ class Model:
             ):
                 compute.commands.append(action)
                 self._idle_boundary(name)
-            case learner_actions.ToPeer(peer, message) | learner_actions.OfferMoments(
-                peer, message
-            ):
+            case learner_actions.ToPeer(peer, message):
                 self._to_peer(name, LearnerName(peer), message)
             case learner_actions.SetTimer(after_s):
                 target = self.learners[name]

@@ -30,7 +30,7 @@ from islands.protocol.messages.membership import (
     SyncerAddress,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import FragmentUpdate, Hello, LinkProbe, Welcome
+from islands.protocol.messages.training import FragmentUpdate, Hello, Welcome
 from islands.protocol.observer import actions as observer_actions
 from islands.protocol.observer import events as observer_events
 from islands.protocol.observer.state import ObserverState
@@ -46,7 +46,6 @@ from tests.rounds.model import BATCH_TOKENS, FakeCompute
 from tests.transcripts.people import (
     A,
     E_contra,
-    FromSyncer,
     Handle,
     Learner,
     Observer,
@@ -54,6 +53,7 @@ from tests.transcripts.people import (
     Peer,
     Syncer,
     ToSupervisor,
+    ToSyncer,
     for_supervisor,
     for_syncer,
 )
@@ -345,7 +345,7 @@ class Company:
             self.journal = held
             self._syncer(one, syncer_events.JournalFinished(sequence))
 
-    def _from_syncer(self, one: Syncer, connection: int, message: FromSyncer) -> None:
+    def _from_syncer(self, one: Syncer, connection: int, message: object) -> None:
         peer = self.peers.get(one.links.get(connection, ""))
 
         def arrive() -> None:
@@ -355,7 +355,7 @@ class Company:
         if peer is not None:
             self._post(f"{one.name} to {peer.name}", arrive)
 
-    def _hear_syncer(self, peer: Learner | Observer, message: FromSyncer) -> None:
+    def _hear_syncer(self, peer: Learner | Observer, message: object) -> None:
         if isinstance(message, FragmentUpdate):
             if isinstance(peer, Learner):
                 self._learner(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
@@ -473,9 +473,10 @@ class Company:
     def _perform_for_learner(self, peer: Learner, action: learner_actions.Action) -> None:
         match action:
             case sessions.ToSupervisor(message):
+                assert isinstance(message, ToSupervisor)
                 self._to_supervisor(peer.name, message)
             case sessions.ToSyncer(word):
-                assert not isinstance(word, LinkProbe), "nobody here measures a link"
+                assert isinstance(word, ToSyncer), "nobody here measures a link"
                 fenced = isinstance(word, Hello) and self._fenced(peer, word)
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=fenced))
             case sessions.DialSyncer(address):
@@ -491,7 +492,7 @@ class Company:
             case learner_actions.PlanSnapshots(fragments):
                 peer.compute.plan = fragments
                 self._at_rest(peer)
-            case learner_actions.ToPeer(name, asked) | learner_actions.OfferMoments(name, asked, _):
+            case learner_actions.ToPeer(name, asked):
                 self._to_peer(peer, name, asked)
             case learner_actions.SetTimer(after_s):
                 reminded = learner_events.TimerDue()
@@ -609,9 +610,10 @@ class Company:
     def _perform_for_observer(self, peer: Observer, action: observer_actions.Action) -> None:
         match action:
             case sessions.ToSupervisor(message):
+                assert isinstance(message, ToSupervisor)
                 self._to_supervisor(peer.name, message)
             case sessions.ToSyncer(word):
-                assert not isinstance(word, LinkProbe), "an observer measures no link"
+                assert isinstance(word, ToSyncer), "an observer measures no link"
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=False))
             case sessions.DialSyncer(address):
                 self._dial_address(peer, address)

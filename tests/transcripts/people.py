@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.control import Command
 from islands.protocol.messages.membership import Heartbeat, Join, Leave, Stop
-from islands.protocol.messages.training import ContributionDeclined, FragmentUpdate, Hello, Progress
+from islands.protocol.messages.training import ContributionDeclined, Hello, Progress
 from islands.protocol.observer.state import ObserverState
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import events as syncer_events
@@ -23,7 +22,6 @@ CHECKS = {
     "not-finite": Check(schema_ok=True, digest_ok=True, finite=False, norm=float("inf")),
 }
 
-FromSyncer = learner_events.SyncerMessage | FragmentUpdate
 ToSyncer = Hello | Progress | ContributionDeclined | Leave
 ToSupervisor = Join | Heartbeat | Leave | Command | Stop
 

@@ -290,7 +290,7 @@ def _moments_action(action: object) -> str:
     match action:
         case learner_actions.ResetMoments():
             return "reset moments"
-        case learner_actions.ToPeer(peer, message) | learner_actions.OfferMoments(peer, message):
+        case learner_actions.ToPeer(peer, message):
             return f"→ {peer}: {message_words(message)}"
         case learner_actions.ReadMoments(piece, _):
             return f"read piece {piece} of moments"

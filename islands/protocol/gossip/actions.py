@@ -65,20 +65,12 @@ GossipEngineAction = TakeShare | AdoptMixed | TakeOver | HoldValue | ReturnToOri
 
 
 @dataclass(frozen=True, slots=True)
-class SendShare:
-    """Send a share to a neighbour."""
-
-    peer: str
-    message: Share
-    payload: Payload = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class ToNeighbour:
-    """Send a message without bytes to a neighbour."""
+    """Send a message to a neighbour, with its bytes if it has any."""
 
     peer: str
-    message: ShareDeclined | ValueWanted
+    message: Share | ShareDeclined | ValueWanted
+    payload: Payload = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +105,4 @@ class FollowNeighbours:
     incarnation: Incarnation | None
 
 
-GossipAction = (
-    GossipEngineAction | SendShare | ToNeighbour | GiveValue | Mix | Gather | FollowNeighbours
-)
+GossipAction = GossipEngineAction | ToNeighbour | GiveValue | Mix | Gather | FollowNeighbours

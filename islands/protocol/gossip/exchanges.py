@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from statistics import median
 
-from islands.protocol.gossip.actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
 from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
 from islands.protocol.gossip.pairing import neighbours_of
 from islands.protocol.identities import FragmentIndex, Incarnation
@@ -49,7 +49,7 @@ DISTANCES_KEPT = 32
 DISTANCES_LEAST = 8
 """Before so many distances were taken in, the own norm is a reference as well."""
 
-ExchangeAction = TakeShare | SendShare | ToNeighbour | Mix | Record
+ExchangeAction = TakeShare | ToNeighbour | Mix | Record
 
 
 @dataclass(slots=True)
@@ -346,7 +346,7 @@ class Exchanges:
         message, payload = self._last[fragment]
         exchange = self.open.get(fragment)
         wanted = exchange is not None and name in exchange.awaited
-        self._actions.append(SendShare(name, replace(message, wanted=wanted), payload))
+        self._actions.append(ToNeighbour(name, replace(message, wanted=wanted), payload))
 
     def _decline(self, peer: str, share: Share, reason: str) -> None:
         if self._incarnation is not None and share.wanted:

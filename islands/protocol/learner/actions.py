@@ -140,10 +140,14 @@ class TellPosition:
 
 @dataclass(frozen=True, slots=True)
 class ToPeer:
-    """Send a message to another learner, relayed by the syncer."""
+    """Send a message to another learner, relayed by the syncer.
+
+    Of a payload, which is a piece of moments, the actor fills in the digest.
+    """
 
     peer: str
     message: StateRequest | StateOffer
+    payload: memoryview | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +168,6 @@ class ReadMoments:
 
     piece: int
     asker: str
-
-
-@dataclass(frozen=True, slots=True)
-class OfferMoments:
-    """Send a piece of moments to the peer that asked for it; the actor fills in its digest."""
-
-    asker: str
-    message: StateOffer
-    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +201,6 @@ Action = (
     | OfferSeed
     | ToPeer
     | LoadCheckpoint
-    | OfferMoments
     | SetTimer
     | GossipAction
     | Record

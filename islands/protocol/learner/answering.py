@@ -5,7 +5,7 @@ due, and the precision how it is sent. This module makes the answer.
 """
 
 from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue
-from islands.protocol.learner.core import Core
+from islands.protocol.learner.core import FROM_SYNCER, Core
 from islands.protocol.learner.events import (
     ContributionEncoded,
     ContributionSkipped,
@@ -30,6 +30,7 @@ from islands.protocol.tape.learner_entries import Adapted
 # --- the seed -----------------------------------------------------------------------------------
 
 
+@FROM_SYNCER.handles(FragmentRequest)
 def on_fragment_request(core: Core, request: FragmentRequest) -> None:
     """Offer a base as version 0 of a new run, or of one without a journal, if this has compiled.
 
@@ -59,6 +60,7 @@ def on_seed_skipped(core: Core, event: SeedSkipped) -> None:
 # --- contributions ------------------------------------------------------------------------------
 
 
+@FROM_SYNCER.handles(PullFragment)
 def on_pull(core: Core, pull: PullFragment) -> None:
     """Open a pull, or decline it; `answer_pulls` answers as soon as a snapshot allows."""
     ticket = pull.ticket
@@ -106,11 +108,13 @@ def on_skipped(core: Core, event: ContributionSkipped) -> None:
     core.precision.skipped(event.ticket)
 
 
+@FROM_SYNCER.handles(ContributionReceived)
 def on_received(core: Core, message: ContributionReceived) -> None:
     """Measure a contribution that has arrived."""
     _record(core, core.precision.received(message.ticket, core.now_s))
 
 
+@FROM_SYNCER.handles(LinkProbe)
 def on_probe(core: Core, message: LinkProbe) -> None:
     """Measure a probe that came back."""
     core.precision.probed(message.number, core.now_s)

@@ -13,20 +13,16 @@
 | `schedule` | when to step, snapshot and adopt | itself |
 | `precision` | precision of contributions | itself |
 
-The rules are functions over `Core`, which collects the actions while one event is handled.
+The rules are functions over `Core`, which collects the actions while one event is handled. A rule
+that handles a message is registered for its type, in `FROM_SUPERVISOR` or `FROM_SYNCER`.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from islands.protocol.identities import (
-    Incarnation,
-    LearnerName,
-    Lease,
-    Phase,
-    Version,
-)
+from islands.protocol.handlers import Handlers
+from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase, Version
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import Action, AllowSteps
 from islands.protocol.learner.adaptation import GivenPrecision
@@ -272,3 +268,10 @@ class Core:
             leases=compute.leases,
             due=self.schedule.asking(self),
         )
+
+
+FROM_SUPERVISOR: Handlers[Core, []] = Handlers()
+"""The handlers of what the supervisor sends to a learner."""
+
+FROM_SYNCER: Handlers[Core, []] = Handlers()
+"""The handlers of what the syncer sends to a learner, but for published values."""

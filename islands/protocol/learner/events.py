@@ -8,63 +8,24 @@ from dataclasses import dataclass, field
 
 from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
-from islands.protocol.messages.control import Drain
-from islands.protocol.messages.membership import (
-    Evicted,
-    HeartbeatAck,
-    Joined,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    ContributionFate,
-    ContributionReceived,
-    FinalRound,
-    FragmentRequest,
-    LeaseGranted,
-    LinkProbe,
-    Paused,
-    PullFragment,
-    Quarantined,
-    Welcome,
-)
+from islands.protocol.messages.training import FragmentRequest
 from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.choices import Precision
-
-SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
 
 
 @dataclass(frozen=True, slots=True)
 class FromSupervisor:
-    """A message from the supervisor."""
+    """A message from the supervisor, which its handler in `FROM_SUPERVISOR` handles as it came."""
 
-    message: SupervisorMessage
-
-
-SyncerMessage = (
-    Welcome
-    | Refused
-    | Evicted
-    | LeaseGranted
-    | PullFragment
-    | ContributionFate
-    | ContributionReceived
-    | LinkProbe
-    | FragmentRequest
-    | FinalRound
-    | Paused
-    | Quarantined
-    | Stop
-)
+    message: object
 
 
 @dataclass(frozen=True, slots=True)
 class FromSyncer:
-    """A control message from the syncer."""
+    """A message from the syncer, which its handler in `FROM_SYNCER` handles as it came."""
 
-    message: SyncerMessage
+    message: object
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ It returns its leases with the last positions, and the unused quota is granted t
 """
 
 from islands.protocol.learner.account import Sent
-from islands.protocol.learner.core import Core, Leaving
+from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER, Core, Leaving
+from islands.protocol.messages.control import Drain
+from islands.protocol.messages.membership import Stop
 from islands.protocol.sessions import Exit, ToSupervisor, ToSyncer
 
 
@@ -20,6 +22,12 @@ def begin_leaving(core: Core, reason: str) -> None:
         patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
         core.leaving = Leaving(reason, core.now_s + patience_s, core.now_s + 2 * patience_s)
         core.allow_steps(0, core.compute.leases)
+
+
+@FROM_SUPERVISOR.handles(Drain)
+def on_drain(core: Core, drain: Drain) -> None:
+    """Begin the shutdown that an operator commands."""
+    begin_leaving(core, drain.reason)
 
 
 def go_on_leaving(core: Core) -> None:
@@ -57,9 +65,16 @@ def say_goodbye(core: Core, reason: str, *, diverged: bool = False) -> None:
         core.actions.append(ToSupervisor(farewell))
 
 
-def end_with_run(core: Core, reason: str) -> None:
+@FROM_SYNCER.handles(Stop)
+def end_with_run(core: Core, stop: Stop) -> None:
     """Exit since the syncer says that the run is over, and notify the supervisor, if reachable."""
-    farewell = core.membership.farewell(f"the run is over: {reason}")
+    farewell = core.membership.farewell(f"the run is over: {stop.reason}")
     if farewell is not None and core.membership.supervisor_up:
         core.actions.append(ToSupervisor(farewell))
-    core.actions.append(Exit(reason, failed=False))
+    on_stop(core, stop)
+
+
+@FROM_SUPERVISOR.handles(Stop)
+def on_stop(core: Core, stop: Stop) -> None:
+    """Exit, as the supervisor says that the run is over."""
+    core.actions.append(Exit(stop.reason, failed=False))

@@ -9,6 +9,8 @@ When a link breaks, the dialler opens it anew, and the learner steps on. What we
 may be lost, so pulls, offers and measurements are forgotten, and the syncer repeats what it needs.
 """
 
+from dataclasses import replace
+
 from islands.protocol.identities import Phase
 from islands.protocol.learner.actions import (
     DropSyncerLink,
@@ -16,13 +18,21 @@ from islands.protocol.learner.actions import (
     ResetMoments,
     TellPosition,
 )
-from islands.protocol.learner.core import Core
+from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER, Core
 from islands.protocol.learner.events import Ticked
 from islands.protocol.learner.leaving import say_goodbye
 from islands.protocol.learner.moments_recovery import on_donor, stop_asking
 from islands.protocol.learner.steps import allow, pass_over
 from islands.protocol.membership import EpochOrder, HeartbeatContent
-from islands.protocol.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
+from islands.protocol.messages.membership import (
+    NOT_FINITE,
+    RUN_OVER,
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+)
 from islands.protocol.messages.training import Kept, Welcome
 from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
 from islands.protocol.tape.entry import Record
@@ -79,6 +89,7 @@ def _kept(core: Core) -> tuple[Kept | None, ...]:
     return tuple(held) if any(held) else ()
 
 
+@FROM_SUPERVISOR.handles(Joined)
 def on_joined(core: Core, joined: Joined) -> None:
     """Begin an incarnation, unless an older supervisor sent it, or it is not a new one."""
     if core.membership.on_joined(joined):
@@ -88,12 +99,31 @@ def on_joined(core: Core, joined: Joined) -> None:
         _hello(core)
 
 
+@FROM_SUPERVISOR.handles(HeartbeatAck)
 def on_ack(core: Core, ack: HeartbeatAck) -> None:
     """Dial the syncer where the supervisor's answer to a heartbeat says that it is."""
     core.actions.extend(DialSyncer(address) for address in core.membership.on_ack(ack))
 
 
-def on_refused(core: Core, by: str, reason: str, *, retry: bool) -> None:
+@FROM_SUPERVISOR.handles(MembershipChanged)
+def on_view(core: Core, page: MembershipChanged) -> None:
+    """Have the schedule follow a page of the supervisor's membership view."""
+    core.schedule.on_view(core, page)
+
+
+@FROM_SUPERVISOR.handles(Refused)
+def on_supervisor_refusal(core: Core, refused: Refused) -> None:
+    """Exit or wait, as the supervisor refused."""
+    _on_refused(core, "the supervisor", refused.reason, retry=refused.retry)
+
+
+@FROM_SYNCER.handles(Refused)
+def on_syncer_refusal(core: Core, refused: Refused) -> None:
+    """Exit or wait, as the syncer refused."""
+    _on_refused(core, "the syncer", refused.reason, retry=refused.retry)
+
+
+def _on_refused(core: Core, by: str, reason: str, *, retry: bool) -> None:
     """Exit on a refusal that a retry cannot mend; otherwise record that the learner waits.
 
     A refusal because the run is over is no failure: nothing is left to mend or to do.
@@ -105,6 +135,7 @@ def on_refused(core: Core, by: str, reason: str, *, retry: bool) -> None:
         core.actions.append(Exit(f"{by} refused: {reason}", failed))
 
 
+@FROM_SYNCER.handles(Welcome)
 def on_welcome(core: Core, welcome: Welcome) -> None:
     """Follow a syncer unless it is an older one; ask the donor that it may name for moments."""
     epoch, seen = welcome.epoch, core.epoch_seen
@@ -127,10 +158,17 @@ def on_welcome(core: Core, welcome: Welcome) -> None:
             allow(core)
 
 
+@FROM_SUPERVISOR.handles(Evicted)
 def on_evicted(core: Core, evicted: Evicted) -> None:
     """Begin anew if the incarnation that was evicted is this learner's."""
     if core.membership.on_evicted(evicted):
         _begin_anew(core)
+
+
+@FROM_SYNCER.handles(Evicted)
+def on_fenced(core: Core, evicted: Evicted) -> None:
+    """Begin anew if the syncer fences this incarnation, which it knows by the supervisor's word."""
+    on_evicted(core, replace(evicted, unknown=False))
 
 
 def start_over(core: Core) -> None:

@@ -24,7 +24,6 @@ from islands.protocol.identities import WHOLE, LearnerName, Version
 from islands.protocol.learner.actions import (
     LoadCheckpoint,
     LoadMoments,
-    OfferMoments,
     ReadMoments,
     SetTimer,
     ToPeer,
@@ -267,7 +266,7 @@ def on_read(core: Core, event: MomentsRead) -> None:
     core.moments.giving -= 1
     if _may_give(core):
         offer = StateOffer(event.piece, core.moments.pieces, core.moments.schema or "", "")
-        core.actions.append(OfferMoments(event.asker, offer, event.payload))
+        core.actions.append(ToPeer(event.asker, offer, event.payload))
     else:
         _give_none(core, event.asker, event.piece)
 

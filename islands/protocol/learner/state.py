@@ -7,10 +7,10 @@ is done by commands that compute carries out at a step boundary, or by messages.
        ▲                       ▲          │
        └──── evicted ──────────┴──────────┘   (memory kept, new incarnation, everything re-adopted)
 
-The rules live in the modules that the package's docstring lists; this module dispatches to them.
+The rules live in the modules that the package's docstring lists; this module dispatches events to
+them. Handlers of messages are registered where they are defined (`core.py`).
 """
 
-from dataclasses import replace
 from typing import assert_never
 
 from islands.protocol import sessions
@@ -29,15 +29,19 @@ from islands.protocol.learner import (
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import Action
 from islands.protocol.learner.adaptation import GivenPrecision
-from islands.protocol.learner.core import CheckpointedMoments, Core, Moments
+from islands.protocol.learner.core import (
+    FROM_SUPERVISOR,
+    FROM_SYNCER,
+    CheckpointedMoments,
+    Core,
+    Moments,
+)
 from islands.protocol.learner.own_turns import OwnTurns
 from islands.protocol.learner.pulls import Pulls
 from islands.protocol.learner.schedule import Paced, Schedule
 from islands.protocol.learner.synchronous import Synchronous
 from islands.protocol.membership import MembershipState
-from islands.protocol.messages import control, training
-from islands.protocol.messages import membership as words
-from islands.protocol.sessions import Exit, ToSyncer
+from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 
@@ -138,9 +142,9 @@ class LearnerState:
             return
         match event:
             case events.FromSupervisor(message):
-                self._from_supervisor(message)
+                FROM_SUPERVISOR.handle(core, message)
             case events.FromSyncer(message):
-                self._from_syncer(message)
+                FROM_SYNCER.handle(core, message)
             case sessions.SupervisorLinkChanged(up):
                 membership.on_supervisor_link(core, up=up)
             case sessions.SyncerLinkChanged(up):
@@ -191,58 +195,6 @@ class LearnerState:
                 moments_recovery.on_loaded(core, event)
             case _:
                 assert_never(event)
-
-    def _from_supervisor(self, message: events.SupervisorMessage) -> None:
-        core = self._core
-        match message:
-            case words.Joined():
-                membership.on_joined(core, message)
-            case words.Refused(_, reason, retry):
-                membership.on_refused(core, "the supervisor", reason, retry=retry)
-            case words.Evicted():
-                membership.on_evicted(core, message)
-            case words.HeartbeatAck():
-                membership.on_ack(core, message)
-            case words.MembershipChanged():
-                core.schedule.on_view(core, message)
-            case control.Drain(reason):
-                leaving.begin_leaving(core, reason)
-            case words.Stop(reason):
-                core.actions.append(Exit(reason, failed=False))
-            case _:
-                assert_never(message)
-
-    def _from_syncer(self, message: events.SyncerMessage) -> None:
-        core = self._core
-        match message:
-            case training.Welcome():
-                membership.on_welcome(core, message)
-            case words.Refused(_, reason, retry):
-                membership.on_refused(core, "the syncer", reason, retry=retry)
-            case words.Evicted():
-                membership.on_evicted(core, replace(message, unknown=False))
-            case training.LeaseGranted():
-                steps.on_grant(core, message)
-            case training.PullFragment():
-                answering.on_pull(core, message)
-            case training.FragmentRequest():
-                answering.on_fragment_request(core, message)
-            case training.FinalRound():
-                steps.on_final_round(core, message)
-            case training.Paused():
-                steps.on_paused(core, message)
-            case training.Quarantined():
-                steps.on_quarantined(core, message)
-            case training.ContributionFate():
-                steps.on_fate(core, message)
-            case training.ContributionReceived():
-                answering.on_received(core, message)
-            case training.LinkProbe():
-                answering.on_probe(core, message)
-            case words.Stop(reason):
-                leaving.end_with_run(core, reason)
-            case _:
-                assert_never(message)
 
     def _report(self) -> None:
         """Send a progress report if one is due and the link to the syncer is up."""

@@ -8,7 +8,7 @@ it too. Where it waits for a merge, and when a value is adopted, is the schedule
 from islands.protocol.identities import Lease, Phase
 from islands.protocol.learner.account import Account, Queued
 from islands.protocol.learner.actions import AdoptValue, SettleFeedback
-from islands.protocol.learner.core import Core, MomentsStage
+from islands.protocol.learner.core import FROM_SYNCER, Core, MomentsStage
 from islands.protocol.learner.events import Idled, StepFinished, TrainerReady, ValueAdopted
 from islands.protocol.learner.moments_recovery import go_fresh, load_kept
 from islands.protocol.messages.training import (
@@ -62,6 +62,7 @@ def move_origin(core: Core) -> None:
 # --- the syncer's word --------------------------------------------------------------------------
 
 
+@FROM_SYNCER.handles(LeaseGranted)
 def on_grant(core: Core, grant: LeaseGranted) -> None:
     """Receive leases and quota; ignore an older syncer's or another incarnation's."""
     compute = core.compute
@@ -75,6 +76,7 @@ def on_grant(core: Core, grant: LeaseGranted) -> None:
         allow(core)
 
 
+@FROM_SYNCER.handles(FinalRound)
 def on_final_round(core: Core, message: FinalRound) -> None:
     """Stop at the next boundary, because the run closes."""
     if message.epoch >= core.epoch_seen and not core.run.closing:
@@ -82,6 +84,7 @@ def on_final_round(core: Core, message: FinalRound) -> None:
         core.allow_steps(0, core.compute.leases)
 
 
+@FROM_SYNCER.handles(Paused)
 def on_paused(core: Core, message: Paused) -> None:
     """Stop at the next boundary or resume, as an operator decided."""
     if message.epoch < core.epoch_seen or message.paused is core.run.paused:
@@ -94,6 +97,7 @@ def on_paused(core: Core, message: Paused) -> None:
         allow(core)
 
 
+@FROM_SYNCER.handles(Quarantined)
 def on_quarantined(core: Core, notice: Quarantined) -> None:
     """Stop at the next boundary: nothing of this incarnation is applied any more.
 
@@ -104,6 +108,7 @@ def on_quarantined(core: Core, notice: Quarantined) -> None:
         core.allow_steps(0, core.compute.leases)
 
 
+@FROM_SYNCER.handles(ContributionFate)
 def on_fate(core: Core, fate: ContributionFate) -> None:
     """Note a contribution that was not applied; its tokens' fate comes with the next update."""
     core.pulls.rejected.append((fate.ticket.epoch, fate.ticket.round))
