@@ -21,6 +21,8 @@ from islands.tasks.task import TaskState, path_of
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun
 from tests.lab.study.regression import Regression
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 ZEROS = {"weight": np.zeros((WIDTH, WIDTH), np.float32)}
 PROMPT = "def f"
 

@@ -63,7 +63,7 @@ def assert_progress(model: Model, cycles: int = 2) -> None:
     assert len(model.payloads) <= model.settings.open_rounds_max(model.fragments) * LEARNERS
 
 
-@pytest.mark.quick("24-24")
+@pytest.mark.quick("0-24-24")
 @pytest.mark.parametrize(
     ("interval", "fragments", "seconds"), [(24, 24, 40.0), (96, 12, 100.0), (96, 24, 80.0)]
 )

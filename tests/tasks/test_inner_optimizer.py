@@ -13,6 +13,8 @@ from islands.tasks.inner_optimizer import check_inner, inner_optimizer
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 RATE = 0.01
 Matrix = NDArray[np.float64]
 

@@ -20,6 +20,8 @@ from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.table import Table
 from islands.tasks.task import Task
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 TINY = StdlibBytes(
     DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64),
     length=32,

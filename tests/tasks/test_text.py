@@ -19,6 +19,8 @@ from islands.tasks.factory import TASK_PATH
 from islands.tasks.task import Sampler
 from islands.tasks.text import TextFiles
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from islands.tasks.models.decoder import Decoder, RmsNorm
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import bits_per_token, initial, nats, sample
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 logits = jax.jit(language.logits, static_argnums=0)
 SMALL = DecoderConfig(vocabulary=256, width=16, layers=2, heads=4, kv_heads=2, head_width=8)
 

@@ -12,6 +12,8 @@ from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 SMALL = {"width": 16, "layers": 4, "heads": 4, "kv_heads": 2, "head_width": 8, "hidden": 24}
 TOKENS = np.random.default_rng(5).integers(0, 256, (3, 13))
 

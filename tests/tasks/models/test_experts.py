@@ -17,6 +17,8 @@ from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats, training_loss
 from islands.tasks.stdlib_bytes import StdlibBytes
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 WIDTH, HIDDEN = 8, 12
 X = np.random.default_rng(3).standard_normal((2, 5, WIDTH)).astype(np.float32)
 
