@@ -213,11 +213,11 @@ def own_leaves() -> Found:
     recorder.keep("finite", np.bool_(model.finite()))
     recorder.keep("mark", np.float64(model.mark()))
     held = JaxMoments({"count": jnp.int32(3), "mu": model.local}, {}, CompiledFunctions())
-    pieces = [held.read(piece).buffer() for piece in range(held.count)]
+    pieces = [held.read(piece).buffer() for piece in range(len(held.plan.pieces))]
     held.take({"count": jnp.int32(0), "mu": step(model.local)})
     held.load(pieces)
     assert [leaf.sharding for leaf in held.give()["mu"]] == where
-    again = [bytes(held.read(piece).buffer()) for piece in range(held.count)]
+    again = [bytes(held.read(piece).buffer()) for piece in range(len(held.plan.pieces))]
     assert again == [bytes(piece) for piece in pieces]
     recorder.keep("moments", np.frombuffer(b"".join(pieces), np.uint8))
     return recorder.found

@@ -246,17 +246,7 @@ class JaxMoments:
         for place in self._places:
             words = jax.eval_shape(words_of, self._leaves[place])
             leaves.append(MomentLeaf(paths[place], np.dtype(words.dtype), words.shape))
-        self._plan: MomentPlan = plan_leaves(leaves, MOMENT_PIECE_BYTES)
-
-    @property
-    def schema(self) -> str:
-        """Digest (hex) of paths, dtypes and shapes of the arrays; "" if there are none."""
-        return self._plan.schema
-
-    @property
-    def count(self) -> int:
-        """Number of pieces that the arrays are cut into."""
-        return len(self._plan.pieces)
+        self.plan: MomentPlan = plan_leaves(leaves, MOMENT_PIECE_BYTES)
 
     def take(self, state: PyTree) -> None:
         """Hold the state after a step.
@@ -281,7 +271,7 @@ class JaxMoments:
 
     def prepare(self) -> None:
         """Compile what `read` will call."""
-        for parts in self._plan.pieces:
+        for parts in self.plan.pieces:
             for part in parts:
                 self._reading(part)
 
@@ -292,7 +282,7 @@ class JaxMoments:
             TaskError: an array was deleted, or cannot be read where a step has put it.
         """
         arrays = []
-        for part in self._plan.pieces[piece]:
+        for part in self.plan.pieces[piece]:
             compiled, arguments = self._reading(part)
             arrays.append(compiled(*arguments))
         for array in arrays:
@@ -305,7 +295,7 @@ class JaxMoments:
         Raises:
             InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
         """
-        arrays = joined(self._plan, pieces)
+        arrays = joined(self.plan, pieces)
         for values in arrays:
             if jnp.issubdtype(values.dtype, jnp.inexact) and not np.isfinite(values).all():
                 raise InvariantError("moments that are not all finite numbers were given")

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
 from islands.model.interfaces import Model, MomentsCopy
+from islands.model.moment_plan import MomentPlan
 from islands.protocol.errors import InvariantError, TaskError
 
 Tree = TypeVar("Tree")
@@ -48,12 +49,8 @@ class HeldMoments(Protocol):
     """The state of a user's optimizer, of which pieces are read and which may be replaced."""
 
     @property
-    def schema(self) -> str:
-        """Digest (hex) of names, dtypes and shapes; "" if it has no array."""
-
-    @property
-    def count(self) -> int:
-        """Number of pieces that it is cut into."""
+    def plan(self) -> MomentPlan:
+        """Its arrays, and the pieces that they are cut into."""
 
     def prepare(self) -> None:
         """Compile what `read` will call."""
@@ -82,12 +79,12 @@ class OwnMoments:
     @property
     def moments_schema(self) -> str:
         """Return the digest of the state; "" where there is none."""
-        return "" if self.moments is None else self.moments.schema
+        return "" if self.moments is None else self.moments.plan.schema
 
     @property
     def moment_pieces(self) -> int:
         """Return the number of pieces; 0 where there is no state."""
-        return 0 if self.moments is None else self.moments.count
+        return 0 if self.moments is None else len(self.moments.plan.pieces)
 
     def reset_moments(self) -> None:
         """Note that the user has to reset the optimizer's state."""

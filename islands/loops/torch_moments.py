@@ -108,26 +108,14 @@ class TorchMoments:
                 leaves[path] = leaf, slot
         order = sorted(leaves)
         self._slots = [leaves[path][1] for path in order]
-        self._plan: MomentPlan = plan_leaves(
-            [leaves[path][0] for path in order], MOMENT_PIECE_BYTES
-        )
-
-    @property
-    def schema(self) -> str:
-        """Digest (hex) of paths, dtypes and shapes of the tensors; "" if there are none."""
-        return self._plan.schema
-
-    @property
-    def count(self) -> int:
-        """Number of pieces that the tensors are cut into."""
-        return len(self._plan.pieces)
+        self.plan: MomentPlan = plan_leaves([leaves[path][0] for path in order], MOMENT_PIECE_BYTES)
 
     def prepare(self) -> None:
         """Do nothing: nothing is compiled."""
 
     def read(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and its copy to the host."""
-        parts = tuple(self._copied(part) for part in self._plan.pieces[piece])
+        parts = tuple(self._copied(part) for part in self.plan.pieces[piece])
         return TorchCopy(parts, recorded() if self._queues else None)
 
     def load(self, pieces: Sequence[memoryview]) -> None:
@@ -136,7 +124,7 @@ class TorchMoments:
         Raises:
             InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
         """
-        arrays = joined(self._plan, pieces)
+        arrays = joined(self.plan, pieces)
         for slot, array in zip(self._slots, arrays, strict=True):
             if slot.dtype.is_floating_point and not np.isfinite(array).all():
                 raise InvariantError("moments that are not all finite numbers were given")
@@ -153,7 +141,7 @@ class TorchMoments:
 
     def _copied(self, part: Part) -> torch.Tensor:
         """Dispatch a copy of a part to the host; of a state that is not there yet, zeros."""
-        slot, leaf = self._slots[part.leaf], self._plan.leaves[part.leaf]
+        slot, leaf = self._slots[part.leaf], self.plan.leaves[part.leaf]
         found = self._optimizer.state.get(slot.owner, {}).get(slot.key)
         row = leaf.size_bytes // leaf.dtype.itemsize // part.leaf_rows
         first, last = part.row_start * row, (part.row_start + part.rows) * row

@@ -127,7 +127,7 @@ def test_keys_are_given_and_what_is_no_array_passes_through() -> None:
         return JaxMoments(state(seed, label), {}, CompiledFunctions())
 
     donor, again = moments(1, "donor"), moments(2, "again")
-    again.load([donor.read(piece).buffer() for piece in range(donor.count)])
+    again.load([donor.read(piece).buffer() for piece in range(len(donor.plan.pieces))])
     found = again.give()
     assert (found["label"], int(found["count"])) == ("again", 1)
     assert (

@@ -38,7 +38,7 @@ class Loop:
 
     def pieces(self) -> list[memoryview]:
         """Read all pieces, as a donor does."""
-        return [self.moments.read(piece).buffer() for piece in range(self.moments.count)]
+        return [self.moments.read(piece).buffer() for piece in range(len(self.moments.plan.pieces))]
 
     def values(self) -> list[Any]:
         """The parameters."""
@@ -61,7 +61,7 @@ def test_a_restarted_loop_goes_on_with_a_peers_moments(kind: str, *, stepped: bo
         donor.step(seed)
     if stepped:
         again.step(9)
-    assert again.moments.schema == donor.moments.schema
+    assert again.moments.plan.schema == donor.moments.plan.schema
     pieces = donor.pieces()
     assert len(pieces) > 1
     again.moments.load(pieces)
@@ -74,10 +74,10 @@ def test_a_restarted_loop_goes_on_with_a_peers_moments(kind: str, *, stepped: bo
 
 def test_a_state_is_known_by_the_paths_of_the_run() -> None:
     """Another name is another optimizer's; one that steps without a state has no pieces."""
-    assert Loop("sgd").moments.schema != Loop("sgd", ("kernel", "bias")).moments.schema
+    assert Loop("sgd").moments.plan.schema != Loop("sgd", ("kernel", "bias")).moments.plan.schema
     module = torch.nn.Linear(2, 2)
     plain = TorchMoments(torch.optim.SGD(module.parameters()), dict(module.named_parameters()))
-    assert (plain.schema, plain.count) == ("", 0)
+    assert (plain.plan.schema, plain.plan.pieces) == ("", ())
 
 
 def test_what_a_peer_gives_is_checked() -> None:
