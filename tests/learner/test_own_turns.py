@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
-from islands.protocol.learner.account import Account
+from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
-from islands.protocol.learner.own_turns import Turns
+from islands.protocol.learner.own_turns import OwnTurns
 from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,
     FinalRound,
+    FragmentUpdate,
     Hello,
     Progress,
 )
@@ -23,30 +23,6 @@ from tests.learner.bench import stand_still, stepping_by
 FIRST, SECOND = FragmentIndex(0), FragmentIndex(1)
 
 
-def test_a_turn_is_due_h_steps_after_its_base() -> None:
-    """With the H that came with the base, or else the run's; every fragment on its own."""
-    turns = Turns(interval_steps=10, waits=True)
-    turns.adopted(0, 7)
-    turns.adopted(1, 0)
-    accounts = [Account(base_steps=3), Account(base_steps=4)]
-    due = turns.due_all(accounts, origin_steps=100)
-    assert due == [110, 114]
-    assert turns.until_steps(due) == 110
-    assert turns.asking(due, 109) == ()
-    assert turns.asking(due, 110) == (FIRST,)
-    assert turns.asking(due, 114) == (FIRST, SECOND)
-
-
-def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
-    """Its steps are contributed together with those of the next turn."""
-    turns = Turns(interval_steps=10, waits=False)
-    turns.refused(0, 25)
-    assert turns.due(0, 15) == 35
-    assert turns.until_steps([35]) is None
-    turns.adopted(0, 0)
-    assert turns.due(0, 15) == 25
-
-
 def asynchronous(*, waits: bool = True) -> states.Bench:
     """A learner of two fragments, stepping on version 1.0, whose turns have four steps."""
     settings = replace(
@@ -56,6 +32,45 @@ def asynchronous(*, waits: bool = True) -> states.Bench:
         learner_waits=LearnerWaits.AT_TAU if waits else LearnerWaits.NEVER,
     )
     return stepping_by(settings)
+
+
+def turns_of(bench: states.Bench) -> OwnTurns:
+    """The schedule of such a learner, as if it had begun long ago."""
+    bench.state.core.compute.origin_steps = 100
+    schedule = bench.state.core.schedule
+    assert isinstance(schedule, OwnTurns)
+    return schedule
+
+
+def update(fragment: FragmentIndex, interval_steps: int) -> FragmentUpdate:
+    """A value that came with this H."""
+    digest = f"{fragment}@2"
+    return FragmentUpdate(1, fragment, Version(1, 2), 1, digest, 0.0, None, interval_steps)
+
+
+def test_a_turn_is_due_h_steps_after_its_base() -> None:
+    """With the H that came with the base, or else the run's; every fragment on its own."""
+    bench = asynchronous()
+    core, turns = bench.state.core, turns_of(bench)
+    turns.adopted(core, update(FIRST, 7))
+    turns.adopted(core, update(SECOND, 0))
+    core.accounts[FIRST].base_steps, core.accounts[SECOND].base_steps = 3, 8
+    assert turns.until_steps(core) == 110
+    due = {109: (), 110: (FIRST,), 111: (FIRST,), 112: (FIRST, SECOND)}
+    for core.compute.steps, asked in due.items():
+        assert turns.asking(core) == asked
+
+
+def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
+    """Its steps are contributed together with those of the next turn."""
+    bench = asynchronous(waits=False)
+    core, turns = bench.state.core, turns_of(bench)
+    core.accounts[FIRST].base_steps = 15
+    turns.refused_steps[FIRST] = 125
+    assert turns.due(core, FIRST) == 129
+    assert turns.until_steps(core) is None
+    turns.adopted(core, update(FIRST, 0))
+    assert turns.due(core, FIRST) == 119
 
 
 def fate(fragment: FragmentIndex) -> ContributionFate:

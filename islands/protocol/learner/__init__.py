@@ -7,7 +7,6 @@
 - `core.py`: the learner's memory, in parts with one owner each
 - `events.py`: the events that a learner's state handles
 - `learning_rate_clock.py`: the clock of the learning rate between two updates
-- `leaving.py`: graceful shutdown (drain)
 - `membership.py`: admission, eviction, links that open or break, fencing of old syncers
 - `moments_recovery.py`: recovery of the optimizer's moments, and pieces given to a peer
 - `own_turns.py`: the schedule of a learner that opens rounds itself

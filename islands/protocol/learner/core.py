@@ -9,7 +9,7 @@
 | `pulls` | open pulls, snapshots, seeds | `answering.py` |
 | `moments` | moments of the inner optimizer | `moments_recovery.py` |
 | `reporting` | progress reports | `state.py`, by `due` of all |
-| `leaving` | a graceful shutdown | `leaving.py` |
+| `leaving` | a graceful shutdown | `membership.py` |
 | `schedule` | when to step, snapshot and adopt | itself |
 | `precision` | precision of contributions | itself |
 

@@ -12,25 +12,21 @@ for nobody else. While the syncer is away it stands still, and asks again over i
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from islands.protocol.identities import WHOLE, FragmentIndex
-from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import PlanSnapshots
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-from islands.protocol.settings.choices import LearnerWaits
-from islands.protocol.settings.run import RunSettings
 
 if TYPE_CHECKING:  # the memory holds its schedule
     from islands.protocol.learner.core import Core
 
 
-@dataclass(slots=True)
-class Turns:
-    """The totals at which this learner's turns are due, in compute's totals of steps.
+@dataclass
+class OwnTurns(Schedule):
+    """The schedule of a learner that opens rounds itself, in compute's totals of steps.
 
     Args:
         interval_steps: H of the run's settings.
@@ -44,62 +40,23 @@ class Turns:
     given_steps: dict[int, int] = field(default_factory=dict)
     refused_steps: dict[int, int] = field(default_factory=dict)
 
-    def end(self) -> None:
-        """Forget all turns, as an incarnation ends."""
-        self.given_steps.clear()
-        self.refused_steps.clear()
-
-    def adopted(self, fragment: int, given_steps: int) -> None:
-        """Begin a turn at a fragment, whose base came with this H, if it was given."""
-        self.given_steps[fragment] = given_steps or self.interval_steps
-        self.refused_steps.pop(fragment, None)
-
-    def refused(self, fragment: int, steps: int) -> None:
-        """Begin a turn anew at this total: the last contribution was not applied."""
-        self.refused_steps[fragment] = steps
-
-    def due(self, fragment: int, base_steps: int) -> int:
-        """Return the total at which the turn is due of a fragment adopted at `base_steps`."""
+    def due(self, core: "Core", fragment: int) -> int:
+        """Return the total at which the turn at a fragment is due."""
+        base_steps = core.compute.origin_steps + core.accounts[fragment].base_steps
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
         return begun + self.given_steps.get(fragment, self.interval_steps)
 
-    def due_all(self, accounts: Sequence[Account], origin_steps: int) -> list[int]:
-        """Return when the turns at all fragments are due, in their order."""
-        return [
-            self.due(fragment, origin_steps + account.base_steps)
-            for fragment, account in enumerate(accounts)
-        ]
-
-    def until_steps(self, due: Iterable[int]) -> int | None:
-        """Return the total at which the learner stands still; None if it does not wait."""
-        return min(due) if self.waits else None
-
-    def asking(self, due: Iterable[int], steps: int) -> tuple[FragmentIndex, ...]:
-        """Return the fragments for which to ask for a round at this total."""
-        return tuple(FragmentIndex(index) for index, at in enumerate(due) if steps >= at)
-
-
-class OwnTurns(Schedule):
-    """The schedule of a learner that opens rounds itself.
-
-    Attributes:
-        turns: when they are due.
-    """
-
-    def __init__(self, settings: RunSettings) -> None:
-        waits = settings.learner_waits is LearnerWaits.AT_TAU
-        self.turns = Turns(settings.interval_steps, waits)
-
     def _due(self, core: "Core") -> list[int]:
-        return self.turns.due_all(core.accounts, core.compute.origin_steps)
+        return [self.due(core, fragment) for fragment in range(core.fragments)]
 
     def end(self, *, sound: bool) -> None:
         """Forget all turns."""
-        self.turns.end()
+        self.given_steps.clear()
+        self.refused_steps.clear()
 
     def until_steps(self, core: "Core") -> int | None:
         """Return where the first turn is due, if the learner waits."""
-        return self.turns.until_steps(self._due(core))
+        return min(self._due(core)) if self.waits else None
 
     def plan(self, core: "Core") -> PlanSnapshots:
         """Return one of each fragment, where its turn is due."""
@@ -112,8 +69,7 @@ class OwnTurns(Schedule):
         """Return the total at which the fragment's turn is due."""
         if core.compute.stopped:
             return super().least_steps(core, pull)
-        base_steps = core.compute.origin_steps + core.accounts[pull.fragment].base_steps
-        return self.turns.due(pull.fragment, base_steps)
+        return self.due(core, pull.fragment)
 
     def why_declined(self, core: "Core", pull: PullFragment) -> str | None:
         """Decline a pull of a fragment for which no round is asked, before the end."""
@@ -125,15 +81,17 @@ class OwnTurns(Schedule):
         """Return the fragments whose turn is due."""
         if core.phase not in WHOLE:
             return ()
-        return self.turns.asking(self._due(core), core.compute.steps)
+        due = enumerate(self._due(core))
+        return tuple(FragmentIndex(index) for index, at in due if core.compute.steps >= at)
 
     def stepped(self, core: "Core") -> bool:
         """Report at once where a turn is due."""
         return core.compute.steps in self._due(core)
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
-        """Begin a turn."""
-        self.turns.adopted(update.fragment, update.interval_steps)
+        """Begin a turn, with the H that the value came with, if one was given."""
+        self.given_steps[update.fragment] = update.interval_steps or self.interval_steps
+        self.refused_steps.pop(update.fragment, None)
         return True
 
     def rejected(self, core: "Core", fate: ContributionFate) -> bool:
@@ -141,5 +99,5 @@ class OwnTurns(Schedule):
         ticket = fate.ticket.epoch, fate.ticket.round
         own = any(sent.ticket == ticket for sent in core.accounts[fate.fragment].sent)
         if own:
-            self.turns.refused(fate.fragment, core.compute.steps)
+            self.refused_steps[fate.fragment] = core.compute.steps
         return own

@@ -21,7 +21,6 @@ from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.learner import (
     answering,
     events,
-    leaving,
     membership,
     moments_recovery,
     steps,
@@ -132,7 +131,7 @@ class LearnerState:
             membership.show_life(core)
         answering.answer_pulls(core)
         self._report()
-        leaving.go_on_leaving(core)
+        membership.go_on_leaving(core)
         return core.actions
 
     def _dispatch(self, event: events.Event) -> None:
@@ -152,7 +151,7 @@ class LearnerState:
             case events.Ticked():
                 membership.on_tick(core, event)
             case events.LeaveRequested(reason):
-                leaving.begin_leaving(core, reason)
+                membership.begin_leaving(core, reason)
             case sessions.UpdateArrived():
                 steps.on_update(core, event)
             case events.ContributionEncoded():
@@ -211,7 +210,8 @@ def schedule_of(settings: RunSettings, name: LearnerName, fragments: int) -> Sch
     if settings.gossip.on:
         return Gossip(Exchanges(settings, name, fragments))
     if settings.trigger is Trigger.LEARNER:
-        return OwnTurns(settings)
+        waits = settings.learner_waits is LearnerWaits.AT_TAU
+        return OwnTurns(settings.interval_steps, waits)
     if settings.learner_waits is not LearnerWaits.NEVER:
         return Synchronous(settings, fragments)
     return Paced()

@@ -364,7 +364,7 @@ LOOPS = (
     Mutation(
         "a refusal outlives the next value",
         "islands/protocol/learner/own_turns.py",
-        "        self.refused_steps.pop(fragment, None)\n",
+        "        self.refused_steps.pop(update.fragment, None)\n",
         "",
         LEARNER_TURNS,
     ),
