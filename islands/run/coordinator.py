@@ -78,7 +78,7 @@ from islands.tasks.factory import data_folders
 from messaging.actors.scope import Scope
 from messaging.clock import WallClock
 from messaging.errors import LocalFault
-from messaging.links.composite_network import CompositeNetwork
+from messaging.links.memory_link import CompositeNetwork
 
 LEAVE_S = 10.0
 """Grace period of a process that is asked to end, beside the time that its disk writes take."""

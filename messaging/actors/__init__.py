@@ -3,9 +3,9 @@
 Where to find what:
 
 ==================================  ============
-handlers that run one at a time     `actor.py`
+handlers that run one at a time;    `actor.py`
+handle by which others reach one
 bounded queue, backpressure         `mailbox.py`
-handle by which others reach one    `ref.py`
 tasks cancelled in a fixed order    `scope.py`
 ==================================  ============
 """

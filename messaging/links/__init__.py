@@ -3,10 +3,9 @@
 Where to find what:
 
 ===========================================  ==============================
-what a link is                               `link.py`
+what a link is; those not yet accepted       `link.py`
 keeping a session alive: effects, decisions  `dialer.py`, `link_state.py`
-queue of sessions not yet accepted           `backlog.py`
-links inside a process                       `memory_link.py`, `channel.py`
-two networks as one                          `composite_network.py`
+links inside a process, and together with    `memory_link.py`, `channel.py`
+another network
 ===========================================  ==============================
 """

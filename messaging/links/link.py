@@ -1,5 +1,7 @@
 """The interface of links, listeners and networks, independent of the transport.
 
+A listener's queue of sessions that wait to be accepted is the same for all (`BacklogListener`).
+
 A link is one session: it delivers envelopes in order until it is lost, and is never reopened.
 Reconnecting makes another link, on which both sides announce their state anew. A link has two
 lanes, so that a heartbeat never queues behind a fragment. Order holds within a lane; there is no
@@ -11,9 +13,11 @@ topic waits. A full control queue means that the peer does not read at all, so t
 """
 
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
+from messaging.actors.mailbox import Mailbox
 from messaging.envelope import Envelope
+from messaging.errors import LinkClosed, MailboxClosed
 
 
 class Lane(StrEnum):
@@ -144,3 +148,44 @@ class Network(Protocol):
             LocalFault: The address is taken.
         """
         ...
+
+
+L = TypeVar("L", bound=Link)
+
+
+class BacklogListener(Generic[L]):
+    """An address with a bounded queue of new sessions; see `messaging.links.link.Listener`.
+
+    Attributes:
+        address: The address that a peer must dial.
+    """
+
+    def __init__(self, address: str, capacity: int) -> None:
+        self.address = address
+        self._backlog: Mailbox[L] = Mailbox(capacity)
+
+    async def accept(self) -> L:
+        """Wait for the next session that a peer opened.
+
+        Raises:
+            LinkClosed: The listener is closed.
+        """
+        try:
+            return await self._backlog.get()
+        except MailboxClosed as error:
+            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
+
+    def close(self) -> None:
+        """Stop listening, and close the sessions that wait to be accepted."""
+        self._backlog.close()
+        for link in self._backlog.clear():
+            link.close("not accepted")
+
+    @property
+    def room(self) -> bool:
+        """Whether the queue can take another session."""
+        return len(self._backlog) < self._backlog.capacity
+
+    def offer(self, link: L) -> bool:
+        """Queue a session for `accept`; return False if the queue is full or closed."""
+        return self._backlog.put_nowait(link)

@@ -2,17 +2,21 @@
 
 A session is two directions (`channel.py`) with one link at each end. Nothing is copied and
 nothing is encoded: the receiver gets the very object that was sent.
+
+Together with another network they are one (`CompositeNetwork`): an address with a scheme (`ws://…`)
+is dialled on the outer network; a bare name is dialled inside this process. A listener accepts from
+both, and advertises the outer address.
 """
 
 import asyncio
 from collections.abc import Callable
 from operator import attrgetter
 
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed, LocalFault
-from messaging.links.backlog import BacklogListener
 from messaging.links.channel import Channel, Conditions
-from messaging.links.link import Lane
+from messaging.links.link import BacklogListener, Lane, Link, Listener, Network
 
 Measure = Callable[[Envelope], int]
 """Returns how many bytes an envelope would have on a wire."""
@@ -223,3 +227,63 @@ class MemoryNetwork:
         """Free the listener's address."""
         if self._listeners.get(listener.address) is listener:
             del self._listeners[listener.address]
+
+
+# --- together with another network ----------------------------------------------------------------
+
+
+class CompositeListener(BacklogListener[Link]):
+    """Accepts sessions from both networks, in the order of their arrival."""
+
+    def __init__(self, inner: Listener, outer: Listener, scope: Scope) -> None:
+        super().__init__(outer.address, BACKLOG)
+        self._listeners = (inner, outer)
+        for listener in self._listeners:
+            scope.spawn(self._take(listener), f"accept-{listener.address}")
+
+    def close(self) -> None:
+        """Stop listening, and close the sessions that wait to be accepted."""
+        for listener in self._listeners:
+            listener.close()
+        super().close()
+
+    async def _take(self, listener: Listener) -> None:
+        while True:  # until the listener closes
+            try:
+                link = await listener.accept()
+            except LinkClosed:
+                return
+            if not self.offer(link):
+                link.close("too many sessions wait here")
+
+
+class CompositeNetwork:
+    """Routes by the form of the address; implements `messaging.links.link.Network`.
+
+    Args:
+        outer: The network that reaches other processes.
+        scope: Owner of the tasks that accept sessions.
+    """
+
+    def __init__(self, outer: Network, scope: Scope) -> None:
+        self._inner = MemoryNetwork()
+        self._outer = outer
+        self._scope = scope
+
+    async def dial(self, address: str, *, local: str) -> Link:
+        """Open a session: on the outer network if the address has a scheme, else inside.
+
+        Raises:
+            DialFailed: Nobody listens there, or no answer came in time.
+        """
+        network: Network = self._outer if "://" in address else self._inner
+        return await network.dial(address, local=local)
+
+    def listen(self, address: str, *, guests: bool = False) -> CompositeListener:
+        """Let others dial the outer address, and actors of this process the bare name.
+
+        Raises:
+            LocalFault: The address is taken.
+        """
+        outer = self._outer.listen(address, guests=guests)
+        return CompositeListener(self._inner.listen(address), outer, self._scope)

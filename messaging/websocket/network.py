@@ -16,7 +16,7 @@ from messaging.codec.frames import CHUNK_PREFIX_BYTES, Codec
 from messaging.codec.limits import Limits
 from messaging.codec.tensors import BufferPool
 from messaging.errors import DialFailed, LocalFault
-from messaging.links.backlog import BacklogListener
+from messaging.links.link import BacklogListener
 from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.dial import Connector
