@@ -41,7 +41,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
     folder = tmp_path_factory.mktemp("operator")
     timing = Timing(heartbeat_s=0.25)  # figures come with heartbeats
     settings = RunSettings(run="watched", interval_steps=8, fragments=4, timing=timing)
-    task: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
+    task: dict[str, object] = {"step_s": 0.05, "megabytes": 0.25}
     hub = make_fleet(folder / "run", settings, task, learners=2)
     async with open_room(folder) as room, running(hub):
         await hub.wait_merge_of(PAIR, LIMIT_S)

@@ -38,7 +38,7 @@ from tests.integration.programs import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-SLEEPING: dict[str, object] = {"step_s": 0.01, "megabytes": 0.25}
+SLEEPING: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
 PAIR = ("learner-0", "learner-1")
 
 

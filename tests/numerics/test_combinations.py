@@ -31,7 +31,7 @@ from islands.protocol.settings.run import RunSettings
 
 Flat = NDArray[np.float32]
 
-SIZE, LEARNERS, ROUNDS = 160, 4, 60
+SIZE, LEARNERS, ROUNDS = 160, 4, 40
 UNITS = (Unit(0, 40, "average"), Unit(40, 120, "rda"))
 OUTER = {
     SGD: OuterSettings(0.7, 0.5),
