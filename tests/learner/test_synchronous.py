@@ -17,7 +17,7 @@ from islands.protocol.identities import (
 )
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
-from islands.protocol.learner.synchronous import Synchronous, Synchrony
+from islands.protocol.learner.synchronous import Synchronous
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Automatic, LearnerWaits
@@ -41,41 +41,39 @@ def test_rounds_are_due_every_interval_over_the_fragments(
     interval_steps: int, fragments: int, due: list[int]
 ) -> None:
     """⌈n·H/P⌉ exactly: P rounds take H steps, however large both are."""
-    schedule = Synchrony(interval_steps, fragments, overlap_steps=0)
-    schedule.begin(0)
+    schedule = Synchronous(interval_steps, fragments, overlap_steps=0)
+    schedule.anchor = schedule.settled, 0
     assert [schedule.due(round_) for round_ in range(4)] == due
     assert schedule.due(7 * fragments - 1) == 7 * interval_steps
 
 
 def test_a_learner_stands_still_tau_steps_after_the_oldest_round_that_is_not_settled() -> None:
     """A later round does not hold it before an earlier one does; both may be under way."""
-    schedule = Synchrony(10, 2, overlap_steps=7)
-    schedule.begin(100)
-    assert schedule.until_steps == 100 + 5 + 7
+    schedule = Synchronous(10, 2, overlap_steps=7)
+    schedule.anchor = schedule.settled, 100
+    assert schedule.limit_steps == 100 + 5 + 7
     assert schedule.snapshots() == {0: 105, 1: 110}
     schedule.settle(0, 112)
-    assert schedule.until_steps == 100 + 10 + 7
+    assert schedule.limit_steps == 100 + 10 + 7
     assert schedule.snapshots() == {1: 110, 0: 115}
-    assert schedule.adopt_at(1, contributed=True) == 117
-    assert schedule.adopt_at(1, contributed=False) == 0
 
 
 def test_one_that_joins_counts_from_the_newest_round_that_it_adopted() -> None:
     """Rounds before it joined are none of its own."""
-    schedule = Synchrony(6, 1, overlap_steps=0)
+    schedule = Synchronous(6, 1, overlap_steps=0)
     for round_ in (40, 41):
         schedule.settle(round_, 0)
-    schedule.begin(3)
-    assert (schedule.due(42), schedule.until_steps) == (9, 9)
-    schedule.end()
-    assert schedule.until_steps is None
+    schedule.anchor = schedule.settled, 3
+    assert (schedule.due(42), schedule.limit_steps) == (9, 9)
+    schedule.end(sound=True)
+    assert schedule.limit_steps is None
     assert schedule.snapshots() == {}
 
 
 def test_a_round_that_was_merged_without_it_delays_the_next() -> None:
     """A slow learner takes H steps from the value that it adopted, as if it had joined there."""
-    schedule = Synchrony(6, 1, overlap_steps=0)
-    schedule.begin(0)
+    schedule = Synchronous(6, 1, overlap_steps=0)
+    schedule.anchor = schedule.settled, 0
     schedule.settle(0, 4)
     assert schedule.due(1) == 10
     schedule.settle(0, 9)  # told once more
@@ -84,14 +82,14 @@ def test_a_round_that_was_merged_without_it_delays_the_next() -> None:
 
 def test_a_later_round_does_not_settle_one_that_is_under_way() -> None:
     """Its own value is still to come, and it waits for that; rounds passed by are settled."""
-    schedule = Synchrony(10, 2, overlap_steps=7)
-    schedule.begin(0)
+    schedule = Synchronous(10, 2, overlap_steps=7)
+    schedule.anchor = schedule.settled, 0
     schedule.settle(2, 17, under_way={0})
     assert (schedule.settled, schedule.beyond) == (-1, {2})
-    assert schedule.until_steps == schedule.due(0) + 7
+    assert schedule.limit_steps == schedule.due(0) + 7
     schedule.settle(0, 17)
     assert (schedule.settled, schedule.beyond) == (2, set())
-    assert schedule.until_steps == schedule.due(3) + 7
+    assert schedule.limit_steps == schedule.due(3) + 7
 
 
 def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
@@ -237,7 +235,7 @@ def test_a_new_incarnation_counts_anew() -> None:
     assert bench.of(AllowSteps)[-1].until_steps is None
     schedule = bench.state.core.schedule
     assert isinstance(schedule, Synchronous)
-    assert schedule.rounds.anchor is None
+    assert schedule.anchor is None
 
 
 @pytest.mark.parametrize("overlap_steps", [Automatic.AUTO, 24, 100])

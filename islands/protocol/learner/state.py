@@ -213,5 +213,5 @@ def schedule_of(settings: RunSettings, name: LearnerName, fragments: int) -> Sch
         waits = settings.learner_waits is LearnerWaits.AT_TAU
         return OwnTurns(settings.interval_steps, waits)
     if settings.learner_waits is not LearnerWaits.NEVER:
-        return Synchronous(settings, fragments)
+        return Synchronous(settings.interval_steps, fragments, settings.overlap_steps_max)
     return Paced()

@@ -21,7 +21,6 @@ from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-from islands.protocol.settings.run import RunSettings
 
 if TYPE_CHECKING:  # the memory holds its schedule
     from islands.protocol.learner.core import Core
@@ -30,9 +29,9 @@ RESENDS = 2
 """After the time of so many retransmissions, what was sent and is not decided counts as lost."""
 
 
-@dataclass(slots=True)
-class Synchrony:
-    """The totals at which this learner's rounds are due, in compute's totals of steps.
+@dataclass
+class Synchronous(Schedule):
+    """The schedule of a learner that waits for the fleet's rounds, in compute's totals of steps.
 
     Args:
         interval_steps: H.
@@ -51,26 +50,13 @@ class Synchrony:
     beyond: set[int] = field(default_factory=set)
     anchor: tuple[int, int] | None = None
 
-    def begin(self, steps: int) -> None:
-        """Count from here, where every fragment has been adopted and no step was taken since."""
-        self.anchor = self.settled, steps
-
-    def end(self) -> None:
-        """Forget the anchor, as an incarnation ends; rounds are counted from the next one's."""
-        self.settled, self.anchor = -1, None
-        self.beyond.clear()
+    # --- rounds ---------------------------------------------------------------------------------
 
     def due(self, round_: int) -> int:
         """Return the total of steps that the contribution to a round holds: anchor + ⌈n·H/P⌉."""
         assert self.anchor is not None, "rounds are due once the learner may step"
         first, steps = self.anchor
         return steps - (first - round_) * self.interval_steps // self.fragments
-
-    def adopt_at(self, round_: int, *, contributed: bool) -> int:
-        """Return the total at which the value of a round is to be adopted; 0 is on arrival."""
-        if self.anchor is None or not contributed:
-            return 0
-        return self.due(round_) + self.overlap_steps
 
     def settle(self, round_: int, steps: int, under_way: Collection[int] = ()) -> None:
         """Wait no more for a round, which was adopted or will not come, nor for most before it.
@@ -94,40 +80,30 @@ class Synchrony:
             self.beyond.discard(self.settled)
 
     @property
-    def until_steps(self) -> int | None:
+    def limit_steps(self) -> int | None:
         """The total at which the learner stands still, unless a further round is settled."""
         return None if self.anchor is None else self.due(self.settled + 1) + self.overlap_steps
 
     def snapshots(self) -> dict[int, int]:
         """Return, by fragment, the totals at which the snapshots within reach are to be taken."""
-        until_steps = self.until_steps
-        if until_steps is None:
+        limit_steps = self.limit_steps
+        if limit_steps is None:
             return {}
         first = self.settled + 1
         within_reach = (first + i for i in range(self.fragments))
-        return {r % self.fragments: self.due(r) for r in within_reach if self.due(r) <= until_steps}
+        return {r % self.fragments: self.due(r) for r in within_reach if self.due(r) <= limit_steps}
 
-
-class Synchronous(Schedule):
-    """The schedule of a learner that waits for the fleet's rounds.
-
-    Attributes:
-        rounds: when they are due.
-    """
-
-    def __init__(self, settings: RunSettings, fragments: int) -> None:
-        """Wait for nothing before the first step is allowed."""
-        overlap_steps = settings.overlap_steps_max
-        self.rounds = Synchrony(settings.interval_steps, fragments, overlap_steps)
+    # --- the schedule ---------------------------------------------------------------------------
 
     def begin(self, core: "Core") -> None:
         """Count rounds from the present total, unless they are counted already."""
-        if self.rounds.anchor is None:
-            self.rounds.begin(core.compute.steps)
+        if self.anchor is None:
+            self.anchor = self.settled, core.compute.steps
 
     def end(self, *, sound: bool) -> None:
-        """Forget all rounds."""
-        self.rounds.end()
+        """Forget all rounds; they are counted from the next incarnation's first step."""
+        self.settled, self.anchor = -1, None
+        self.beyond.clear()
 
     def until_steps(self, core: "Core") -> int | None:
         """Return τ steps after the oldest round that is waited for was due.
@@ -135,14 +111,14 @@ class Synchronous(Schedule):
         To contribute, a learner needs a step since it adopted its base; and where the value that it
         waits for is here, it may step on to where that is to be adopted.
         """
-        until_steps = self.rounds.until_steps
-        if until_steps is None:
+        limit_steps = self.limit_steps
+        if limit_steps is None:
             return None
-        oldest = self.rounds.settled + 1
+        oldest = self.settled + 1
         fragment = oldest % core.fragments
         queue = core.accounts[fragment].queue
         here = [queued.at_steps for queued in queue if queued.update.round == oldest]
-        return max(until_steps, core.first_contribution(fragment), *here)
+        return max(limit_steps, core.first_contribution(fragment), *here)
 
     def pass_over(self, core: "Core") -> bool:
         """Wait no more for rounds that passed this learner by, if the value of a later one is here.
@@ -152,7 +128,7 @@ class Synchronous(Schedule):
         """
         if not core.compute.waiting:
             return False
-        oldest, timing = self.rounds.settled + 1, core.settings.timing
+        oldest, timing = self.settled + 1, core.settings.timing
         here = [queued.update.round for account in core.accounts for queued in account.queue]
         if oldest in here:
             return True
@@ -160,26 +136,24 @@ class Synchronous(Schedule):
         patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
         if patient and oldest in core.under_way():
             return False
-        later = [round_ for round_ in (*here, *self.rounds.beyond) if round_ > oldest]
+        later = [round_ for round_ in (*here, *self.beyond) if round_ > oldest]
         if later:
-            self.rounds.settle(min(later) - 1, core.compute.steps)
+            self.settle(min(later) - 1, core.compute.steps)
         return bool(later)
 
     def plan(self, core: "Core") -> PlanSnapshots:
         """Return those that rounds within reach are due to hold, and those that are pulled."""
-        if self.rounds.anchor is None or core.compute.stopped:
+        if self.anchor is None or core.compute.stopped:
             return super().plan(core)
         pulled = core.pulls.wanted.items()
-        due = self.rounds.snapshots() | {
-            index: self.least_steps(core, one) for index, one in pulled
-        }
+        due = self.snapshots() | {index: self.least_steps(core, one) for index, one in pulled}
         return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
 
     def least_steps(self, core: "Core", pull: PullFragment) -> int:
         """Return the total at which the round is due."""
-        if self.rounds.anchor is None or core.compute.stopped:
+        if self.anchor is None or core.compute.stopped:
             return super().least_steps(core, pull)
-        due = max(self.rounds.due(pull.ticket.round), core.first_contribution(pull.fragment))
+        due = max(self.due(pull.ticket.round), core.first_contribution(pull.fragment))
         return min(due, core.compute.steps) if core.compute.waiting else due
 
     def adopt_at(self, core: "Core", update: FragmentUpdate) -> int:
@@ -187,14 +161,16 @@ class Synchronous(Schedule):
         if core.run.closing:
             return 0
         contributed = update.merged is not None and update.merged.round == update.round
-        return self.rounds.adopt_at(update.round, contributed=contributed)
+        if self.anchor is None or not contributed:
+            return 0
+        return self.due(update.round) + self.overlap_steps
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
         """Wait no more for the round of a value."""
-        self.rounds.settle(update.round, core.compute.steps, core.under_way())
+        self.settle(update.round, core.compute.steps, core.under_way())
         return True
 
     def rejected(self, core: "Core", fate: ContributionFate) -> bool:
         """Wait no more for the round of a contribution that was not applied."""
-        self.rounds.settle(fate.ticket.round, core.compute.steps, core.under_way())
+        self.settle(fate.ticket.round, core.compute.steps, core.under_way())
         return True
