@@ -20,17 +20,11 @@ class Clock(Protocol):
 class LoopClock:
     """The clock of the running event loop: real seconds, or those of a virtual loop."""
 
-    __slots__ = ("_loop",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Use the clock of `loop`, or of whichever loop runs when `now_s` is called."""
-        self._loop = loop
+    __slots__ = ()
 
     def now_s(self) -> float:
         """Return the loop's time in seconds."""
-        if self._loop is None:
-            return asyncio.get_running_loop().time()
-        return self._loop.time()
+        return asyncio.get_running_loop().time()
 
 
 class MonotonicClock:

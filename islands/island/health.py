@@ -87,16 +87,12 @@ class Health:
         self._stalled_s = stalled_s
         self._compile_s = compile_s
 
-    def tick(self, *, own: int = 0) -> str | None:
-        """Count a second; returns why the island must end, or None.
-
-        Args:
-            own: the leader's rank, which is never silent.
-        """
+    def tick(self) -> str | None:
+        """Count a second; returns why the island must end, or None. The leader is never silent."""
         for record in self.hosts.values():
             record.tick()
         for rank, record in self.hosts.items():
-            if rank != own and record.silent_ticks >= SILENT_TICKS:
+            if rank != 0 and record.silent_ticks >= SILENT_TICKS:
                 self.blamed = rank
                 return f"{named(rank, record.host)} has been silent for {record.silent_ticks} s"
         if any(record.doing == ARRIVING for record in self.hosts.values()):

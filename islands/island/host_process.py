@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Never
 
@@ -244,13 +243,13 @@ async def _opened(host: IslandHost) -> None:
 # --- the program of JAX that the processes form together --------------------------------------
 
 
-def check_environment(environment: Mapping[str, str] = os.environ) -> None:
+def check_environment() -> None:
     """Refuse variables that another launcher has left, as they contradict this island's topology.
 
     Raises:
         SettingsError: one is set; the sentence names it.
     """
-    left = [name for name in LEFT_BY_OTHERS if environment.get(name)]
+    left = [name for name in LEFT_BY_OTHERS if os.environ.get(name)]
     if left:
         raise SettingsError(
             f"{left[0]} is set in the environment, by another launcher; an island's hosts are "

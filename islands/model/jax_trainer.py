@@ -74,8 +74,7 @@ class JaxTrainer:
         pattern: How leaves are spread over fragments.
         seed: Seed of the run, for the initial parameters.
         learner_seed: Seed of this learner, for the randomness inside its losses.
-        device: The device it computes on; None: JAX's first.
-        devices: The devices it computes on when there are several.
+        devices: The devices it computes on; None: JAX's first.
         model_parallel: Number of devices over which the parameters are cut; it divides the number
             of all. The rest share the rows of each batch.
         precision: Precision on the wire, so that `setup` compiles the snapshots needed later.
@@ -89,7 +88,7 @@ class JaxTrainer:
         SettingsError: `model_parallel` does not divide the number of devices.
     """
 
-    def __init__(  # noqa: PLR0913  each is a choice of its own
+    def __init__(
         self,
         task: Task[PyTree],
         fragments: int = 24,
@@ -97,7 +96,6 @@ class JaxTrainer:
         pattern: Pattern = Pattern.BALANCED,
         seed: int = 0,
         learner_seed: int = 0,
-        device: jax.Device | None = None,
         devices: Sequence[jax.Device] | None = None,
         model_parallel: int = 1,
         precision: SnapshotPrecision = "float32",
@@ -112,10 +110,7 @@ class JaxTrainer:
         )
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
-        single = None if device is None else (device,)
-        self._place: LearnerPlacement = placed(
-            single if devices is None else devices, model_parallel
-        )
+        self._place: LearnerPlacement = placed(devices, model_parallel)
         self._compile = partial(self._program.functions.compile, self._place)
         shapes = [leaf.shape for leaf in self.layout.leaves]
         cuts = {n: cut_of(self._place.tensor(x), len(x)) for n, x in enumerate(shapes)}

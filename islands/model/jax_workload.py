@@ -1,7 +1,7 @@
 """A workload that trains a `Task` with JAX."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +74,6 @@ class JaxWorkload(Workload):
         *,
         values: bool | None,
         room_bytes: int | None,
-        told: Callable[[str], object] = lambda _: None,
     ) -> "TaskReport":
         """Check whether the task keeps its contract.
 
@@ -82,7 +81,6 @@ class JaxWorkload(Workload):
             settings: settings of the run; its fragments and learning rate are used.
             values: whether steps and evaluation are computed; None: only if the model is small.
             room_bytes: memory that a learner may take; None if that is not known.
-            told: called with the name of each part of the check when it begins.
         """
         from islands.model.task_check import TaskCheck
 
@@ -96,7 +94,6 @@ class JaxWorkload(Workload):
             room_bytes=room_bytes,
             needed_bytes=lambda: self.trainer_memory(settings).total,
             merges_moments=settings.merge_moments,
-            told=told,
         ).run()
 
     def plan(self, settings: RunSettings) -> RunPlan:

@@ -29,7 +29,6 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 
-from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.model.evaluation import evaluated
 from islands.model.jax_trainer import JaxTrainer
@@ -99,7 +98,6 @@ class TaskCheck:
         room_bytes: memory of this host that a learner may take; None if that is not known.
         needed_bytes: returns the bytes that a learner takes; called after `init` passed.
         merges_moments: whether the run merges moments.
-        told: called with the name of each part when it begins, since a part may take long.
     """
 
     def __init__(
@@ -107,14 +105,13 @@ class TaskCheck:
         task: Task[PyTree],
         *,
         fragments: int,
-        pattern: Pattern = Pattern.BALANCED,
-        min_piece_bytes: int = MIN_PIECE_BYTES,
+        pattern: Pattern,
+        min_piece_bytes: int,
         learning_rate: float,
         values: bool | None,
         room_bytes: int | None,
         needed_bytes: Callable[[], int],
-        merges_moments: bool = False,
-        told: Callable[[str], object] = lambda _: None,
+        merges_moments: bool,
     ) -> None:
         """Prepare the check, with an empty report."""
         self.report = TaskReport()
@@ -128,7 +125,6 @@ class TaskCheck:
         self._room_bytes = room_bytes
         self._needed_bytes = needed_bytes
         self._merges_moments = merges_moments
-        self._told = told
         self._program: CompiledSteps
         self._batch: PyTree = None
 
@@ -158,7 +154,6 @@ class TaskCheck:
 
     def _part(self, name: str, check: Callable[[], str]) -> bool:
         """Check a part; return whether it passed. Any error of the user's code is a fault."""
-        self._told(name)
         try:
             remark = check()
         except UserError as error:
