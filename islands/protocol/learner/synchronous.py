@@ -136,7 +136,7 @@ class Synchronous(Schedule):
         patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
         if patient and oldest in core.under_way():
             return False
-        later = [round_ for round_ in (*here, *self.beyond) if round_ > oldest]
+        later = [round_ for round_ in (*here, *sorted(self.beyond)) if round_ > oldest]
         if later:
             self.settle(min(later) - 1, core.compute.steps)
         return bool(later)
