@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 FILE_LINES_MAX = 700
@@ -209,17 +209,20 @@ def places(source: Source) -> Iterator[str]:
 # -------------------------------------------------------------------------- what imports what
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+@cache
+def imports(tree: ast.AST) -> Sequence[tuple[ast.stmt, str]]:
     """Each absolute import anywhere in `tree`, as (statement, dotted name).
 
     `from a import b` yields both `a` and `a.b`, since `b` may be a module.
     """
+    found: list[tuple[ast.stmt, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((node, alias.name) for alias in node.names)
+            found += ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node, node.module
-            yield from ((node, f"{node.module}.{alias.name}") for alias in node.names)
+            found.append((node, node.module))
+            found += ((node, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
 
 
 def reserved_imports(source: Source) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +21,6 @@ from tests.cli.run_folders import SPEC, WIDTH, KilledRun
 from tests.lab.study.regression import Regression
 
 TRUTH = Regression(width=WIDTH).truth().astype(np.float32)
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The sentence with which a command is refused; its exit code is 2, and it prints no more."""
-    assert main(list(arguments)) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    return told.err
 
 
 @pytest.fixture
@@ -115,36 +107,34 @@ def test_values_are_read_while_the_journal_is_written(killed: KilledRun) -> None
     assert last.cut.versions == (Version(1, 199), Version(1, 199))
 
 
-def test_a_folder_that_is_no_run_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     """One sentence says what is there instead, and nothing is made."""
-    assert "folder is not set" in said(capsys, "evaluate")
+    assert "folder is not set" in refused("evaluate")
     missing = tmp_path / "nothing"
-    assert f"there is no folder {missing}" in said(capsys, "evaluate", str(missing))
-    assert "is not the folder of a run" in said(capsys, "evaluate", str(tmp_path))
+    assert f"there is no folder {missing}" in refused("evaluate", str(missing))
+    assert "is not the folder of a run" in refused("evaluate", str(tmp_path))
     file = tmp_path / "file"
     file.touch()
-    assert "is a file; name the folder" in said(capsys, "evaluate", str(file))
+    assert "is a file; name the folder" in refused("evaluate", str(file))
     assert sorted(tmp_path.iterdir()) == [file]
 
 
-def test_a_run_without_values_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_values_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     """Before version 0, and while version 0 is only half there."""
     run = KilledRun(tmp_path / "run")
-    assert "has published no values yet" in said(capsys, "evaluate", str(run.folder))
+    assert "has published no values yet" in refused("evaluate", str(run.folder))
     run.publish(0, 0, np.zeros(run.plan.layout.fragments[0].size, np.float32))
-    assert "has published no values yet" in said(capsys, "evaluate", str(run.folder))
+    assert "has published no values yet" in refused("evaluate", str(run.folder))
 
 
-def test_another_model_is_refused(killed: KilledRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_is_refused(killed: KilledRun, refused: Callable[..., str]) -> None:
     """The first name that differs is told; so is a task that cannot be imported."""
     folder = str(killed.folder)
-    told = said(capsys, "evaluate", folder, "--task_settings.width", "8")
+    told = refused("evaluate", folder, "--task_settings.width", "8")
     assert "is of another model: weight has shape (256, 256), the model's is (8, 8)" in told
-    told = said(capsys, "evaluate", folder, "--task", "no_such_module:Task")
+    told = refused("evaluate", folder, "--task", "no_such_module:Task")
     assert "task 'no_such_module:Task' cannot be loaded on this host" in told
-    told = said(capsys, "evaluate", folder, "--task_settings.depth", "8")
+    told = refused("evaluate", folder, "--task_settings.depth", "8")
     assert "refuses its settings" in told
 
 
@@ -189,19 +179,22 @@ class Failing(Regression):
 
 
 def test_a_journal_that_is_not_whole_is_refused(
-    killed: KilledRun, capsys: pytest.CaptureFixture[str]
+    killed: KilledRun, refused: Callable[..., str]
 ) -> None:
     """Older values are not passed off as the newest."""
     for path in (killed.folder / "journal").glob("fragment-00001.*"):
         content = bytearray(path.read_bytes())
         content[-20] ^= 1
         path.write_bytes(content)
-    told = said(capsys, "evaluate", str(killed.folder))
+    told = refused("evaluate", str(killed.folder))
     assert "neither file of fragment-00001 holds a record that is whole" in told
 
 
 def test_a_task_is_found_where_the_runs_hub_found_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its module is beside the run's file; where that is unknown, the folders searched are named.
 
@@ -218,7 +211,7 @@ def test_a_task_is_found_where_the_runs_hub_found_it(
         run = KilledRun(tmp_path / "run", replace(SPEC, task=task))
         del sys.modules["their_task"]
     run.publish_all(0, {"weight": TRUTH})
-    told = said(capsys, "evaluate", str(run.folder))
+    told = refused("evaluate", str(run.folder))
     assert f"task {task!r} cannot be loaded on this host" in told
     assert f"besides installed packages, {Path.cwd()} was searched" in told
     write_hub_address(

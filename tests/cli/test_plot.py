@@ -1,6 +1,7 @@
 """`islands plot`: the curves of several runs, read from their metrics."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,19 +125,11 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     """And no picture is made."""
-    monkeypatch.chdir(tmp_path)
     run_folder(tmp_path / "run", ROWS)
     run_folder(tmp_path / "empty", [])
     (tmp_path / "nothing").mkdir()
-    assert main(["plot", *arguments]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert sentence in told.err
+    assert sentence in refused("plot", *arguments)
     assert not list(tmp_path.glob("*.png"))

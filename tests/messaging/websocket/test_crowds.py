@@ -24,7 +24,7 @@ from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import client_tls, server_tls
 from messaging.websocket.settings import WebsocketSettings
-from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.certificates import Certificates
 from tests.messaging.doubles import Probe, frames_of, probe
 from tests.messaging.websocket.test_door import (
     HEADERS,
@@ -38,12 +38,6 @@ from tests.messaging.websocket.test_door import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority of our own."""
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.parametrize(

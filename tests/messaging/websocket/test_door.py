@@ -21,7 +21,7 @@ from messaging.links.link import Lane, Link
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls, server_tls
 from messaging.websocket.settings import WebsocketSettings
-from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.certificates import Certificates
 from tests.messaging.doubles import Probe, probe
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
@@ -581,12 +581,6 @@ async def test_servers_of_another_kind_are_told_apart(reply: bytes | None, says:
     async with answering(reply) as address:
         assert re.search(says, await sentence_of(network, address))
     await network.close()
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority of our own."""
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 async def test_sessions_under_tls(certificates: Certificates) -> None:

@@ -14,15 +14,9 @@ from messaging.websocket.security import (
     only_loopback,
     server_tls,
 )
-from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.certificates import Certificates
 
 VALUE = "correct-horse-battery"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority of our own."""
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def test_secret_does_not_show() -> None:

@@ -1,0 +1,11 @@
+"""Fixtures of links over sockets."""
+
+import pytest
+
+from tests.messaging.certificates import Certificates, make_certificates
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates of an authority of our own."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
