@@ -16,6 +16,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `preparing.py`: `islands check`, `islands layout`, `islands tokenize`
 - `replay.py`: `islands replay RUN`
 - `report.py`: `islands report RUN...`: the page of one or several runs in one file
+- `results.py`: The results of a run that has ended
 - `run.py`: `islands run CONFIG`
 - `schema.py`: The conversion of a dataclass of options to a table of keys
 - `screen.py`: The display of a run

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
-from islands.cli.run import make_hub, new_folder, prepare_process, watch
+from islands.cli.run import make_hub, new_folder, prepare_process, say_opening, watch
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.tape.member_entries import Killed
 from islands.settings.commands import DemoOptions
@@ -33,6 +33,7 @@ def run(options: DemoOptions, _: Common) -> int:
     from islands.run.hosting.process_runtime import run as run_process
 
     prepare_process()
+    say_opening(options.learners)
     hub = make_hub(as_run(options))
     code = run_process(lambda: _demo(hub, options))
     if code == 0 and options.compare:
@@ -114,9 +115,9 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     sample = await asyncio.to_thread(_sample, hub)
     screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
     screen.console.print(sample, markup=False, highlight=False)
-    screen.say(f"\nEverything is in {hub.settings.folder}")
+    screen.offer(hub)
     if not options.compare:
-        screen.say("`islands demo --compare` also trains data-parallel, to compare the result")
+        screen.say("    islands demo --compare\n        the same, and data-parallel training")
     return 0
 
 

@@ -23,9 +23,21 @@ def run(options: RunOptions, common: Common) -> int:
     prepare_process()
     from islands.run.hosting.process_runtime import run as run_process
 
+    say_opening(options.learners)
     # Before the event loop, which planning a large model would block:
     hub = make_hub(options, common.given)
     return run_process(lambda: _run(hub))
+
+
+def say_opening(learners: int) -> None:
+    """Say at once what begins, and what it usually takes, before anything heavy is imported."""
+    who = "a learner" if learners == 1 else f"{learners} learners"
+    starting = f"a hub and {who} start" if learners else "a hub starts"
+    print(
+        f"islands: {starting} on this machine; a first step usually comes within half a minute, "
+        "once the learners have compiled it",
+        flush=True,
+    )
 
 
 def prepare_process() -> None:
@@ -56,7 +68,7 @@ async def _run(hub: "Coordinator") -> int:
     if summary["advice"]:
         screen.say(f"\n{summary['advice']}")
     screen.say(f"\nThe run has ended: {hub.cluster.end.sentence}")
-    screen.say(f"Everything is in {hub.settings.folder}")
+    screen.offer(hub)
     return hub.cluster.end.exit_code
 
 

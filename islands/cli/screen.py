@@ -1,7 +1,6 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Self, cast
@@ -13,15 +12,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from islands.cli.results import show_next, show_results, sparkline
 from islands.run.hosting.process_runtime import LossyOutput
-from islands.run.records.figures import BOARD_FOLDER, RunFigures, drawable
+from islands.run.records.figures import BOARD_FOLDER, RunFigures
 from islands.run.run_status import Health, LearnerLine, RunStatus
-from islands.settings.quantities import count, duration
+from islands.settings.quantities import count, data_size, duration
 
 if TYPE_CHECKING:
+    from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
-BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
 WIDEST = 160
 """Largest width in columns, beyond which a table is no easier to read."""
@@ -91,6 +91,7 @@ class Screen:
         """Return the panel that a terminal shows; its height does not depend on its width."""
         figures = status.figures
         width = min(WIDEST, self.console.width - ECHO)
+        wide = width >= WIDE
         bar = Table.grid(expand=True)
         share = status.share
         bar.add_row(ProgressBar(None if share is None else 1.0, share or 0.0))
@@ -98,11 +99,11 @@ class Screen:
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
         shown = Group(
-            _line_of(_head(status)),
+            _line_of(_head(status, wide=wide)),
             bar,
             _line_of(_curves(figures, width - FRAME) or _before_a_loss(status)),
             _line_of(_results(status)),
-            self._learners(status, wide=width >= WIDE),
+            self._learners(status, wide=wide),
             *below,
             _line_of(f"curves: {self._viewer(status.folder)}", "dim"),
         )
@@ -134,28 +135,15 @@ class Screen:
 
     def conclude(self, figures: RunFigures, summary: "Summary") -> None:
         """Show the results of the run."""
-        losses = [loss for _, loss in figures.losses.all()]
-        if losses:
-            line = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
-            self.say(f"\n{line}  {sparkline(losses)}")
-        name, values = figures.metric
-        if values:
-            self.say(f"{name} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
-        table = Table(title="The run", show_header=False, title_justify="left")
-        for key, value in summary.items():
-            if isinstance(value, float):
-                table.add_row(key, f"{value:,.4g}")
-            elif isinstance(value, int):
-                table.add_row(key, f"{value:,}")
-        self.console.print(table)
-        self.say("What became of every token, mean over fragments")
-        self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
-        self.console.print(_totals(cast("dict[str, dict[str, int]]", summary["learners"])))
-        if summary["unbooked_tokens"]:
-            self.say(
-                f"Not in the total: {summary['unbooked_tokens']:,} tokens of processes that ended "
-                "before they had reported them to the syncer."
-            )
+        show_results(self.console, figures, summary)
+
+    def offer(self, hub: "Coordinator") -> None:
+        """Say where everything is, and name the commands that one may use next."""
+        from islands.tasks.task import Sampler
+
+        task = getattr(hub.workload, "task", None)
+        self.say(f"\nEverything is in {hub.settings.folder}")
+        show_next(self.console, hub.settings.folder, generates=isinstance(task, Sampler))
 
 
 def _line(status: RunStatus) -> str:
@@ -178,13 +166,15 @@ def _line(status: RunStatus) -> str:
     )
 
 
-def _head(status: RunStatus) -> str:
+def _head(status: RunStatus, *, wide: bool) -> str:
     """Return the first line: phase, elapsed time, tokens, speed and remaining time."""
     budget, left_s = status.settings.budget_tokens, status.left_s
-    wanted = "" if budget is None else f" of {budget:,}"
+    number = f"{status.tokens:,}" if wide else count(status.tokens)
+    noun = " tokens" if wide or budget is None else ""
+    wanted = "" if budget is None else f" of {f'{budget:,}' if wide else count(budget)}"
     left = "" if left_s is None else f"   {duration(left_s)} left"
     return (
-        f"{status.phase}   {duration(status.elapsed_s)}   {status.tokens:,}{wanted} tokens   "
+        f"{status.phase}   {duration(status.elapsed_s)}   {number}{wanted}{noun}   "
         f"{count(status.tokens_per_s)} tokens/s{left}"
     )
 
@@ -205,9 +195,11 @@ def _curves(figures: RunFigures, width: int) -> str:
 
 def _before_a_loss(status: RunStatus) -> str:
     compiling_s = status.compiling_s
-    if compiling_s is None:
-        return "no loss yet"
-    return f"learners compile, for {duration(compiling_s)} so far; then they train"
+    if compiling_s is not None:
+        return f"learners compile, for {duration(compiling_s)} so far; then they train"
+    if status.phase == "starting" and not status.members:
+        return "learners start, which usually takes 5 to 15 s; then they compile"
+    return "no loss yet"
 
 
 def _results(status: RunStatus) -> str:
@@ -237,7 +229,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
         heard,
     ]
     if wide:
-        moved = [f"{count(size_bytes)} B" for size_bytes in (done.bytes_up, done.bytes_down)]
+        moved = [data_size(size_bytes) for size_bytes in (done.bytes_up, done.bytes_down)]
         cells += [str(done.incarnations), *moved]
     return cells
 
@@ -245,47 +237,3 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
 def _line_of(text: str, style: str = "") -> Text:
     """Return one line, cut at the terminal's width: a panel of constant height does not jump."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
-
-
-def _ledger(ledger: dict[str, object]) -> Table:
-    """Return the fates as rows: nine of them side by side do not fit a terminal of 80 columns."""
-    rows = cast("list[dict[str, int]]", ledger["fragments"])
-    table = Table()
-    for title in ("fate", "tokens", "share"):
-        table.add_column(title, justify="left" if title == "fate" else "right")
-    processed = max(1, sum(row["processed"] for row in rows))
-    for name in rows[0]:
-        total = sum(row[name] for row in rows)
-        table.add_row(name, f"{total / len(rows):,.0f}", f"{total / processed:.1%}")
-    table.add_row("imbalance", str(ledger["imbalance"]), "")
-    return table
-
-
-def _totals(learners: dict[str, dict[str, int]]) -> Table:
-    table = Table(title="Learners", title_justify="left")
-    table.add_column("name")
-    for title in ("steps", "tokens", "incarnations"):
-        table.add_column(title, justify="right")
-    for name, row in learners.items():
-        table.add_row(Text(name), *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
-    counted = [sum(row[key] for row in learners.values()) for key in ("steps", "tokens")]
-    table.add_row("total", *(f"{number:,}" for number in counted), "", style="bold")
-    return table
-
-
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Draw a curve as one line of text: the mean of each of `width` equal parts.
-
-    Values that have no place on an axis are left out, so that a diverged run is shown as well.
-    """
-    values = [value for value in values if drawable(value)]
-    width = min(width, len(values))
-    if width < 1:
-        return ""
-    parts = [
-        values[i * len(values) // width : (i + 1) * len(values) // width] for i in range(width)
-    ]
-    means = [sum(part) / len(part) for part in parts]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)

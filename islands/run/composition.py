@@ -131,6 +131,10 @@ class Cluster:
         """Delay any start of a process until `away_s` from now, whoever asks for it."""
         self._starts.hold(name, away_s)
 
+    def starts_in_s(self) -> dict[str, float]:
+        """Return the seconds until each process that is about to be started is due."""
+        return self._starts.due_in_s()
+
     def adopt(self) -> list[str]:
         """Adopt the processes that an earlier start of the backend left running; return them."""
         found = self.launcher.adopt()
@@ -311,6 +315,11 @@ class DelayedStarts:
         if name in self._timers:
             self._timers[name].cancel()
             self._schedule(name)
+
+    def due_in_s(self) -> dict[str, float]:
+        """Return the seconds until each scheduled start, by name."""
+        now_s = asyncio.get_running_loop().time()
+        return {name: max(0.0, due.when() - now_s) for name, due in self._timers.items()}
 
     def cancel(self, name: str) -> None:
         """Cancel the scheduled start of a process, if there is one."""

@@ -1,7 +1,7 @@
 """The state of a hub's run at one moment, as a screen and a page show it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
 from pathlib import Path
@@ -36,6 +36,8 @@ class RunStatus:
         elapsed_s: seconds since this hub began.
         now_s: the time on the clock of `members`.
         folder: the run's folder.
+        starts_in_s: seconds until a learner's process is started, by its name.
+        running: learners whose process runs on this machine, started by the hub.
     """
 
     figures: RunFigures
@@ -45,6 +47,8 @@ class RunStatus:
     elapsed_s: float
     now_s: float
     folder: Path
+    starts_in_s: Mapping[str, float] = field(default_factory=dict)
+    running: Collection[str] = ()
 
     @property
     def tokens(self) -> int:
@@ -119,6 +123,10 @@ class RunStatus:
     def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
         member = self.members.get(name)
         state, health = state_of(figures, None if member is None else member.phase)
+        if figures.gone and name in self.starts_in_s:
+            state = f"back in {self.starts_in_s[name]:.0f} s"
+        elif figures.gone and name in self.running and self.phase != "ending":
+            state = "starts again"
         here = member is not None and not figures.gone
         silent_s = self.now_s - member.heard_s if here and member is not None else None
         return LearnerLine(name, state, health, figures, silent_s)
@@ -169,4 +177,6 @@ def run_status_of(hub: "Coordinator") -> RunStatus:
         elapsed_s=hub.elapsed_s,
         now_s=hub.now_s,
         folder=hub.settings.folder,
+        starts_in_s=hub.cluster.starts_in_s(),
+        running=hub.cluster.learners(),
     )

@@ -43,6 +43,11 @@ def count(number: float) -> str:
     return f"{number / 1000:.1f} T"
 
 
+def data_size(size_bytes: float) -> str:
+    """Format bytes that were sent in decimal units, as networks are counted."""
+    return rate(size_bytes).removesuffix("/s")
+
+
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """Format lines of cells as a table of Markdown; the first one is its head."""
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]

@@ -8,7 +8,8 @@ from shutil import which
 import pytest
 from rich.console import Console
 
-from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
+from islands.cli.results import sparkline
+from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
@@ -104,6 +105,14 @@ def test_the_screen_says_for_how_long_learners_compile(columns: int) -> None:
     training = replace(status, members={"a": compiling, "b": member(Phase.STEPPING)})
     assert any("no loss yet" in line for line in picture(training, columns))
     assert len(picture(status, columns)) == len(picture(training, columns))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160])
+def test_the_time_that_is_left_is_never_cut(columns: int) -> None:
+    """At 80 columns the tokens of a large budget left no room for it."""
+    settings = replace(SETTINGS, budget_tokens=12_345_678_901)
+    (head,) = [line for line in picture(run_status(busy(), settings), columns) if "train" in line]
+    assert head.rstrip("│ ").endswith("left")
 
 
 def test_a_wide_terminal_shows_more() -> None:
@@ -256,3 +265,29 @@ def test_only_a_program_that_is_here_is_named() -> None:
         assert ("tensorboard --logdir runs/r/tensorboard" in text) == installed
         assert ("islands plot runs/r" in text) != installed
     assert Screen().has_tensorboard == (which("tensorboard") is not None)
+
+
+@pytest.mark.parametrize(
+    ("starts_in_s", "running", "told"),
+    [
+        ({"a": 3.2}, (), "back in 3 s"),
+        ({}, ("a",), "starts again"),
+        ({}, (), "evicted"),
+    ],
+)
+def test_who_is_away_is_told_with_the_time_of_return(
+    starts_in_s: dict[str, float], running: tuple[str, ...], told: str
+) -> None:
+    """Only the hub that launches a learner knows when it comes back."""
+    figures = RunFigures({"a": LearnerFigures(status="evicted")})
+    where = replace(run_status(figures), starts_in_s=starts_in_s, running=running)
+    lines = [line for line in picture(where, 80) if line.startswith("│ a ")]
+    assert len(lines) == 1
+    assert told in lines[0]
+
+
+def test_amounts_of_data_have_one_unit() -> None:
+    """It said `34.9 M B`, of a unit that nobody knows."""
+    figures = busy()
+    figures.learners["learner-0"].bytes_up = 34_900_000
+    assert "34.9 MB" in "\n".join(picture(run_status(figures), 160))

@@ -1,0 +1,202 @@
+"""The results of a run that has ended: its figures with a word on each, and what one may do next.
+
+The words judge by the thresholds of `islands.run.records.summary`, which gives the advice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from islands.run.records.figures import LearnerFigures, RunFigures, drawable
+from islands.run.records.summary import DATA_WAIT_SHARE, LOW_YIELD, Summary
+from islands.settings.quantities import data_size, duration
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE = 30
+"""Width of a curve in columns, so that 80 columns hold the line."""
+GOOD = 0.9
+"""Shares from here on need no remark."""
+NEXT = (
+    ("report {folder} --out run.html", "the page of this run as one file, for any browser"),
+    ("plot {folder}", "its curves as pictures, also beside those of other runs"),
+    ("export {folder} model.safetensors", "the trained values in one file"),
+)
+"""What one may do with every run that has ended; the arguments of `islands`, and what they do."""
+
+
+class Result(NamedTuple):
+    """One line: the name of a figure, the figure with its unit, and a word on it."""
+
+    name: str
+    value: str
+    remark: str
+
+
+def results(figures: RunFigures, summary: Summary) -> list[Result]:
+    """Return the figures of a run in the order in which they are read."""
+    number = cast("Mapping[str, float]", summary)
+    losses = [loss for _, loss in figures.losses.all()]
+    name, values = figures.metric
+    curves = (("training loss", losses), (name, values))
+    lines = [
+        Result(title, f"{curve[0]:.3f} → {curve[-1]:.3f}", sparkline(curve, CURVE))
+        for title, curve in curves
+        if curve
+    ]
+    tokens_per_s = number["tokens"] / max(number["wall_s"], 1e-9)
+    lines += [
+        Result("tokens", f"{number['tokens']:,}", f"{tokens_per_s:,.0f} tokens/s on average"),
+        Result("time", duration(number["wall_s"]), ""),
+        Result("yield", f"{number['yield']:.1%}", _on_yield(number["yield"])),
+        Result("goodput", f"{number['goodput']:.1%}", _on_goodput(figures, number)),
+        Result("merges", f"{number['merges']:,}", _on_merges(number)),
+        Result("evictions", f"{number['evictions']:,}", _returned(figures)),
+        Result(
+            "longest stall",
+            duration(number["longest_stall_s"]),
+            "by which a step came late" if number["longest_stall_s"] else "no step came late",
+        ),
+        Result(
+            "traffic",
+            f"{data_size(number['bytes_up'])} up, {data_size(number['bytes_down'])} down",
+            "of all learners",
+        ),
+    ]
+    if number["data_wait"] >= DATA_WAIT_SHARE:
+        lines.append(Result("data wait", f"{number['data_wait']:.1%}", "steps waited for batches"))
+    return lines
+
+
+def _on_yield(share: float) -> str:
+    told = "of tokens reached the model"
+    if share >= GOOD:
+        return f"{told}: good"
+    return f"{told}: {'fair' if share >= LOW_YIELD else 'low, see below'}"
+
+
+def _on_goodput(figures: RunFigures, number: Mapping[str, float]) -> str:
+    told = "of learners' time was steps"
+    if number["goodput"] >= GOOD:
+        return f"{told}: good"
+    spent: dict[str, float] = {}
+    for learner in figures.learners.values():
+        for state, seconds in _time_in_states(learner, number["wall_s"]):
+            spent[state] = spent.get(state, 0.0) + seconds
+    spent.pop("stepping", None)
+    most = max(spent, key=lambda state: spent[state], default="")
+    return f"{told}; most of the rest was {most}" if most else told
+
+
+def _time_in_states(learner: LearnerFigures, end_s: float) -> Iterable[tuple[str, float]]:
+    """Yield states of a learner with their seconds; before it was heard it was starting."""
+    at_s, before = 0.0, "starting"
+    for since_s, state in [*learner.states, (end_s, "")]:
+        yield before, max(0.0, since_s - at_s)
+        at_s, before = since_s, state
+
+
+def _on_merges(number: Mapping[str, float]) -> str:
+    share = number["participation"]
+    told = f"with {share:.0%} of learners in each"
+    return f"{told}: good" if share >= GOOD else told
+
+
+def _returned(figures: RunFigures) -> str:
+    """Say which learners were started more than once."""
+    again = [
+        f"{name} was admitted {done.incarnations} times"
+        for name, done in figures.learners.items()
+        if done.incarnations > 1
+    ]
+    return again[0] + (f", and {len(again) - 1} more" if len(again) > 1 else "") if again else ""
+
+
+def show_results(console: Console, figures: RunFigures, summary: Summary) -> None:
+    """Print the figures of a run, what became of its tokens, and its learners."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(style="dim")
+    for line in results(figures, summary):
+        table.add_row(line.name, line.value, line.remark)
+    console.print(table)
+    console.print()
+    console.print(_fates(cast("dict[str, object]", summary["ledger"])))
+    console.print()
+    console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"]), figures))
+    if summary["unbooked_tokens"]:
+        console.print(
+            f"Not in the total: {summary['unbooked_tokens']:,} tokens of processes that ended "
+            "before they had reported them to the syncer.",
+            soft_wrap=True,
+        )
+
+
+def show_next(console: Console, folder: Path, *, generates: bool) -> None:
+    """Print the commands that one may use next, each on a line that can be copied."""
+    commands = [(f"islands {each.format(folder=folder)}", does) for each, does in NEXT]
+    if generates:
+        commands.append((f"islands generate {folder}", "let the model continue a text"))
+    console.print("\nWhat one may do next:\n", highlight=False)
+    for command, does in commands:
+        console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"        {does}", style="dim", markup=False, highlight=False)
+
+
+def _fates(ledger: dict[str, object]) -> Table:
+    """Return what became of the tokens, as the mean over fragments: fates that befell any."""
+    rows = cast("list[dict[str, int]]", ledger["fragments"])
+    table = Table(box=None, pad_edge=False)
+    for title in ("what became of the tokens", "tokens", "share"):
+        table.add_column(title, justify="right" if title in ("tokens", "share") else "left")
+    processed = max(1, sum(row["processed"] for row in rows))
+    for name in rows[0]:
+        total = sum(row[name] for row in rows)
+        if total or name in ("processed", "applied"):
+            table.add_row(name, f"{total / len(rows):,.0f}", f"{total / processed:.1%}")
+    if ledger["imbalance"]:
+        table.add_row("imbalance, an error of Islands", str(ledger["imbalance"]), "", style="red")
+    return table
+
+
+def _learners(learners: dict[str, dict[str, int]], figures: RunFigures) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("learner", no_wrap=True)
+    for title in ("steps", "tokens", "loss", "starts", "sent", "received"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, row in learners.items():
+        done = figures.learners.get(name, LearnerFigures())
+        table.add_row(
+            Text(name),
+            f"{row['steps']:,}",
+            f"{row['tokens']:,}",
+            "" if done.loss is None else f"{done.loss:.3f}",
+            f"{row['incarnations']:,}",
+            data_size(done.bytes_up) if done.bytes_up else "",
+            data_size(done.bytes_down) if done.bytes_down else "",
+        )
+    counted = [f"{sum(row[key] for row in learners.values()):,}" for key in ("steps", "tokens")]
+    table.add_row("total", *counted, "", "", "", "", style="bold")
+    return table
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Draw a curve as one line of text: the mean of each of `width` equal parts.
+
+    Values that have no place on an axis are left out, so that a diverged run is shown as well.
+    """
+    values = [value for value in values if drawable(value)]
+    width = min(width, len(values))
+    if width < 1:
+        return ""
+    parts = [
+        values[i * len(values) // width : (i + 1) * len(values) // width] for i in range(width)
+    ]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)
