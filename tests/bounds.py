@@ -89,7 +89,8 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("loop", "gossip"): Bound(100, "as admitted; 8,192 values in a document", LIMITS, "items"),
     ("loop", "island"): Bound(100, "as admitted; 16 levels in a document", LIMITS, "depth"),
     ("bytes_sent", "stranger"): Bound(
-        512, "one answer of some lines, then the end", "messaging/websocket/door.py", "_last_answer"
+        *(512, "one answer of some lines, or a file of the page, then the end"),
+        *("messaging/websocket/door.py", "_last_answer"),
     ),
     ("bytes_sent", "token"): Bound(
         *(1024, "one refusal or run spec for each request"),

@@ -98,6 +98,7 @@ def comparison(hub: "Coordinator", learners: int) -> str:
 
 async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     from islands.cli.screen import Screen
+    from islands.page.server import show_page
 
     await hub.open()
     screen = Screen()
@@ -106,6 +107,7 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
         f"{layout.size:,} parameters in {len(layout.fragments)} fragments, {options.learners} "
         f"learners, {hub.settings.folder}"
     )
+    screen.say(show_page(hub))
     summary = await watch(hub, screen, _Killer(hub, options))
     if summary is None:
         return 0

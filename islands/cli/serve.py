@@ -8,6 +8,7 @@ from islands.layout.leaves import Leaf
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
+from islands.page.server import show_page
 from islands.protocol.errors import TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import host_port
@@ -154,3 +155,4 @@ def banner(hub: Coordinator) -> None:
         say(lacks)
     if token_file is not None:
         say(f"TOKEN is a copy of {token_file}")
+    say(show_page(hub))

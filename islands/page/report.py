@@ -3,16 +3,14 @@
 It is made from the folders of the runs alone, also while one of them goes on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from islands.files.whole_files import replace_file
 from islands.page.curves import curves_of
 from islands.page.site_files import single_page
-from islands.page.tapes import Entry, RunTapes
-from islands.page.told import Told, curves_told, ended_run, states_told
+from islands.page.tapes import RunTapes
+from islands.page.told import curves_told, encoded, ended_run, in_time, states_told
 from islands.protocol.errors import unusable
 
 NEWEST_BYTES = 8 * 2**20
@@ -46,15 +44,4 @@ def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
     states = states_told(ended.counted, tapes.names, end_s, ended.earlier_s)
     curves = curves_told(ended.counted, curves_of(folder, tapes.origin_s or 0.0))
     first = [{**ended.run, "whole": tapes.whole}, curves]
-    return [*map(encoded, first), *in_order(entries, states), encoded(ended.figures)]
-
-
-def in_order(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:
-    """Return the lines of the tape and others, in the order of their times."""
-    timed = [(float(str(each["t"])), encoded(each)) for each in told]
-    return [line for _, line in sorted([*entries, *timed], key=lambda entry: entry[0])]
-
-
-def encoded(told: Told) -> bytes:
-    """Return an entry as a line; numbers that are not finite are null there."""
-    return msgspec.json.encode(told)
+    return [*map(encoded, first), *in_time(entries, states), encoded(ended.figures)]

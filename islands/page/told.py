@@ -4,7 +4,7 @@ All figures are those that the program shows elsewhere: on the screen of a run i
 the summary of one that has ended. The page computes none of them a second time.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.page.curves import Curves, thinned
+from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
 from islands.run.records.figures import (
     ABOUT,
@@ -29,6 +30,8 @@ from islands.settings.run_spec import RunPlan, RunSpec, read
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
+STATES_MOST = 4096
+"""Most states of learners without a tape here that are told, the newest of each."""
 LEARNERS_MOST = 128
 """Most learners that have a row; those in poor health are preferred."""
 PATHS_MOST = 4
@@ -92,8 +95,10 @@ def states_told(
         now_s: wall time now, or at the end of what is known.
         wall_s: the run's own clock at that time, which leaves out when no hub ran.
     """
-    for name, done in figures.learners.items():
-        for at_s, state in () if name in own_tapes else done.states:
+    apart = [(name, done) for name, done in figures.learners.items() if name not in own_tapes]
+    most = max(2, STATES_MOST // max(1, len(apart)))
+    for name, done in apart[: STATES_MOST // 2]:
+        for at_s, state in done.states[-most:]:
             t = round(now_s - (wall_s - at_s), 3)
             yield {"t": t, "kind": "page.state", "name": name, "state": state}
 
@@ -112,6 +117,17 @@ def curves_told(figures: RunFigures, curves: Curves) -> Told:
         "learners": curves.learners,
         "evaluations": {name: thinned(points) for name, points in evaluations.items()},
     }
+
+
+def in_time(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:
+    """Return the lines of the tape and others, in the order of their times."""
+    timed = [(float(str(each["t"])), encoded(each)) for each in told]
+    return [line for _, line in sorted([*entries, *timed], key=lambda entry: entry[0])]
+
+
+def encoded(told: Told) -> bytes:
+    """Return an entry as a line; numbers that are not finite are null there."""
+    return msgspec.json.encode(told)
 
 
 def _common(figures: RunFigures, at_s: float) -> Told:

@@ -13,7 +13,8 @@ server sends the session's number, and bulk sockets that name that number. Bulk 
 over from aiohttp (see `bulk_protocol`), so neither side sends on them before both have confirmed
 the takeover on the control socket; only then is the session offered to the listener.
 
-A request for "/", as of a browser or a health check, only gets the answer that a hub is here.
+A request for "/", as of a browser or a health check, only gets the answer that a hub is here. One
+that dials no listener may be for the site of this process, if it has one, such as a page.
 """
 
 import asyncio
@@ -22,10 +23,11 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -51,6 +53,24 @@ NAME_CHARACTERS_MAX = 256
 GREETING = "islands hub\n"
 GO, READY = "go", "ready"
 """Texts with which first the dialler, then the server confirms that its bulk sockets are ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A connection as a site sees it.
+
+    Attributes:
+        stay: Lets the connection stay beyond `handshake_s`, with the trust level of a guest.
+        ending: Is set when this server ends, and every answer with it.
+    """
+
+    stay: Callable[[], None]
+    ending: asyncio.Event
+
+
+Site = Callable[[web.BaseRequest, Visit], Awaitable[web.StreamResponse] | None]
+"""Answers requests that dial no listener, such as those of a browser; None leaves one to the door.
+It may raise `Refused`. It sees requests before they have shown the secret."""
 
 Welcome = Callable[[tuple[str, str], Wire, list[BulkProtocol], Callable[[], None]], asyncio.Event]
 """Takes a complete session: names of listener and peer, control, bulks, and a callback for the
@@ -160,6 +180,8 @@ class Door(web.Server):
         self._cuts: dict[int, Callable[[], None]] = {}
         self._numbers: dict[web.RequestHandler, int] = {}
         self._sessions: dict[str, Session] = {}
+        self._ending = asyncio.Event()
+        self.site: Site = lambda *_: None
 
     def take(self, connection: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
         """Count a connection; evict another one or this one if there are too many.
@@ -262,6 +284,9 @@ class Door(web.Server):
         if _is_harmless(request):
             return _last_answer(HTTPStatus.OK, GREETING)
         try:
+            answering = self.site(request, Visit(partial(self._stay, request), self._ending))
+            if answering is not None:
+                return await answering
             path = self._judge(request)
             self._rise(request, TrustLevel.GUEST)
             if SESSION_HEADER in request.headers:
@@ -276,6 +301,15 @@ class Door(web.Server):
             return _last_answer(refused.status, f"{refused}\n", headers)
         except BROKEN:  # the peer has gone while it was upgraded, and reads no answer
             return _last_answer(HTTPStatus.BAD_REQUEST, "")
+
+    def _stay(self, request: web.BaseRequest) -> None:
+        self._visitors.settle(self._numbers.get(request.protocol, 0))
+        self._rise(request, TrustLevel.GUEST)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  of aiohttp
+        """End all answers: those of the site at once, the others after a timeout."""
+        self._ending.set()
+        await super().shutdown(timeout)
 
     def _judge(self, request: web.BaseRequest) -> str:
         """Check a request, and return the name that it dials.

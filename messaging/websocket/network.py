@@ -20,7 +20,7 @@ from messaging.links.link import BacklogListener
 from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.dial import Connector
-from messaging.websocket.door import Door, Room, path_of
+from messaging.websocket.door import Door, Room, Site, path_of
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.read_scheduler import ReadScheduler
 from messaging.websocket.security import Keyring, Secret, only_loopback
@@ -165,6 +165,11 @@ class WebsocketNetwork:
                 "a network that you trust"
             )
         self._scope.spawn(self._door.sweep(), "sweep")
+
+    def serve(self, site: Site) -> None:
+        """Let a site answer requests that dial no listener; `open` must have been called."""
+        assert self._door is not None, "nobody can reach a network that was not opened"
+        self._door.site = site
 
     def url(self, name: str) -> str:
         """Return the URL that others dial to reach a name of this process.

@@ -167,6 +167,12 @@ const ATTENTION = [
         "a was evicted 6.0 s ago: silent. The others go on without it.",
     ],
     [
+        "long away",
+        [...STEPPING, at(14 - 700, "evicted", { name: "a", incarnation: "1.1", reason: "silent" })],
+        "warn",
+        "Evicted more than 10 minutes ago, and not back: a.",
+    ],
+    [
         "given up",
         [...STEPPING, at(14, "gave_up", { name: "a", reason: "it ended too often" })],
         "ill",

@@ -46,6 +46,12 @@ export function duration(seconds) {
     return hours ? `${hours}:${two(minutes % 60)}:${rest}` : `${minutes}:${rest}`;
 }
 
+// The age of something that is renewed all the time: below a second, more digits only flicker.
+export function age(seconds) {
+    if (!known(seconds)) return NONE;
+    return seconds < 1 ? `${Math.max(0, seconds).toFixed(1)} s` : duration(seconds);
+}
+
 export function percent(share, digits = 1) {
     return known(share) ? `${(100 * share).toFixed(digits)} %` : NONE;
 }

@@ -1,7 +1,7 @@
 // Lanes over time: what each learner did, merges as ticks, and marks of what happened.
 
 import { clock, duration } from "./format.mjs";
-import { STATES } from "./reducer.mjs";
+import { OVER, STATES } from "./reducer.mjs";
 import { colour, onTheme } from "./theme.mjs";
 import { element, setText, syncChildren } from "./elements.mjs";
 
@@ -83,7 +83,8 @@ export class Lanes {
                 width,
                 place(row.segments[index + 1]?.from_s ?? row.to_s ?? this.to_s),
             );
-            if (end <= 0 || begin >= width || end - begin < 0.2) return;
+            const unseen = end <= 0 || begin >= width || end - begin < 0.2;
+            if (unseen || segment.lane === OVER) return;
             bar(pen, begin, top + TOP, Math.max(1, end - begin), segment.lane);
             this.hits.push({
                 top,

@@ -1,7 +1,7 @@
 // Answers from the folded state: why a learner was not in a round, what wants attention, who was up.
 // Pure, as the reducer is.
 
-import { duration, listed, percent, plural } from "./format.mjs";
+import { age, duration, listed, percent, plural } from "./format.mjs";
 
 // --- one learner in one round -----------------------------------------------------------------
 
@@ -157,6 +157,7 @@ const WELL_ENDED = /^(tokens|time|stopped by an operator|data)/;
 const RECENT_ROUNDS = 30;
 const LATE_SHARE = 0.2;
 const YIELD_LOW = 0.75;
+const LONG_AWAY_S = 600;
 
 // What wants attention, the most pressing first: `level` is ill, warn or well; one is always told.
 export function attention(state, now_s) {
@@ -198,6 +199,15 @@ function* troubles(state, now_s) {
         const told = troubleOf(learner, settings, now_s);
         if (told) yield told;
     }
+    const away = [...state.learners.values()].filter((learner) => longAway(learner, now_s));
+    if (away.length) {
+        const names = listed(away.slice(0, 4).map((learner) => learner.name));
+        const rest = away.length > 4 ? ` and ${plural(away.length - 4, "other")}` : "";
+        yield {
+            level: "warn",
+            text: `Evicted more than 10 minutes ago, and not back: ${names}${rest}.`,
+        };
+    }
     if (state.paused) yield { level: "warn", text: "The run is paused by an operator." };
     const grace = state.warnings.get("grace");
     if (grace) {
@@ -217,6 +227,12 @@ function* troubles(state, now_s) {
     }
 }
 
+function longAway(learner, now_s) {
+    return (
+        learner.gone === "evicted" && !learner.gaveUp && now_s - learner.statusSince_s > LONG_AWAY_S
+    );
+}
+
 function sentenceOf(text) {
     const whole = text.charAt(0).toUpperCase() + text.slice(1);
     return /[.!?]$/.test(whole) ? whole : `${whole}.`;
@@ -234,6 +250,7 @@ function troubleOf(learner, settings, now_s) {
     if (learner.figures?.state === "diverged") {
         return { level: "ill", text: `The loss of ${learner.name} is not a finite number.` };
     }
+    if (longAway(learner, now_s)) return null;
     if (learner.gone === "evicted") {
         const away = duration(now_s - learner.statusSince_s);
         return {
@@ -293,9 +310,7 @@ function usual(state, now_s) {
     }
     if (stepping === 0) return "The run is starting: no learner steps yet.";
     const merged = state.merges.at(-1);
-    const last = merged
-        ? `, and a fragment was merged ${duration(Math.max(0, now_s - merged.t))} ago`
-        : "";
+    const last = merged ? `, and a fragment was merged ${age(now_s - merged.t)} ago` : "";
     const joining = inLane("starting").length + inLane("healing").length + compiling.length;
     const rest = joining
         ? `; ${plural(joining, "more")} ${joining === 1 ? "is" : "are"} on the way`

@@ -15,6 +15,8 @@ export const KEPT = {
     log: 2000,
     segments: 400,
     rates: 900,
+    points: 4000,
+    curves: 24,
 };
 
 export const STATES = ["starting", "compiling", "stepping", "waiting", "healing", "away"];
@@ -294,11 +296,38 @@ function onFigures(state, entry) {
         // A learner of another host has no tape here: its last heartbeat tells its phase.
         if (!learner.ownTape && !entry.final) enterPhase(learner, entry.t, row.state);
     }
+    if (!entry.final && state.curves) growCurves(state.curves, entry, before);
     const span_s = before === null ? 0 : entry.t - before.t;
     if (span_s <= 0 || entry.final) return;
     const up = Math.max(0, entry.bytes_up - before.bytes_up) / span_s;
     const down = Math.max(0, entry.bytes_down - before.bytes_down) / span_s;
     keep(state.rates, { t: entry.t, up, down, tokens: entry.tokens_per_s }, KEPT.rates);
+}
+
+// Curves go on with the figures; one that is too long loses every second point.
+function growCurves(curves, entry, before) {
+    const add = (list, point) => {
+        const last = list.at(-1);
+        if (last && last[0] === point[0]) return list;
+        list.push(point);
+        return list.length > KEPT.points ? list.filter((_, index) => index % 2 === 0) : list;
+    };
+    if (before && entry.tokens === before.tokens) return;
+    curves.pace = add(curves.pace, [entry.t, entry.tokens]);
+    if (typeof entry.loss === "number") curves.loss = add(curves.loss, [entry.tokens, entry.loss]);
+    for (const row of entry.learners) {
+        if (typeof row.loss !== "number" || !Object.hasOwn(curves.learners, row.name)) {
+            if (typeof row.loss === "number" && Object.keys(curves.learners).length < KEPT.curves) {
+                curves.learners[row.name] = [];
+            } else continue;
+        }
+        const point = [entry.t, entry.tokens, row.loss];
+        curves.learners[row.name] = add(curves.learners[row.name], point);
+    }
+    for (const [name, value] of Object.entries(entry.evaluation ?? {})) {
+        const known = curves.evaluations[name] ?? [];
+        curves.evaluations[name] = add(known, [entry.evaluated_tokens, value]);
+    }
 }
 
 function onGone(state, entry, how) {
@@ -455,7 +484,8 @@ const GROUPS = {
         "retired",
         "waits",
     ],
-    rounds: ["abandoned", "closed_without", "nothing_merged", "grace_zero", "swinging", "fate"],
+    rounds: ["abandoned", "closed_without", "nothing_merged", "grace_zero", "swinging"],
+    fates: ["fate"],
     run: [
         "started",
         "seeded",
@@ -583,7 +613,7 @@ function sentence(state, entry) {
         const name = parseTicket(entry.ticket)?.name ?? entry.ticket;
         const what = `${entry.tokens.toLocaleString("en")} tokens of ${name}, fragment ${entry.fragment}`;
         return {
-            level: "warn",
+            level: entry.fate === "late" ? "plain" : "warn",
             text: `${entry.fate}: ${what}${entry.reason ? ` (${entry.reason})` : ""}`,
         };
     }

@@ -13,6 +13,7 @@ import {
 } from "./elements.mjs";
 import {
     NONE,
+    age,
     bytes,
     clock,
     count,
@@ -25,7 +26,7 @@ import {
 } from "./format.mjs";
 import { Lanes } from "./lanes.mjs";
 import { PLACES, attention, placeIn, timesIn, uptime, why } from "./questions.mjs";
-import { laneOf } from "./reducer.mjs";
+import { OVER, laneOf } from "./reducer.mjs";
 
 const SPANS = [
     ["all", "all"],
@@ -42,7 +43,15 @@ const MATRIX_LEARNERS = 24;
 const FRAGMENTS_SHOWN = 240;
 const CURVES = 6;
 const LEVELS = { ill: "problem", warn: "notice", well: "good", plain: "" };
-const GROUPS = { "": "all", members: "members", rounds: "rounds", run: "the run", other: "other" };
+const GROUPS = {
+    "": "notable",
+    all: "all",
+    members: "members",
+    rounds: "rounds",
+    fates: "fates",
+    run: "the run",
+    other: "other",
+};
 
 export class View {
     constructor() {
@@ -364,12 +373,12 @@ export class View {
                 setData(item, "open", String(Boolean(open)));
                 item.title = `${plural(fragment.plan.size, "element")}: ${fragment.plan.paths.join(", ")}`;
                 setText(item.children[0], `${index} · version ${fragment.version || NONE}`);
-                const age = fragment.since_s
-                    ? `${duration(Math.max(0, now_s - fragment.since_s))} old`
+                const told = fragment.since_s
+                    ? `${age(now_s - fragment.since_s)} old`
                     : "not published yet";
                 setText(
                     item.children[1],
-                    state.finished ? plural(fragment.merges ?? 0, "merge") : age,
+                    state.finished ? plural(fragment.merges ?? 0, "merge") : told,
                 );
                 setText(
                     item.children[3],
@@ -387,7 +396,7 @@ export class View {
             .slice(0, MATRIX_LEARNERS)
             .map((learner) => learner.name);
         const columns = Math.max(
-            8,
+            30,
             Math.min(60, Math.floor((matrix.parentElement.clientWidth - 150) / 24)),
         );
         let rounds = [...state.rounds.values()];
@@ -557,7 +566,7 @@ export class View {
         this.shown.events = mark;
         const found = state.log.filter(
             (one) =>
-                (!group || one.group === group) &&
+                (group === "all" || (group ? one.group === group : one.group !== "fates")) &&
                 (!problems || one.level === "ill" || one.level === "warn") &&
                 (!words || one.text.toLowerCase().includes(words)),
         );
@@ -676,9 +685,7 @@ function learnerColumns(state, now_s, limits, recent) {
         figure("heartbeat", (row) => heartbeat(row, limits, state)),
         figure("in last rounds", (_, learner) => tookPart(learner, recent)),
         figure("last merged", (_, learner) =>
-            learner.merged_s && !state.finished
-                ? `${duration(Math.max(0, now_s - learner.merged_s))} ago`
-                : NONE,
+            learner.merged_s && !state.finished ? `${age(now_s - learner.merged_s)} ago` : NONE,
         ),
         figure("sent", (row) => bytes(row.bytes_up)),
         figure("received", (row) => bytes(row.bytes_down)),
@@ -690,7 +697,8 @@ function learnerColumns(state, now_s, limits, recent) {
 function fillState(cell, learner) {
     if (!cell.firstChild) cell.append(element("span", { className: "dot" }), element("span"));
     const state = learner.figures?.state ?? learner.segments.at(-1)?.lane ?? "";
-    setData(cell, "lane", laneOf(state) ?? "away");
+    const over = learner.segments.at(-1)?.lane === OVER;
+    setData(cell, "lane", over ? OVER : (laneOf(state) ?? "away"));
     setText(cell.lastChild, learner.incarnation ? `${state}, ${learner.incarnation}` : state);
 }
 
@@ -718,16 +726,19 @@ function share(learner, state, now_s, lane) {
 
 function fatesOf(learner) {
     const fates = [...learner.fates.values()].sort((one, other) => other.count - one.count);
-    const texts = fates
-        .slice(0, 4)
-        .map((one) => `${whole(one.count)} ${one.fate}${one.reason ? ` (${one.reason})` : ""}`);
+    const texts = fates.slice(0, 4).map((one) => `${whole(one.count)} ${one.fate}${reasonOf(one)}`);
     if (fates.length > 4) texts.push(`${fates.length - 4} more reasons`);
     return texts.join(", ") || NONE;
 }
 
+// Late is late because the round has closed; every other reason says something.
+function reasonOf(one) {
+    return one.reason && one.fate !== "late" ? ` (${one.reason})` : "";
+}
+
 function openRound(round, now_s) {
     const asked = round.asked?.length ?? 0;
-    const open = duration(Math.max(0, now_s - round.opened_s));
+    const open = age(now_s - round.opened_s);
     return `round ${round.number}: ${round.arrivals.size} of ${asked} arrived, open for ${open}`;
 }
 

@@ -1,0 +1,406 @@
+"""The page of a run that goes on, on the HTTP server that its hub has anyway.
+
+Whoever shows the page's key, or the run's token, is a viewer: the key follows from the token, and
+lets nobody do anything but look. The page's own files hold nothing of the run, and need no key.
+Browsers of other sites are kept out in three ways: the key is no cookie, the name in `Host` must be
+one of this machine (else another site could make a browser take it for its own), and a websocket's
+`Origin` must be the page's.
+
+Each viewer has a websocket, to which this process sends the tape's newest part, and then what
+comes: entries and figures, as lines of JSON. For each viewer the files are read on when it has read
+what was sent before, so a slow one makes nobody wait and nothing pile up; one that reads nothing
+for `SEND_S` is closed. Nothing is done while nobody looks. What a viewer sends ends its websocket.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from islands.files.whole_files import replace_file
+from islands.page.curves import curves_of
+from islands.page.site_files import KINDS, PAGE, SERVED, content_of
+from islands.page.tapes import RunTapes
+from islands.page.told import (
+    Told,
+    curves_told,
+    encoded,
+    in_time,
+    live_figures,
+    run_told,
+    states_told,
+)
+from islands.protocol.identities import SUPERVISOR
+from islands.run.hosting.process_runtime import token_of
+from islands.run.records.figures import RunFigures
+from messaging.clock import WallClock
+from messaging.websocket.door import Refused, Visit
+from messaging.websocket.security import Secret
+
+if TYPE_CHECKING:
+    from islands.run.coordinator import Coordinator
+
+PLACE = "/page/"
+PROTOCOL = "islands.page"
+ADDRESS_FILE = "page.url"
+VIEWERS_MOST = 16
+NEWEST_BYTES = 2**21
+"""Bytes of the newest part of each tape that a viewer is told at first."""
+INTERVAL_S = 0.5
+"""Time between two looks at the tapes."""
+FIGURES_S = 1.0
+"""Least time between two computations of the figures, which all viewers share."""
+SEND_S = 20.0
+CHUNK_BYTES = 2**18
+"""Bytes of one message, unless one entry is longer."""
+HEARTBEAT_S = 20.0
+KEY_CHARACTERS = 32
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Connection": "close",
+}
+
+
+class LiveRun(Protocol):
+    """A run that goes on, as its page asks about it."""
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        ...
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this start of the hub."""
+        ...
+
+    def about(self) -> Told:
+        """Return what does not change."""
+        ...
+
+    def counted(self) -> tuple[RunFigures, float]:
+        """Return the figures, and the seconds on the run's own clock."""
+        ...
+
+    def figures(self, at_s: float) -> Told:
+        """Return the figures as the page is told them, at a wall time."""
+        ...
+
+
+class HubRun:
+    """The run of a hub in this process."""
+
+    def __init__(self, hub: "Coordinator") -> None:
+        """Look at a hub."""
+        self._hub = hub
+        self.folder = hub.settings.folder
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this hub began."""
+        return self._hub.elapsed_s
+
+    def about(self) -> Told:
+        """Return settings and plan."""
+        return run_told(self.folder, self._hub.spec, self._hub.plan)
+
+    def counted(self) -> tuple[RunFigures, float]:
+        """Return the figures of the run's folder."""
+        records = self._hub.folder
+        return records.figures, records.earlier_s + self._hub.elapsed_s
+
+    def figures(self, at_s: float) -> Told:
+        """Return the figures of the screen."""
+        return live_figures(self._hub, at_s)
+
+
+def show_page(hub: "Coordinator") -> str:
+    """Serve the page of a hub's run; return the sentence that tells where.
+
+    The address is in the run's folder as well, for whoever looks for it later.
+    """
+    token = token_of(hub.settings.connecting)
+    dialled = hub.network.url(SUPERVISOR)
+    site = PageSite(HubRun(hub), token, (urlsplit(dialled).hostname or "",))
+    hub.network.serve(site)
+    parts = urlsplit(dialled.replace("ws", "http", 1))
+    address = f"{parts.scheme}://{parts.netloc}{PLACE}{f'#{site.key}' if site.key else ''}"
+    with suppress(OSError):  # a full disk: the address is told here as well
+        replace_file(hub.settings.folder / ADDRESS_FILE, f"{address}\n".encode())
+    return f"watch the run in a browser, read-only: {address}"
+
+
+class PageSite:
+    """Answers the requests for the page of one run.
+
+    Args:
+        run: the run.
+        token: the run's token; None if it has none, and everybody on this machine may look.
+        names: further names of this machine, beside its own and loopback.
+    """
+
+    def __init__(self, run: LiveRun, token: Secret | None, names: Iterable[str] = ()) -> None:
+        """Show nothing yet."""
+        self._run = run
+        self._token = token
+        self.key = None if token is None else key_of(token)
+        self._names = {"localhost", *own_names(), *(name.lower() for name in names if name)}
+        self._viewers = 0
+        self._wall = WallClock()
+        self._figures: tuple[float, bytes] = (float("-inf"), b"")
+        self._beginning = asyncio.Lock()
+
+    @property
+    def viewers(self) -> int:
+        """How many viewers there are."""
+        return self._viewers
+
+    def __call__(
+        self, request: web.BaseRequest, visit: Visit
+    ) -> Awaitable[web.StreamResponse] | None:
+        """Answer a request for the page; None if it is for something else.
+
+        Raises:
+            Refused: the request fails a check.
+        """
+        path = request.rel_url.raw_path
+        if path != PLACE.rstrip("/") and not path.startswith(PLACE):
+            return None
+        if request.query_string:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, "the page takes no query; its key stands behind #"
+            )
+        if request.method != "GET":
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page can only be looked at")
+        self._check_host(request)
+        name = path.removeprefix(PLACE)
+        if path == PLACE.rstrip("/"):
+            return _answer(web.Response(status=308, headers={"Location": PLACE}))
+        if name == "live":
+            return self._watch(request, visit)
+        if name == "key":
+            return _answer(self._tell_key(request))
+        if name and name not in SERVED:
+            raise Refused(HTTPStatus.NOT_FOUND, "the page has no such file", expected=True)
+        return _answer(_file(name or PAGE, request))
+
+    def _check_host(self, request: web.BaseRequest) -> None:
+        """Refuse a request by a name that is not known to be one of this machine.
+
+        Raises:
+            Refused: it is not, so that the browser may believe to talk to another site.
+        """
+        host = _hostname(request.headers.get("Host", ""))
+        if host not in self._names and not _is_address(host):
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"{host[:80]!r} is no name of this machine; use its address, or tell the hub the "
+                "name by --advertise",
+            )
+
+    def _tell_key(self, request: web.BaseRequest) -> web.Response:
+        """Tell the key to who shows it, or the token.
+
+        Raises:
+            Refused: neither is shown.
+        """
+        if self._token is None or self.key is None:
+            return web.Response(text="")
+        header = request.headers.get("Authorization")
+        _, _, shown = (header or "").partition(" ")
+        if not (self._token.admits(header) or _equal(shown, self.key)):
+            how = "no key" if header in (None, "") else "neither the page's key nor the run's token"
+            raise Refused(HTTPStatus.UNAUTHORIZED, f"{how} was shown", expected=header is None)
+        return web.Response(text=self.key)
+
+    def _watch(self, request: web.BaseRequest, visit: Visit) -> Awaitable[web.StreamResponse]:
+        """Check a websocket's request, and serve it.
+
+        Raises:
+            Refused: it comes from another site, shows no key, or there are too many viewers.
+        """
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+            raise Refused(HTTPStatus.FORBIDDEN, "another site asks for the page")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise Refused(HTTPStatus.UPGRADE_REQUIRED, "the run is told over a websocket only")
+        _, _, shown = request.headers.get("Sec-WebSocket-Protocol", "").partition(",")
+        if self.key is not None and not _equal(shown.strip(), self.key):
+            raise Refused(HTTPStatus.UNAUTHORIZED, "the page's key was not shown")
+        if self._viewers >= VIEWERS_MOST:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{VIEWERS_MOST} viewers look at the run already"
+            )
+        return self._serve(request, visit)
+
+    # --- a viewer -----------------------------------------------------------------------------
+
+    async def _serve(self, request: web.BaseRequest, visit: Visit) -> web.StreamResponse:
+        self._viewers += 1
+        try:
+            viewer = web.WebSocketResponse(
+                protocols=(PROTOCOL,), heartbeat=HEARTBEAT_S, compress=False, max_msg_size=1024
+            )
+            await viewer.prepare(request)
+            visit.stay()
+            with suppress(TimeoutError):  # it reads nothing: the connection is cut below
+                await self._follow(viewer, visit)
+            closing = WSCloseCode.GOING_AWAY if visit.ending.is_set() else WSCloseCode.OK
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S):
+                    await viewer.close(code=closing)
+            if request.transport is not None:
+                request.transport.abort()
+            return viewer
+        finally:
+            self._viewers -= 1
+
+    async def _follow(self, viewer: web.WebSocketResponse, visit: Visit) -> None:
+        """Send all that is known, then what comes, until either side ends.
+
+        Raises:
+            TimeoutError: the viewer does not read.
+        """
+        tapes = RunTapes(self._run.folder, NEWEST_BYTES)
+        async with self._beginning:  # one at a time, so that many viewers cost no more memory
+            lines = await self._all(tapes)
+        await _send(viewer, lines)
+        told = self._figures[1]
+        while not await _spoke(viewer, INTERVAL_S):
+            lines = [line for _, line in await asyncio.to_thread(tapes.read)]
+            figures = self._figures_now()
+            await _send(viewer, lines if figures is told else [*lines, figures])
+            told = figures
+            if visit.ending.is_set():
+                return
+
+    async def _all(self, tapes: RunTapes) -> list[bytes]:
+        """Return settings, curves, the newest part of the tapes, and figures."""
+        entries = await asyncio.to_thread(tapes.read)
+        now_s = self._wall.now_s()
+        origin_s = now_s - self._run.elapsed_s
+        curves = await asyncio.to_thread(curves_of, self._run.folder, origin_s)
+        counted, wall_s = self._run.counted()
+        states = states_told(counted, tapes.names, now_s, wall_s)
+        first = ({**self._run.about(), "whole": tapes.whole}, curves_told(counted, curves))
+        lines = [*map(encoded, first), *in_time(entries, states)]
+        return [*lines, self._figures_now()]
+
+    def _figures_now(self) -> bytes:
+        """Return the figures, computed once for all viewers."""
+        now_s = self._wall.now_s()
+        if not 0 <= now_s - self._figures[0] < FIGURES_S:
+            self._figures = now_s, encoded(self._run.figures(now_s))
+        return self._figures[1]
+
+
+async def _send(viewer: web.WebSocketResponse, lines: Iterable[bytes]) -> None:
+    """Send lines in messages of bounded size, each as soon as the viewer has read the one before.
+
+    Raises:
+        TimeoutError: the viewer does not read.
+    """
+    for text in _messages(lines):
+        async with asyncio.timeout(SEND_S):
+            await viewer.send_str(text.decode(errors="replace"))
+
+
+def _messages(lines: Iterable[bytes]) -> Iterable[bytes]:
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if size >= CHUNK_BYTES:
+            yield b"\n".join(batch)
+            batch, size = [], 0
+    if batch:
+        yield b"\n".join(batch)
+
+
+async def _spoke(viewer: web.WebSocketResponse, within_s: float) -> bool:
+    """Whether the viewer closed its websocket or sent anything, which none does, within a time."""
+    try:
+        message = await viewer.receive(timeout=within_s)
+    except TimeoutError:
+        return False
+    return message.type not in (WSMsgType.PING, WSMsgType.PONG)
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+async def _answer(response: web.Response) -> web.StreamResponse:
+    """Return an answer with the headers of the page, after which the connection ends."""
+    response.headers.update(HEADERS)
+    response.force_close()
+    return response
+
+
+def _file(name: str, request: web.BaseRequest) -> web.Response:
+    kind = KINDS[Path(name).suffix]
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return web.Response(body=content_of(name), content_type=kind, charset="utf-8")
+    headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return web.Response(body=_packed(name), content_type=kind, charset="utf-8", headers=headers)
+
+
+@cache
+def _packed(name: str) -> bytes:
+    """Return a file as it is sent, so that a stranger's request costs few bytes and no work."""
+    return gzip.compress(content_of(name), mtime=0)
+
+
+def key_of(token: Secret) -> str:
+    """Return the key of the page of a run with this token, from which the token does not follow."""
+    made = hmac.new(token.header().encode(), PROTOCOL.encode(), hashlib.sha256)
+    return made.hexdigest()[:KEY_CHARACTERS]
+
+
+def _equal(shown: str, wanted: str) -> bool:
+    """Compare in constant time; a header may hold any bytes."""
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), wanted.encode())
+
+
+def own_names() -> list[str]:
+    """Return the names by which this machine knows itself."""
+    name = socket.gethostname().lower()
+    return [name, name.partition(".")[0], f"{name.partition('.')[0]}.local"]
+
+
+def _hostname(host: str) -> str:
+    """Return the name or address in a `Host` header, in lower case."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is an address, which no site can have as its name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
