@@ -115,15 +115,17 @@ async def watch(
     hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run a hub and refresh the screen meanwhile; `when` is called after each refresh."""
+    from islands.metrics.offering import offered
     from islands.run.run_status import run_status_of
 
-    running = asyncio.create_task(hub.run())
-    with screen:
-        while True:  # until the run has ended
-            await asyncio.sleep(SHOW_INTERVAL_S)
-            if running.done():
-                break
-            screen.show(run_status_of(hub))
-            if when is not None:
-                when()
-    return await running
+    async with offered(hub):
+        running = asyncio.create_task(hub.run())
+        with screen:
+            while True:  # until the run has ended
+                await asyncio.sleep(SHOW_INTERVAL_S)
+                if running.done():
+                    break
+                screen.show(run_status_of(hub))
+                if when is not None:
+                    when()
+        return await running

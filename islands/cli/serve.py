@@ -5,6 +5,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from islands.layout.leaves import Leaf
+from islands.metrics.offering import offered
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
@@ -118,7 +119,8 @@ def _joining(address: str, settings: CoordinatorSettings) -> str:
 async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
     await hub.open()
     banner(hub)
-    summary = await hub.run(watchdog.ready)
+    async with offered(hub):
+        summary = await hub.run(watchdog.ready)
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:

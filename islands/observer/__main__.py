@@ -25,6 +25,7 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
+    from islands.metrics.offering import observer_view, offered_at
     from islands.protocol.identities import Role
     from islands.protocol.tape.process_entries import Evaluation
     from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
@@ -68,7 +69,8 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             failed=SaidOnce(say),
             interval_s=options.evaluate_every_s,
         )
-        await live([observer], observer.ref.stop, tape)
+        async with offered_at(options.metrics, lambda: observer_view(observer), connecting):
+            await live([observer], observer.ref.stop, tape)
     finally:
         await network.close()
     return 0

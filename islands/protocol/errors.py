@@ -55,6 +55,7 @@ EXTRAS = {
     "sklearn": "tasks",
     "datasets": "hugging-face",
     "grain": "grain",
+    "prometheus_client": "metrics",
 }
 """The part of the installation that brings each optional package, by the package's module."""
 

@@ -100,6 +100,7 @@ class CoordinatorSettings:
         syncer_here: whether the syncer runs in this process.
         syncers: addresses of syncers in other processes, if they are known.
         evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
+        on_event: command or URL that is told of alerts; None: nobody is.
     """
 
     folder: Path
@@ -113,6 +114,7 @@ class CoordinatorSettings:
     syncer_here: bool = False
     syncers: tuple[str, ...] = ()
     evaluate_every_s: float | None = None
+    on_event: str | None = None
 
     @classmethod
     def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
@@ -124,6 +126,7 @@ class CoordinatorSettings:
             connecting=options.connecting,
             keeping=options.keeping,
             extend=options.extend,
+            on_event=options.on_event,
         )
         start_from = options.file.start_from
         match options:

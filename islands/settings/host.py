@@ -47,6 +47,8 @@ class HubOptions:
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.
+        on_event: command, or http(s) URL, that is told when an alert fires and when it clears, by
+            one JSON object on its standard input, or by POST.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -55,6 +57,7 @@ class HubOptions:
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     extend: bool = False
     restart: Annotated[bool, ADVANCED] = False
+    on_event: Annotated[str | None, ADVANCED] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,8 @@ class MemberOptions:
         folder: folder in which the process's own folder, with its tape, is made under its name.
         task_settings: this host's own arguments of the task's factory, such as rows per batch;
             they override those of the run.
+        metrics: host:port at which this process tells its own metrics; by default nowhere, for the
+            hub tells those of all members. A host beyond loopback needs a token.
     """
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
@@ -185,6 +190,7 @@ class MemberOptions:
     name: str | None = None
     folder: Path = Path(".islands")
     task_settings: dict[str, object] = field(default_factory=dict)
+    metrics: Annotated[str | None, ADVANCED] = None
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
@@ -250,6 +256,8 @@ def _check_member(options: MemberOptions, role: Role) -> None:
     if not options.supervisor:
         raise SettingsError("supervisor is empty; it must be the address of the run's hub")
     hub_urls("supervisor", options.supervisor, "supervisor")
+    if options.metrics is not None:
+        split_address("metrics", options.metrics)
     if options.name is not None:
         check_name(options.name, role)
 

@@ -14,7 +14,7 @@ over from aiohttp (see `bulk_protocol`), so neither side sends on them before bo
 the takeover on the control socket; only then is the session offered to the listener.
 
 A request for "/", as of a browser or a health check, only gets the answer that a hub is here. One
-that dials no listener may be for the site of this process, if it has one, such as a page.
+that dials no listener may be for a site of this process, such as a page, or its metrics.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class Door(web.Server):
         self._numbers: dict[web.RequestHandler, int] = {}
         self._sessions: dict[str, Session] = {}
         self._ending = asyncio.Event()
-        self.site: Site = lambda *_: None
+        self.sites: list[Site] = []
 
     def take(self, connection: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
         """Count a connection; evict another one or this one if there are too many.
@@ -284,9 +284,10 @@ class Door(web.Server):
         if _is_harmless(request):
             return _last_answer(HTTPStatus.OK, GREETING)
         try:
-            answering = self.site(request, Visit(partial(self._stay, request), self._ending))
-            if answering is not None:
-                return await answering
+            visit = Visit(partial(self._stay, request), self._ending)
+            for site in self.sites:
+                if (answering := site(request, visit)) is not None:
+                    return await answering
             path = self._judge(request)
             self._rise(request, TrustLevel.GUEST)
             if SESSION_HEADER in request.headers:
@@ -307,7 +308,7 @@ class Door(web.Server):
         self._rise(request, TrustLevel.GUEST)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  of aiohttp
-        """End all answers: those of the site at once, the others after a timeout."""
+        """End all answers: those of sites at once, the others after a timeout."""
         self._ending.set()
         await super().shutdown(timeout)
 

@@ -167,9 +167,9 @@ class WebsocketNetwork:
         self._scope.spawn(self._door.sweep(), "sweep")
 
     def serve(self, site: Site) -> None:
-        """Let a site answer requests that dial no listener; `open` must have been called."""
+        """Let another site answer requests that dial no listener; `open` must have been called."""
         assert self._door is not None, "nobody can reach a network that was not opened"
-        self._door.site = site
+        self._door.sites.append(site)
 
     def url(self, name: str) -> str:
         """Return the URL that others dial to reach a name of this process.

@@ -289,10 +289,11 @@ class RunFigures:
     `away` holds the absent learners, the one that left last at the end; `most_present` is the
     largest number that was present at once. `evictions` counts the supervisor's evictions of
     members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
-    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `booked`
-    are the tokens processed as the ledger had them then or at the end, `unbooked` those that
-    learners told of and no book has, and `settled_yield` is the ledger's at the end. `warning` says
-    what is wrong with the run now, `ending` why it ends; each is "" if there is nothing.
+    contributions over fragments; `clock` is the fleet's clock in steps at the last merge, which
+    came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
+    had them then or at the end, `unbooked` those that learners told of and no book has, and
+    `settled_yield` is the ledger's at the end. `warning` says what is wrong with the run now,
+    `ending` why it ends; each is "" if there is nothing.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -306,6 +307,7 @@ class RunFigures:
     settled_yield: float | None = None
     evictions: int = 0
     clock: float = 0.0
+    last_merge_s: float = -inf
     evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
     losses: Curve = field(default_factory=Curve)
     speed: Speed = field(default_factory=Speed)

@@ -282,7 +282,7 @@ class RunFolder:
 
     def _on_merged(self, at_s: float, merged: rounds.Merged) -> None:
         figures = self.figures
-        figures.clock = merged.clock
+        figures.clock, figures.last_merge_s = merged.clock, at_s
         figures.merges = merged.run_merges or figures.merges + 1
         applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
         figures.merged_tokens = min(TOTAL_MAX, applied)
@@ -474,6 +474,11 @@ class RunFolder:
     def lost(self) -> int:
         """Number of entries, over all files, that could not be written."""
         return self._spool.dropped
+
+    @property
+    def trouble(self) -> str:
+        """Why the run's files cannot be written now; empty if they can."""
+        return self._spool.trouble
 
     def close(self) -> None:
         """Flush what is buffered; give up on a disk that does not answer."""

@@ -1,0 +1,17 @@
+"""Metrics of a run for Prometheus, and alerts for those who have one or none.
+
+Only the commands that start a process import this room, to offer it. Nothing is counted for it on
+the path of a step or of a fragment: what the program counts anyway is read when somebody asks.
+
+- `catalogue.py`: every metric with type, unit, labels and meaning
+- `samples.py`: samples of a run, a syncer and a member, pure
+- `certificates.py`: when certificates end
+- `access.py`: who may read them
+- `sources.py`: what a hub, a syncer apart and another member read of themselves
+- `collector.py`: Prometheus' text, by prometheus-client
+- `site.py`: `/metrics`, `/status`, `/healthz`, `/readyz`
+- `offering.py`: where these are offered
+- `rules.py`: the alert rules, for Prometheus and as functions of samples
+- `alerts.py`: alerts that fire and clear, pure
+- `notices.py`: alerts told to a command or a URL
+"""

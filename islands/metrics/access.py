@@ -1,0 +1,43 @@
+"""Who may read a process's metrics: whoever shows the token, or is on this machine.
+
+- With the secret, as a peer shows it: a page of elsewhere cannot make a browser send that, so the
+  name under which this process is reached does not matter then.
+- Without it from this machine alone, and only under a name of loopback. Otherwise a page of
+  elsewhere, whose name was made to lead to this machine, could read it in a browser here.
+"""
+
+import ipaddress
+from http import HTTPStatus
+
+from aiohttp import web
+
+from messaging.websocket.security import Keyring, Secret
+
+
+def refusal(request: web.BaseRequest, secret: Secret | Keyring | None) -> HTTPStatus | None:
+    """Return why a request may not read the metrics; None if it may.
+
+    Args:
+        request: the request.
+        secret: the secret of this process; None if it has none, and so listens on loopback alone.
+    """
+    authorization = request.headers.get("Authorization")
+    if secret is not None and authorization is not None:
+        return None if secret.admits(authorization) else HTTPStatus.UNAUTHORIZED
+    if not _loopback(request.remote):
+        return HTTPStatus.UNAUTHORIZED
+    return None if _loopback(_host_of(request)) else HTTPStatus.MISDIRECTED_REQUEST
+
+
+def _host_of(request: web.BaseRequest) -> str:
+    """Return the host that a request names, without its port."""
+    told = request.headers.get("Host", "")
+    host = told.rpartition("]")[0].lstrip("[") if told.startswith("[") else told.partition(":")[0]
+    return "127.0.0.1" if host.lower() == "localhost" else host
+
+
+def _loopback(address: str | None) -> bool:
+    try:
+        return ipaddress.ip_address(address or "").is_loopback
+    except ValueError:
+        return False

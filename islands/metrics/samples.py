@@ -1,0 +1,200 @@
+"""Samples of a run, a syncer and a member, from what these count themselves; pure.
+
+No figure is computed anew: tokens, merges, yield, goodput, loss and time left are those of the
+screen and of `islands control status`, and at the end those of the summary.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+
+from islands.metrics.catalogue import FIGURES_MOST, LEARNERS_MOST, Sample
+from islands.protocol.identities import TRAINING, Phase
+from islands.protocol.syncer.state import SyncerState
+from islands.run.records.figures import ABOUT, RunFigures
+from islands.run.run_status import LearnerLine, RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """The disk of a run's folder, and whether the run's files can be written.
+
+    `reserve_bytes` is what should stay free: room for some records of the journal.
+    """
+
+    free_bytes: int
+    size_bytes: int
+    reserve_bytes: int
+    failing: bool
+    lost_entries: int
+
+
+def since_merge_s(status: RunStatus) -> float | None:
+    """Return the seconds of work without a merge; None where no merge is to be expected."""
+    figures = status.figures
+    if figures.work.since_s is None or figures.ending or status.settings.gossip.on:
+        return None
+    return max(0.0, status.elapsed_s - max(figures.last_merge_s, figures.work.since_s))
+
+
+def merge_interval_s(status: RunStatus) -> float:
+    """Return the seconds between two merges that the slowest of the present learners allows."""
+    steps_s = [each.step_time_s for each in status.figures.learners.values() if not each.gone]
+    return status.settings.round_interval_steps(status.fragments) * max(steps_s, default=0.0)
+
+
+def run_samples(status: RunStatus, age_s: float) -> Iterator[Sample]:
+    """Yield the samples of a run.
+
+    Args:
+        status: its status now.
+        age_s: its wall time, over all starts of its hub.
+    """
+    figures, settings = status.figures, status.settings
+    yield Sample("islands_run_info", 1, (settings.run,))
+    yield Sample("islands_run_phase", 1, (status.phase,))
+    yield Sample("islands_run_age_seconds", age_s)
+    yield from _known("islands_run_left_seconds", status.left_s)
+    yield from _known("islands_run_budget_tokens", settings.budget_tokens)
+    yield Sample("islands_run_tokens_total", figures.tokens)
+    yield Sample("islands_run_unbooked_tokens_total", figures.unbooked)
+    yield Sample("islands_run_merged_tokens_total", figures.merged_tokens)
+    yield Sample("islands_run_tokens_per_second", status.tokens_per_s)
+    yield Sample("islands_run_merges_total", figures.merges)
+    yield Sample("islands_run_fragments", status.fragments)
+    yield from _known("islands_run_since_merge_seconds", since_merge_s(status))
+    yield Sample("islands_run_merge_interval_seconds", merge_interval_s(status))
+    yield Sample("islands_run_evictions_total", figures.evictions)
+    yield from _known("islands_run_loss", figures.loss)
+    yield from _evaluation(figures)
+    yield Sample("islands_run_learning_rate", status.rate)
+    yield Sample("islands_run_clock_steps", figures.clock)
+    if not settings.gossip.on:  # only the end can say it then
+        goodput = figures.goodput(age_s)
+        yield Sample("islands_run_yield_ratio", status.yield_so_far)
+        yield Sample("islands_run_google_goodput_ratio", goodput * status.yield_so_far)
+    yield Sample("islands_run_goodput_ratio", figures.goodput(age_s))
+    yield Sample("islands_run_warning", bool(figures.warning))
+    yield from _learners(status)
+
+
+def _known(name: str, value: float | None) -> Iterator[Sample]:
+    if value is not None:
+        yield Sample(name, value)
+
+
+def _evaluation(figures: RunFigures) -> Iterator[Sample]:
+    newest = figures.evaluations[-1] if figures.evaluations else {}
+    named = [(key, value) for key, value in newest.items() if key not in ABOUT]
+    for key, value in named[:FIGURES_MOST]:
+        if key.isidentifier():
+            yield Sample("islands_run_evaluation", value, (key,))
+
+
+def _learners(status: RunStatus) -> Iterator[Sample]:
+    every, _ = status.learners(len(status.figures.learners))
+    for state, number in sorted(Counter(line.state for line in every).items()):
+        yield Sample("islands_learners", number, (state,))
+    shown, unlisted = status.learners(LEARNERS_MOST)
+    yield Sample("islands_learners_unlisted", unlisted + status.figures.gone.names)
+    for line in shown:
+        yield from _learner(line)
+
+
+def _learner(line: LearnerLine) -> Iterator[Sample]:
+    done, name = line.figures, (line.name,)
+    yield Sample("islands_learner_state", 1, (line.name, line.state))
+    yield Sample("islands_learner_steps_total", done.steps, name)
+    yield Sample("islands_learner_tokens_total", done.tokens, name)
+    yield Sample("islands_learner_incarnations_total", done.incarnations, name)
+    yield Sample("islands_learner_stepping_seconds_total", done.stepping_s, name)
+    yield Sample("islands_learner_data_wait_seconds_total", done.waited_s, name)
+    yield Sample("islands_learner_sent_bytes_total", done.bytes_up, name)
+    yield Sample("islands_learner_received_bytes_total", done.bytes_down, name)
+    yield Sample("islands_learner_step_seconds", done.step_time_s, name)
+    yield Sample("islands_learner_tokens_per_second", line.tokens_per_s, name)
+    yield Sample("islands_learner_stall_seconds", done.gaps.largest_s, name)
+    if done.loss is not None:
+        yield Sample("islands_learner_loss", done.loss, name)
+    yield Sample("islands_learner_diverged", done.diverged, name)
+    if line.silent_s is not None:
+        yield Sample("islands_learner_silent_seconds", line.silent_s, name)
+
+
+def disk_samples(disk: DiskFigures) -> Iterator[Sample]:
+    """Yield the samples of a disk."""
+    yield Sample("islands_disk_free_bytes", disk.free_bytes)
+    yield Sample("islands_disk_size_bytes", disk.size_bytes)
+    yield Sample("islands_disk_reserve_bytes", disk.reserve_bytes)
+    yield Sample("islands_disk_failing", disk.failing)
+    yield Sample("islands_disk_lost_entries_total", disk.lost_entries)
+
+
+class JournalWatch:
+    """How long a syncer's oldest journal record waits, as far as it was looked at."""
+
+    def __init__(self) -> None:
+        """Start without a record that waits."""
+        self._oldest: int | None = None
+        self._since_s = 0.0
+
+    def lag_s(self, oldest: int | None, now_s: float) -> float:
+        """Return for how long this record is known to be the oldest that waits; None: none does."""
+        if oldest != self._oldest:
+            self._oldest, self._since_s = oldest, now_s
+        return 0.0 if oldest is None else now_s - self._since_s
+
+
+def syncer_samples(state: SyncerState, watch: JournalWatch, now_s: float) -> Iterator[Sample]:
+    """Yield the samples of a syncer that has begun."""
+    pending = state.core.books.journalling
+    oldest = pending[0][0] if pending else None
+    rows = state.ledger_rows()
+    yield Sample("islands_journal_pending_records", len(pending))
+    yield Sample("islands_journal_lag_seconds", watch.lag_s(oldest, now_s))
+    yield Sample("islands_journal_records_total", state.durable.sequence)
+    yield Sample("islands_rounds_open", len(state.core.rounds.open))
+    for fate in ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending"):
+        yield Sample("islands_ledger_tokens", sum(getattr(row, fate) for row in rows), (fate,))
+    yield Sample("islands_ledger_processed_tokens_total", state.durable.ledger.processed)
+    imbalance = sum(abs(row.imbalance) for row in rows)
+    yield Sample("islands_ledger_imbalance_tokens", imbalance)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A learner or an observer, as its own process sees it; traffic and steps are its process's."""
+
+    role: str
+    name: str
+    phase: Phase
+    supervisor_up: bool
+    syncer_up: bool
+    admitted: bool
+    steps: int | None = None
+    tokens: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is admitted, and trains or observes."""
+        return self.admitted and self.phase in (*TRAINING, Phase.OBSERVING, Phase.PAUSED)
+
+
+def member_samples(seen: MemberView) -> Iterator[Sample]:
+    """Yield the samples of a member's own process."""
+    yield Sample("islands_member_info", 1, (seen.role, seen.name))
+    yield Sample("islands_member_phase", 1, (seen.phase.value,))
+    yield Sample("islands_member_linked", seen.supervisor_up, ("supervisor",))
+    yield Sample("islands_member_linked", seen.syncer_up, ("syncer",))
+    yield from _known("islands_member_steps_total", seen.steps)
+    yield from _known("islands_member_tokens_total", seen.tokens)
+    yield from _known("islands_member_sent_bytes_total", seen.sent_bytes)
+    yield from _known("islands_member_received_bytes_total", seen.received_bytes)
+
+
+def finite(value: float) -> float | None:
+    """Return a value as JSON can hold it: None for one that is no finite number."""
+    return value if isfinite(value) else None

@@ -1,0 +1,265 @@
+"""The sources of samples: what a hub, a syncer apart and another member read of themselves.
+
+A hub whose syncer is a process of its own asks that one for its samples when it is asked itself, so
+that one address tells all of a run. What may block (a disk that hangs, a syncer that is away) is
+waited for `PATIENCE_S`, and its samples are then those of before, or missing.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from ssl import SSLContext
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+
+from islands.layout.leaves import VALUE_BYTES
+from islands.metrics.catalogue import Sample
+from islands.metrics.certificates import earliest_end_s
+from islands.metrics.samples import (
+    DiskFigures,
+    JournalWatch,
+    MemberView,
+    disk_samples,
+    member_samples,
+    run_samples,
+    syncer_samples,
+)
+from islands.metrics.site import STATUS, decode
+from islands.run.hosting.process_runtime import token_of
+from islands.run.run_end import has_live_syncer
+from islands.run.run_status import run_status_of
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.syncer.actor import SyncerActor
+from messaging.clock import MonotonicClock, WallClock
+from messaging.websocket.security import client_tls
+
+if TYPE_CHECKING:
+    from islands.run.coordinator import Coordinator
+
+PATIENCE_S = 1.0
+ANSWER_BYTES_MOST = 1 << 18
+RESERVE_BYTES_LEAST = 1 << 30
+RESERVED_RECORDS = 4
+"""Whole values of the model for which the disk of a run's folder should have room."""
+OF_SYNCER = ("islands_journal_", "islands_ledger_", "islands_rounds_")
+"""What a hub takes over of a syncer's samples: its clock and its version are its own."""
+
+
+class ProcessFacts:
+    """What every process tells of itself: its version, its clocks and its certificates."""
+
+    def __init__(self, listening: ListenOptions | None, connecting: ConnectOptions) -> None:
+        """Note how the two clocks stand to one another now."""
+        self._files = {
+            "server": None if listening is None else listening.tls_certificate,
+            "authority": connecting.tls_ca,
+        }
+        self._wall, self._monotonic = WallClock(), MonotonicClock()
+        self._apart_s = self._wall.now_s() - self._monotonic.now_s()
+        self.ends_s: dict[str, float] = {}
+
+    def read(self) -> None:
+        """Read the certificates' ends; a file that cannot be read keeps the end of before."""
+        for kind, path in self._files.items():
+            end_s = None if path is None else earliest_end_s(path)
+            if end_s is not None:
+                self.ends_s[kind] = end_s
+
+    def samples(self, *, ready: bool) -> Iterator[Sample]:
+        """Yield the samples."""
+        wall_s = self._wall.now_s()
+        yield Sample("islands_build_info", 1, (version("islands"),))
+        yield Sample("islands_ready", ready)
+        yield Sample("islands_process_time_seconds", wall_s)
+        drift_s = wall_s - self._monotonic.now_s() - self._apart_s
+        yield Sample("islands_process_clock_drift_seconds", drift_s)
+        for kind, end_s in self.ends_s.items():
+            yield Sample("islands_certificate_expiry_timestamp_seconds", end_s, (kind,))
+
+
+class Reading:
+    """A function that is called on a thread, one call at a time, and is waited for in part.
+
+    Args:
+        read: what is called; it may hang.
+    """
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+        self._task: asyncio.Task[object] | None = None
+
+    async def run(self) -> None:
+        """Call it, unless the call before still goes on, and wait a while for its end."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(asyncio.to_thread(self._read))
+        with contextlib.suppress(TimeoutError, OSError):
+            await asyncio.wait_for(asyncio.shield(self._task), PATIENCE_S)
+
+
+class HubSource:
+    """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is.
+
+    Args:
+        hub: the hub, which has been opened.
+    """
+
+    def __init__(self, hub: "Coordinator") -> None:
+        self._hub = hub
+        settings = hub.settings
+        self._facts = ProcessFacts(settings.listening, settings.connecting)
+        self._peer = SyncerElsewhere(settings.connecting)
+        self._watch = JournalWatch()
+        self._disk: DiskFigures | None = None
+        self._reading = Reading(self._read)
+
+    async def refresh(self) -> None:
+        """Read the disk and the certificates, and ask the syncer if it is another process."""
+        await asyncio.gather(self._reading.run(), self._ask())
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples of now."""
+        hub, syncer = self._hub, self._hub.syncer
+        yield from self._facts.samples(ready=not self.unready_because())
+        yield from run_samples(run_status_of(hub), hub.folder.earlier_s + hub.elapsed_s)
+        if self._disk is not None:
+            yield from disk_samples(self._disk)
+        if syncer is None:
+            yield Sample("islands_syncer_up", self._peer.up)
+            yield from self._peer.samples
+        else:
+            yield Sample("islands_syncer_up", syncer.begun)
+            if syncer.begun:
+                yield from syncer_samples(syncer.state, self._watch, hub.now_s)
+
+    def unready_because(self) -> str:
+        """Return why the hub cannot do its work yet; empty if it can."""
+        core = self._hub.cluster.core
+        if core is None:
+            return "the supervisor begins"
+        return "" if has_live_syncer(core) else "there is no live syncer"
+
+    async def _ask(self) -> None:
+        core = self._hub.cluster.core
+        addresses = () if core is None else core.addresses()
+        if self._hub.syncer is None:
+            await self._peer.ask(addresses[0].address if addresses else None)
+
+    def _read(self) -> None:
+        self._facts.read()
+        found = os.statvfs(self._hub.settings.folder)
+        value = VALUE_BYTES * sum(each.size for each in self._hub.plan.layout.fragments)
+        folder = self._hub.folder
+        self._disk = DiskFigures(
+            free_bytes=found.f_bavail * found.f_frsize,
+            size_bytes=found.f_blocks * found.f_frsize,
+            reserve_bytes=max(RESERVE_BYTES_LEAST, RESERVED_RECORDS * value),
+            failing=bool(folder.trouble),
+            lost_entries=folder.lost,
+        )
+
+
+class SyncerElsewhere:
+    """The samples of a syncer in another process, which is asked for them.
+
+    Args:
+        connecting: the token that is shown to it, and the authority of its certificate.
+    """
+
+    def __init__(self, connecting: ConnectOptions) -> None:
+        self._connecting = connecting
+        token = token_of(connecting)
+        self._headers = {} if token is None else {"Authorization": token.header()}
+        self._tls: SSLContext | None = None
+        self.samples: list[Sample] = []
+
+    @property
+    def up(self) -> bool:
+        """Whether the last request was answered."""
+        return bool(self.samples)
+
+    async def ask(self, address: str | None) -> None:
+        """Ask for the samples; whatever goes wrong, there are none then."""
+        self.samples = []
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError):
+            if address is not None:
+                found = decode(await self._get(address))
+                self.samples = [each for each in found if each.name.startswith(OF_SYNCER)]
+
+    async def _get(self, address: str) -> bytes:
+        scheme, _, rest = address.partition("://")
+        url = f"{'https' if scheme == 'wss' else 'http'}://{rest.partition('/')[0]}{STATUS}"
+        if scheme == "wss" and self._tls is None:
+            own = self._connecting
+            self._tls = client_tls(own.tls_ca, own.tls_certificate, own.tls_key)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+            session.get(url, ssl=self._tls or True, allow_redirects=False) as answer,
+        ):
+            answer.raise_for_status()
+            return await answer.content.read(ANSWER_BYTES_MOST)
+
+
+class SyncerSource:
+    """A syncer that is a process of its own.
+
+    Args:
+        syncer: its actor.
+        listening: has its certificate.
+        connecting: has the authority that it trusts.
+    """
+
+    def __init__(
+        self, syncer: SyncerActor, listening: ListenOptions, connecting: ConnectOptions
+    ) -> None:
+        self._syncer = syncer
+        self._facts = ProcessFacts(listening, connecting)
+        self._watch = JournalWatch()
+        self._reading = Reading(self._facts.read)
+
+    async def refresh(self) -> None:
+        """Read the certificates."""
+        await self._reading.run()
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples of now."""
+        yield from self._facts.samples(ready=self._syncer.begun)
+        if self._syncer.begun:
+            yield from syncer_samples(self._syncer.state, self._watch, self._syncer.now_s())
+
+    def unready_because(self) -> str:
+        """Return why the syncer cannot do its work yet; empty if it can."""
+        return "" if self._syncer.begun else "the journal is being read"
+
+
+class MemberSource:
+    """A learner or an observer.
+
+    Args:
+        look: returns what it is and does now.
+        connecting: has the authority that it trusts.
+    """
+
+    def __init__(self, look: Callable[[], MemberView], connecting: ConnectOptions) -> None:
+        self._look = look
+        self._facts = ProcessFacts(None, connecting)
+        self._reading = Reading(self._facts.read)
+
+    async def refresh(self) -> None:
+        """Read the certificates."""
+        await self._reading.run()
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples of now."""
+        seen = self._look()
+        yield from self._facts.samples(ready=seen.ready)
+        yield from member_samples(seen)
+
+    def unready_because(self) -> str:
+        """Return why the member does not take part yet; empty if it does."""
+        seen = self._look()
+        return "" if seen.ready else f"it is {seen.phase.value}"

@@ -1,0 +1,69 @@
+"""A hub's page of metrics: who may read it, and that it says what the hub counts."""
+
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from islands.metrics.catalogue import Sample
+from islands.metrics.site import MetricsSite, decode
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
+
+pytestmark = pytest.mark.integration
+
+SECRET = Secret("correct-horse-battery")
+
+
+class Source:
+    """Tells one figure, and whether it is ready."""
+
+    def __init__(self) -> None:
+        self.because = "not yet"
+
+    async def refresh(self) -> None:
+        return
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample("islands_run_tokens_total", 2**53)
+        yield Sample("islands_ready", not self.because)
+        yield Sample("islands_learner_loss", float("nan"), ("ana",))
+
+    def unready_because(self) -> str:
+        return self.because
+
+
+async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
+    """Another name of this machine needs the token, and a wrong token is refused everywhere."""
+    network, source = WebsocketNetwork([], secret=SECRET), Source()
+    await network.open("127.0.0.1", 0)
+    network.serve(MetricsSite(source, SECRET))
+    base = f"http://127.0.0.1:{network.port}"
+    try:
+        async with aiohttp.ClientSession() as session:
+
+            async def get(path: str, **headers: str) -> tuple[int, bytes]:
+                async with session.get(base + path, headers=headers) as answer:
+                    return answer.status, await answer.read()
+
+            assert await get("/healthz") == (200, b"ok\n")
+            assert await get("/readyz") == (503, b"not yet\n")
+            source.because = ""
+            assert (await get("/readyz"))[0] == 200
+            assert (await get("/metrics", Host="evil.example"))[0] == 421
+            shown = {"Host": "hub.example", "Authorization": SECRET.header()}
+            assert (await get("/metrics", **shown))[0] == 200
+            assert (await get("/metrics", Authorization="Bearer wrong"))[0] == 401
+            status, text = await get("/metrics")
+            told = {one.name: one for one in text_string_to_metric_families(text.decode())}
+            assert status == 200
+            assert told["islands_run_tokens"].samples[0].value == 2**53
+            assert told["islands_learner_loss"].samples[0].labels == {"learner": "ana"}
+            found = decode((await get("/status"))[1])
+            assert found[:2] == [
+                Sample("islands_run_tokens_total", 2**53),
+                Sample("islands_ready", 1.0),
+            ]
+    finally:
+        await network.close()
