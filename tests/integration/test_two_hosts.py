@@ -97,7 +97,7 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         folder = hub.folder / "runs" / "two-hosts"
         await hub.wait(lambda: most_merged(folder) == 2, LIMIT_S)
         await other.wait(lambda: "bits_per_byte" in observer.err, LIMIT_S)
-        (other.folder / "key").write_bytes((folder / "key").read_bytes())
+        (other.folder / "key").write_bytes((hub.folder / "token.key").read_bytes())
         status = paste(other, ask_from_afar.replace("--tls_ca hub.pem ", ""))
         assert await other.ended(status) == 0, status
         assert "goes on with 2 learners" in status.out
