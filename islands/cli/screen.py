@@ -220,7 +220,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
-        Text(line.state, STYLES[line.health]),
+        Text(line.away or line.state, STYLES[line.health]),
         f"{done.steps:,}",
         count(done.tokens),
         f"{done.loss:.3f}" if here and done.loss is not None else "",

@@ -13,7 +13,7 @@ from islands.metrics.catalogue import FIGURES_MOST, LEARNERS_MOST, Sample
 from islands.protocol.identities import TRAINING, Phase
 from islands.protocol.syncer.state import SyncerState
 from islands.run.records.figures import ABOUT, RunFigures
-from islands.run.run_status import LearnerLine, RunStatus
+from islands.run.run_status import LearnerLine, RunStatus, first_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,12 @@ def _evaluation(figures: RunFigures) -> Iterator[Sample]:
 
 
 def _learners(status: RunStatus) -> Iterator[Sample]:
-    every, _ = status.learners(len(status.figures.learners))
+    every = status.lines()
     for state, number in sorted(Counter(line.state for line in every).items()):
         yield Sample("islands_learners", number, (state,))
-    shown, unlisted = status.learners(LEARNERS_MOST)
-    yield Sample("islands_learners_unlisted", unlisted + status.figures.gone.names)
-    for line in shown:
+    unlisted = max(0, len(every) - LEARNERS_MOST) + status.figures.gone.names
+    yield Sample("islands_learners_unlisted", unlisted)
+    for line in first_lines(every, LEARNERS_MOST):
         yield from _learner(line)
 
 

@@ -1,6 +1,6 @@
 """The state of a hub's run at one moment, as a screen and a page show it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
@@ -110,37 +110,48 @@ class RunStatus:
         """The share of tokens that has reached the published parameters."""
         return self.figures.yield_of(self.fragments, self.tokens)
 
-    def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
-        """Return the learners to show, ordered by name, and how many more there are.
+    def lines(self) -> list["LearnerLine"]:
+        """Return all learners, in no order."""
+        return [self._line(name, one) for name, one in self.figures.learners.items()]
 
-        If not all can be shown, those in poor health are preferred.
-        """
-        every = [self._line(name, one) for name, one in self.figures.learners.items()]
-        first = sorted(every, key=lambda line: (line.health, in_order(line.name)))[:most]
-        first.sort(key=lambda line: in_order(line.name))
+    def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
+        """Return the learners to show, as `first_lines` does, and how many more there are."""
+        every = self.lines()
+        first = first_lines(every, most)
         return first, len(every) - len(first)
 
     def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
         member = self.members.get(name)
         state, health = state_of(figures, None if member is None else member.phase)
+        away = ""
         if figures.gone and name in self.starts_in_s:
-            state = f"back in {self.starts_in_s[name]:.0f} s"
+            away = f"back in {self.starts_in_s[name]:.0f} s"
         elif figures.gone and name in self.running and self.phase != "ending":
-            state = "starts again"
+            away = "starts again"
         here = member is not None and not figures.gone
         silent_s = self.now_s - member.heard_s if here and member is not None else None
-        return LearnerLine(name, state, health, figures, silent_s)
+        return LearnerLine(name, state, health, figures, silent_s, away)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerLine:
-    """One learner; `silent_s` is the time since it was last heard, None if it is absent."""
+    """One learner.
+
+    Args:
+        name: its name.
+        state: one word for what it does or what is wrong with it.
+        health: whether it needs a person's attention.
+        figures: what it did.
+        silent_s: seconds since it was last heard; None if it is absent.
+        away: when an absent one comes back, as far as this hub knows; else "".
+    """
 
     name: str
     state: str
     health: Health
     figures: LearnerFigures
     silent_s: float | None
+    away: str = ""
 
     @property
     def tokens_per_s(self) -> float:
@@ -149,6 +160,12 @@ class LearnerLine:
         if self.state not in TRAINING:
             return 0.0
         return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
+
+
+def first_lines(every: Sequence[LearnerLine], most: int) -> list[LearnerLine]:
+    """Return the learners to show, ordered by name; those in poor health are preferred."""
+    first = sorted(every, key=lambda line: (line.health, in_order(line.name)))[:most]
+    return sorted(first, key=lambda line: in_order(line.name))
 
 
 def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]:

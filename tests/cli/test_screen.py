@@ -284,6 +284,7 @@ def test_who_is_away_is_told_with_the_time_of_return(
     lines = [line for line in picture(where, 80) if line.startswith("│ a ")]
     assert len(lines) == 1
     assert told in lines[0]
+    assert [line.state for line in where.lines()] == ["evicted"], "others count states by words"
 
 
 def test_amounts_of_data_have_one_unit() -> None:
