@@ -4,6 +4,7 @@ The words judge by the thresholds of `islands.run.records.summary`, which gives 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -93,10 +94,9 @@ def _on_goodput(figures: RunFigures, number: Mapping[str, float]) -> str:
 
 def _time_in_states(learner: LearnerFigures, end_s: float) -> Iterable[tuple[str, float]]:
     """Yield states of a learner with their seconds; before it was heard it was starting."""
-    at_s, before = 0.0, "starting"
-    for since_s, state in [*learner.states, (end_s, "")]:
-        yield before, max(0.0, since_s - at_s)
-        at_s, before = since_s, state
+    states = [(0.0, "starting"), *learner.states, (end_s, "")]
+    for (from_s, state), (until_s, _) in pairwise(states):
+        yield state, max(0.0, until_s - from_s)
 
 
 def _on_merges(number: Mapping[str, float]) -> str:

@@ -70,11 +70,11 @@ def run_samples(status: RunStatus, age_s: float) -> Iterator[Sample]:
     yield from _evaluation(figures)
     yield Sample("islands_run_learning_rate", status.rate)
     yield Sample("islands_run_clock_steps", figures.clock)
+    goodput = figures.goodput(age_s)
     if not settings.gossip.on:  # only the end can say it then
-        goodput = figures.goodput(age_s)
         yield Sample("islands_run_yield_ratio", status.yield_so_far)
         yield Sample("islands_run_google_goodput_ratio", goodput * status.yield_so_far)
-    yield Sample("islands_run_goodput_ratio", figures.goodput(age_s))
+    yield Sample("islands_run_goodput_ratio", goodput)
     yield Sample("islands_run_warning", bool(figures.warning))
     yield from _learners(status)
 

@@ -124,7 +124,7 @@ class HubSource:
         """Yield the samples of now."""
         hub, syncer = self._hub, self._hub.syncer
         yield from self._facts.samples(ready=not self.unready_because())
-        yield from run_samples(run_status_of(hub), hub.folder.earlier_s + hub.elapsed_s)
+        yield from run_samples(run_status_of(hub), hub.wall_s)
         if self._disk is not None:
             yield from disk_samples(self._disk)
         if syncer is None:

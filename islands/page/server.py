@@ -127,8 +127,7 @@ class HubRun:
 
     def counted(self) -> tuple[RunFigures, float]:
         """Return the figures of the run's folder."""
-        records = self._hub.folder
-        return records.figures, records.earlier_s + self._hub.elapsed_s
+        return self._hub.folder.figures, self._hub.wall_s
 
     def figures(self, at_s: float) -> Told:
         """Return the figures of the screen."""

@@ -65,20 +65,19 @@ def live_figures(hub: "Coordinator", at_s: float) -> Told:
     """Return the figures of a run that goes on, at a wall time."""
     status = run_status_of(hub)
     figures = status.figures
-    wall_s = hub.folder.earlier_s + hub.elapsed_s
     lines, more = status.learners(LEARNERS_MOST)
     return {
         **_common(figures, at_s),
         "final": False,
         "phase": status.phase,
-        "elapsed_s": wall_s,
+        "elapsed_s": hub.wall_s,
         "tokens": status.tokens,
         "share": status.share,
         "tokens_per_s": status.tokens_per_s,
         "left_s": status.left_s,
         "rate": status.rate,
         "yield": status.yield_so_far,
-        "goodput": figures.goodput(wall_s),
+        "goodput": figures.goodput(hub.wall_s),
         "learners": [_row(line) for line in lines],
         "more": more,
     }
@@ -140,8 +139,8 @@ def _common(figures: RunFigures, at_s: float) -> Told:
         "evaluated_tokens": newest.get("tokens"),
         "merges": figures.merges,
         "evictions": figures.evictions,
-        "bytes_up": sum(learner.bytes_up for learner in figures.everybody()),
-        "bytes_down": sum(learner.bytes_down for learner in figures.everybody()),
+        "bytes_up": figures.bytes_up,
+        "bytes_down": figures.bytes_down,
         "warning": figures.warning,
         "ending": figures.ending,
     }

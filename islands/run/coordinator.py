@@ -414,6 +414,11 @@ class Coordinator:
         return asyncio.get_running_loop().time()
 
     @property
+    def wall_s(self) -> float:
+        """Seconds that hubs have hosted this run, over all their starts."""
+        return self.folder.earlier_s + self.elapsed_s
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds since this hub began."""
         return self.now_s - self._began_s
@@ -506,10 +511,9 @@ class Coordinator:
             if isinstance(last, IslandsError):
                 self.say_once(last)
             found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
-        wall_s = self.folder.earlier_s + self.elapsed_s
         settings = self.spec.settings
         summary = summarise(
-            self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
+            self.folder.figures, share, settings=settings, wall_s=self.wall_s, figures=found
         )
         await self._keep_summary(as_json(summary))
         return summary

@@ -390,6 +390,16 @@ class RunFigures:
         else:
             self.last_losses[name] = loss
 
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that all learners have sent."""
+        return sum(learner.bytes_up for learner in self.everybody())
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes that all learners have received."""
+        return sum(learner.bytes_down for learner in self.everybody())
+
     def goodput(self, wall_s: float) -> float:
         """Return the time spent stepping over the time allocated: learners × wall time."""
         stepping_s = sum(learner.stepping_s for learner in self.everybody())

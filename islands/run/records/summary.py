@@ -114,8 +114,8 @@ def summarise(
         "data_wait": data_wait,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,
-        "bytes_up": sum(learner.bytes_up for learner in telemetry.everybody()),
-        "bytes_down": sum(learner.bytes_down for learner in telemetry.everybody()),
+        "bytes_up": telemetry.bytes_up,
+        "bytes_down": telemetry.bytes_down,
     }
     learners = {
         name: {
