@@ -6,11 +6,11 @@
   elsewhere, whose name was made to lead to this machine, could read it in a browser here.
 """
 
-import ipaddress
 from http import HTTPStatus
 
 from aiohttp import web
 
+from islands.protocol.settings.addresses import is_loopback
 from messaging.websocket.security import Keyring, Secret
 
 
@@ -24,20 +24,13 @@ def refusal(request: web.BaseRequest, secret: Secret | Keyring | None) -> HTTPSt
     authorization = request.headers.get("Authorization")
     if secret is not None and authorization is not None:
         return None if secret.admits(authorization) else HTTPStatus.UNAUTHORIZED
-    if not _loopback(request.remote):
+    if not is_loopback(request.remote or ""):
         return HTTPStatus.UNAUTHORIZED
-    return None if _loopback(_host_of(request)) else HTTPStatus.MISDIRECTED_REQUEST
+    return None if is_loopback(_host_of(request)) else HTTPStatus.MISDIRECTED_REQUEST
 
 
 def _host_of(request: web.BaseRequest) -> str:
-    """Return the host that a request names, without its port."""
+    """Return the host that a request names, in lower case and without its port."""
     told = request.headers.get("Host", "")
     host = told.rpartition("]")[0].lstrip("[") if told.startswith("[") else told.partition(":")[0]
-    return "127.0.0.1" if host.lower() == "localhost" else host
-
-
-def _loopback(address: str | None) -> bool:
-    try:
-        return ipaddress.ip_address(address or "").is_loopback
-    except ValueError:
-        return False
+    return host.lower()

@@ -51,14 +51,23 @@ def peer_host(address: str, seen: str | None, own: str) -> str | None:
         return None
     here = ipaddress.ip_address(seen.partition("%")[0])
     here = getattr(here, "ipv4_mapped", None) or here
-    return urlsplit(own).hostname if here.is_loopback and not _loopback(address) else str(here)
+    return (
+        urlsplit(own).hostname if here.is_loopback and not _names_loopback(address) else str(here)
+    )
 
 
-def _loopback(address: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host, by its name or address, is certainly this machine."""
     try:
-        host = urlsplit(address).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, or no address at all
+    except ValueError:  # another name, or no address at all
+        return False
+
+
+def _names_loopback(address: str) -> bool:
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:  # no address at all
         return False
 
 

@@ -168,7 +168,7 @@ MEMBERS = (
         "a member is dialled where it says",
         "islands/protocol/settings/addresses.py",
         "    if seen is None:\n        return None\n",
-        "    if seen is None or not _loopback(address):\n        return None\n",
+        "    if seen is None or not _names_loopback(address):\n        return None\n",
         (SETTINGS_ADDRESSES,),
     ),
     Mutation(
