@@ -13,5 +13,6 @@ files, and asks nothing of the actors. Viewers can change nothing.
 
 `static/` has what runs in the browser, as plain ES modules without a build step: `reducer.mjs`
 folds entries into a state, `questions.mjs` answers from it, `format.mjs` writes numbers; `main.mjs`
-reads the data, `view.mjs` shows it, `charts.mjs` and `lanes.mjs` draw. `vendor/` has uPlot (MIT).
+reads the data, `view.mjs` shows it, with the sentences of `exchanges.mjs` and the columns of
+`learners.mjs`; `charts.mjs` and `lanes.mjs` draw. `vendor/` has uPlot (MIT).
 """

@@ -19,7 +19,7 @@ STYLES = ("vendor/uPlot.min.css", "page.css")
 SCRIPT = "vendor/uPlot.iife.min.js"
 MODULES = (
     *("format.mjs", "reducer.mjs", "questions.mjs", "theme.mjs", "elements.mjs"),
-    *("charts.mjs", "lanes.mjs", "view.mjs", "main.mjs"),
+    *("charts.mjs", "exchanges.mjs", "lanes.mjs", "learners.mjs", "view.mjs", "main.mjs"),
 )
 """All modules, each after those that it imports."""
 

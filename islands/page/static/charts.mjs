@@ -1,5 +1,6 @@
 // Curves, which uPlot draws: rebuilt when their form changes, else only given new points.
 
+import { element, setText, syncChildren } from "./elements.mjs";
 import { short } from "./format.mjs";
 import { colour, onTheme } from "./theme.mjs";
 
@@ -128,4 +129,42 @@ function newest(values, index) {
         if (values[place] !== null && values[place] !== undefined) return values[place];
     }
     return null;
+}
+
+export function legend(host, series, more = 0) {
+    const texts = series.map((one) => ({
+        text: one.label,
+        colour: one.colour,
+        dash: Boolean(one.dash),
+    }));
+    if (more > 0) texts.push({ text: `and ${more} more`, colour: "muted", dash: false });
+    syncChildren(
+        host,
+        texts,
+        () => element("span", {}, sample(), element("span")),
+        (item, { text, colour, dash }) => {
+            const line = item.firstChild.firstChild;
+            line.style.stroke = `var(--${colour})`;
+            line.setAttribute("stroke-dasharray", dash ? "6 4" : "none");
+            setText(item.lastChild, text);
+        },
+    );
+}
+
+function sample() {
+    const space = "http://www.w3.org/2000/svg";
+    const picture = document.createElementNS(space, "svg");
+    const line = document.createElementNS(space, "line");
+    for (const [name, value] of Object.entries({ width: 22, height: 8, "aria-hidden": "true" }))
+        picture.setAttribute(name, value);
+    for (const [name, value] of Object.entries({
+        x1: 0,
+        y1: 4,
+        x2: 22,
+        y2: 4,
+        "stroke-width": 2.5,
+    }))
+        line.setAttribute(name, value);
+    picture.append(line);
+    return picture;
 }

@@ -1,6 +1,6 @@
 // The page: shows the folded state of one run, and of several beside each other.
 
-import { Chart } from "./charts.mjs";
+import { Chart, legend } from "./charts.mjs";
 import {
     byId,
     check,
@@ -11,6 +11,7 @@ import {
     syncChildren,
     syncTable,
 } from "./elements.mjs";
+import { hiddenTime, hiddenTold, lastRound, openRound, overlapOf, timeOf } from "./exchanges.mjs";
 import {
     NONE,
     age,
@@ -25,8 +26,8 @@ import {
     whole,
 } from "./format.mjs";
 import { Lanes } from "./lanes.mjs";
-import { PLACES, attention, placeIn, timesIn, uptime, why } from "./questions.mjs";
-import { OVER, laneOf } from "./reducer.mjs";
+import { learnerColumns } from "./learners.mjs";
+import { PLACES, attention, placeIn, uptime, why } from "./questions.mjs";
 
 const SPANS = [
     ["all", "all"],
@@ -668,184 +669,10 @@ export function labelOf(state) {
 
 // --- parts ------------------------------------------------------------------------------------
 
-function learnerColumns(state, now_s, limits, recent) {
-    const figure = (title, value) => ({
-        title,
-        right: true,
-        value: (learner) => value(learner.figures ?? {}, learner),
-    });
-    return [
-        { title: "learner", head: true, value: (learner) => learner.name },
-        { title: "state, incarnation", fill: (cell, learner) => fillState(cell, learner) },
-        figure("steps", (row) => whole(row.steps)),
-        figure("tokens", (row) => whole(row.tokens)),
-        figure("tokens/s", (row) => count(row.tokens_per_s)),
-        figure("loss", (row) => number(row.loss)),
-        figure("step", (row) => (row.step_time_s ? duration(row.step_time_s) : NONE)),
-        figure("heartbeat", (row) => heartbeat(row, limits, state)),
-        figure("in last rounds", (_, learner) => tookPart(learner, recent)),
-        figure("last merged", (_, learner) =>
-            learner.merged_s && !state.finished ? `${age(now_s - learner.merged_s)} ago` : NONE,
-        ),
-        figure("sent", (row) => bytes(row.bytes_up)),
-        figure("received", (row) => bytes(row.bytes_down)),
-        figure("away", (_, learner) => share(learner, state, now_s, "away")),
-        { title: "fates of its contributions", wide: true, value: fatesOf },
-    ];
-}
-
-function fillState(cell, learner) {
-    if (!cell.firstChild) cell.append(element("span", { className: "dot" }), element("span"));
-    const state = learner.figures?.state ?? learner.segments.at(-1)?.lane ?? "";
-    const over = learner.segments.at(-1)?.lane === OVER;
-    setData(cell, "lane", over ? OVER : (laneOf(state) ?? "away"));
-    setText(cell.lastChild, learner.incarnation ? `${state}, ${learner.incarnation}` : state);
-}
-
-// The age of the last heartbeat beside the ages at which a learner is suspect, and is evicted.
-function heartbeat(row, limits, state) {
-    if (typeof row.silent_s !== "number" || state.finished) return NONE;
-    const allowed = limits
-        ? ` of ${limits.map((limit) => number(limit, limit < 10 ? 1 : 0)).join(" / ")} s`
-        : "";
-    return `${number(row.silent_s, 1)} s${allowed}`;
-}
-
-function tookPart(learner, recent) {
-    if (!recent.length) return NONE;
-    const times = recent.filter((round) => round.participants.includes(learner.name)).length;
-    return `${times} of ${recent.length}`;
-}
-
-function share(learner, state, now_s, lane) {
-    const from_s = learner.segments[0]?.from_s;
-    const to_s = state.finished ? (state.finished_s ?? state.now_s) : now_s;
-    if (from_s === undefined || to_s <= from_s) return NONE;
-    return percent((timesIn(learner, from_s, to_s)[lane] ?? 0) / (to_s - from_s));
-}
-
-function fatesOf(learner) {
-    const fates = [...learner.fates.values()].sort((one, other) => other.count - one.count);
-    const texts = fates.slice(0, 4).map((one) => `${whole(one.count)} ${one.fate}${reasonOf(one)}`);
-    if (fates.length > 4) texts.push(`${fates.length - 4} more reasons`);
-    return texts.join(", ") || NONE;
-}
-
-// Late is late because the round has closed; every other reason says something.
-function reasonOf(one) {
-    return one.reason && one.fate !== "late" ? ` (${one.reason})` : "";
-}
-
-function openRound(round, now_s) {
-    const asked = round.asked?.length ?? 0;
-    const open = age(now_s - round.opened_s);
-    return `round ${round.number}: ${round.arrivals.size} of ${asked} arrived, open for ${open}`;
-}
-
-function lastRound(state, fragment) {
-    const round = state.rounds.get(fragment.merging);
-    if (!round) return "";
-    return `round ${round.number}: ${round.participants.length} of ${round.askedCount} merged`;
-}
-
-function overlapOf(settings) {
-    return settings.overlap_steps === "auto"
-        ? "the measured steps"
-        : plural(settings.overlap_steps, "step");
-}
-
-// A measured τ is a quarter of the interval at most (`RunSettings.overlap_steps_max`).
-function overlapMost({ overlap_steps, interval_steps }) {
-    return overlap_steps === "auto" ? Math.max(2, Math.floor(interval_steps / 4)) : overlap_steps;
-}
-
-// τ steps of the median learner, unless the syncer has said what they hide.
-function hiddenTime(state) {
-    const told = state.warnings.get("grace");
-    if (told) return told.hidden_s;
-    const overlap = state.run?.settings.overlap_steps;
-    const times = [...state.learners.values()]
-        .map((learner) => learner.figures?.step_time_s)
-        .filter((time_s) => time_s > 0);
-    if (overlap === undefined || !times.length) return null;
-    return (
-        overlapMost(state.run.settings) *
-        times.sort((one, other) => one - other)[Math.floor(times.length / 2)]
-    );
-}
-
-function hiddenTold(state, points, hidden_s) {
-    if (!points.length) return "";
-    const times = points.map((point) => point[1]).sort((one, other) => one - other);
-    const [half, most] = [
-        times[Math.floor(times.length / 2)],
-        times[Math.floor(times.length * 0.95)],
-    ];
-    const took = `Half of the last ${whole(times.length)} rounds took ${duration(half)} or less, and 95 % of them ${duration(most)}.`;
-    if (hidden_s === null) return took;
-    const over = times.filter((time_s) => time_s > hidden_s).length;
-    const atMost = state.run?.settings.overlap_steps === "auto" ? "at most " : "";
-    return `${took} The overlap hides ${atMost}${duration(hidden_s)}: ${percent(over / times.length, 0)} of the rounds took longer.`;
-}
-
-function legend(host, series, more = 0) {
-    const texts = series.map((one) => ({
-        text: one.label,
-        colour: one.colour,
-        dash: Boolean(one.dash),
-    }));
-    if (more > 0) texts.push({ text: `and ${more} more`, colour: "muted", dash: false });
-    syncChildren(
-        host,
-        texts,
-        () => element("span", {}, sample(), element("span")),
-        (item, { text, colour, dash }) => {
-            const line = item.firstChild.firstChild;
-            line.style.stroke = `var(--${colour})`;
-            line.setAttribute("stroke-dasharray", dash ? "6 4" : "none");
-            setText(item.lastChild, text);
-        },
-    );
-}
-
-function sample() {
-    const space = "http://www.w3.org/2000/svg";
-    const picture = document.createElementNS(space, "svg");
-    const line = document.createElementNS(space, "line");
-    for (const [name, value] of Object.entries({ width: 22, height: 8, "aria-hidden": "true" }))
-        picture.setAttribute(name, value);
-    for (const [name, value] of Object.entries({
-        x1: 0,
-        y1: 4,
-        x2: 22,
-        y2: 4,
-        "stroke-width": 2.5,
-    }))
-        line.setAttribute(name, value);
-    picture.append(line);
-    return picture;
-}
-
 function told(what, points, across) {
     if (!points.length) return `${what}: nothing yet`;
     const [first, last] = [points[0], points.at(-1)];
     return `${what} over ${across}: from ${number(first[1])} to ${number(last[1])}`;
-}
-
-// The time at which a run had processed so many tokens, between two points of its pace.
-export function timeOf(pace, tokens) {
-    if (!pace.length) return 0;
-    let low = 0;
-    let high = pace.length - 1;
-    while (low < high) {
-        const middle = (low + high) >> 1;
-        if (pace[middle][1] < tokens) low = middle + 1;
-        else high = middle;
-    }
-    const [at_s, reached] = pace[low];
-    const [before_s, before] = pace[Math.max(0, low - 1)];
-    if (reached <= before || tokens >= reached) return at_s;
-    return before_s + ((tokens - before) / (reached - before)) * (at_s - before_s);
 }
 
 function inOrder(things) {
