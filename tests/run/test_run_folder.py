@@ -17,6 +17,7 @@ from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFi
 from islands.protocol.messages.membership import NOT_FINITE
 from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape.learner_entries import MomentsKept
 from islands.protocol.tape.member_entries import (
     Diverged,
     Left,
@@ -27,7 +28,8 @@ from islands.protocol.tape.member_entries import (
     StatusChanged,
     StoodStill,
 )
-from islands.protocol.tape.round_entries import Closing, DataEnded, Swinging
+from islands.protocol.tape.process_entries import Started
+from islands.protocol.tape.round_entries import Closing, DataEnded, Extended, Swinging
 from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.run.records.run_folder import RunFolder, versions
 from islands.run.run_status import Health, state_of
@@ -149,7 +151,8 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert folder.figures.learners["a"].status == "live"
     assert folder.figures.merges == 1
     assert folder.figures.evaluations[0]["loss"] == 1.5
-    assert [row["kind"] for row in rows(folder.path / "metrics.jsonl")] == ["merge", "evaluation"]
+    written = [row["kind"] for row in rows(folder.path / "metrics.jsonl")]
+    assert written == ["event", "merge", "evaluation"]
     log = rows(folder.path / "run.log")
     assert [entry["event"] for entry in log] == ["admitted"] * 2 + ["status", "evicted", "admitted"]
     assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
@@ -325,6 +328,35 @@ def test_a_note_of_numbers_beyond_all_bounds_harms_nothing(
     folder.write(2.0, "s", MERGED)
     folder.close()
     assert folder.lost == 0
+
+
+def test_what_a_picture_marks_is_among_the_metrics(folder: RunFolder) -> None:
+    """Deaths, evictions, extensions, checkpoints and later starts of the hub, at the run's tokens.
+
+    A process that ended as it should is no death, nor is a checkpoint that failed a checkpoint.
+    """
+    folder.process_started("a")
+    folder.step("a", 0.0, report(1))
+    for actor, entry in (
+        ("supervisor", Started(1)),
+        ("supervisor", Started(2)),
+        ("syncer", Started(2)),
+        ("hub", ProcessEnded("a", error="killed by SIGKILL")),
+        ("supervisor", ProcessEnded("a", reason="killed by SIGKILL")),
+        ("hub", ProcessEnded("a", error="")),
+        ("supervisor", evicted()),
+        ("syncer", Extended(20, 10, "tokens")),
+        ("a", MomentsKept("")),
+        ("a", MomentsKept("the disk is full")),
+    ):
+        folder.write(1.0, actor, entry)
+    folder.close()
+    events = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "event"]
+    assert [(row["event"], row["name"]) for row in events] == [
+        *(("hub_started", "supervisor"), ("killed", "a"), ("evicted", "a")),
+        *(("extended", ""), ("checkpoint", "a")),
+    ]
+    assert {row["run_tokens"] for row in events} == {10}
 
 
 @pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])

@@ -1,7 +1,7 @@
 """Entries of learners: reports, adoptions, contributions, and the origin of inner moments."""
 
 from islands.protocol.identities import Phase
-from islands.protocol.tape.entry import Entry, Logged
+from islands.protocol.tape.entry import Entry, Logged, Notable
 from islands.protocol.tape.round_entries import Leases
 
 
@@ -89,7 +89,7 @@ class MomentsGiven(Entry, frozen=True, tag="moments_given"):
     piece: int
 
 
-class MomentsKept(Entry, frozen=True, tag="moments_kept"):
+class MomentsKept(Notable, frozen=True, tag="moments_kept"):
     """A learner saved its inner moments to disk; a non-empty `error` says why it could not."""
 
     error: str

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import Role
 from islands.protocol.tape.kinds import NOTABLE, kinds_of
-from islands.protocol.tape.learner_entries import Adapted, MomentsFresh, MomentsReset, MomentsTaken
+from islands.protocol.tape.learner_entries import (
+    Adapted,
+    MomentsFresh,
+    MomentsKept,
+    MomentsReset,
+    MomentsTaken,
+)
 from islands.protocol.tape.member_entries import (
     Admitted,
     Commanded,
@@ -42,7 +48,9 @@ SUPERVISORS_OWN = kinds_of(
 """Kinds that only the process with the run's folder, or an observer, may decide."""
 
 NOTED: Mapping[Role, frozenset[str]] = {
-    Role.LEARNER: kinds_of(Adapted, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable),
+    Role.LEARNER: kinds_of(
+        *(Adapted, MomentsKept, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable)
+    ),
     Role.OBSERVER: kinds_of(EvaluationFailed, Failed, Unsendable),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),

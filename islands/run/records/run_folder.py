@@ -1,8 +1,8 @@
 """The files of a run: tape, metrics, TensorBoard events, log, and the figures for a summary.
 
 `metrics.jsonl` is the source of truth; TensorBoard gets the same numbers. Rows have a `kind`:
-`step` (per learner, at most one a second), `merge`, `evaluation`. Times are seconds since the
-start of the run.
+`step` (per learner, at most one a second), `merge`, `evaluation`, and `event` for what a picture
+marks (`event_of`). Times are seconds since this start of the hub.
 """
 
 import json
@@ -197,6 +197,11 @@ class RunFolder:
                 self._warn("overloaded", entry.told if entry.worker else "")
             case _:
                 pass
+        event = event_of(actor, entry)
+        if event is not None:
+            what, name = event
+            row = {"kind": "event", "at_s": round(at_s, 3), "event": what, "name": name}
+            self._row({**row, "run_tokens": self.tokens})
         self._notify()
 
     @property
@@ -292,10 +297,12 @@ class RunFolder:
             "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
             "cosine": nan if merged.cosine is None else merged.cosine,
         }
-        row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
-        self._row({**row, "fragment": merged.fragment, **curves})
         rate = self._settings.learning_rate_at(figures.clock)
         share = figures.yield_of(self._fragments, self.tokens)
+        participation = merged.contributions / max(1, merged.learners)
+        row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
+        row |= {"run_tokens": self.tokens, "fragment": merged.fragment}
+        self._row({**row, "yield": share, "participation": participation, **curves})
         told = {f"merge/{name}": value for name, value in curves.items()}
         self._run_curves({**told, "learning_rate": rate, "yield": share})
 
@@ -411,6 +418,9 @@ class RunFolder:
                 "step_time_s": figures.step_time_s,
                 "gap_s": gap_s,
                 "data_wait_s": data_wait_s,
+                "stepping_s": figures.stepping_s,
+                "bytes_up": figures.bytes_up,
+                "bytes_down": figures.bytes_down,
             }
             self._row(row)
             curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
@@ -483,6 +493,23 @@ class RunFolder:
     def close(self) -> None:
         """Flush what is buffered; give up on a disk that does not answer."""
         self._spool.close()
+
+
+def event_of(actor: str, entry: Entry) -> tuple[str, str] | None:
+    """Return what a picture marks of an entry, and the member that it befell; None if nothing."""
+    match entry:
+        case processes.Started(epoch) if actor == "supervisor" and epoch > 1:
+            return "hub_started", actor
+        case members.ProcessEnded(name) if entry.error:
+            return "killed", name
+        case members.Evicted(name):
+            return "evicted", name
+        case rounds.Extended():
+            return "extended", ""
+        case learners.MomentsKept("") | rounds.Seeded():
+            return "checkpoint", actor
+        case _:
+            return None
 
 
 def versions() -> dict[str, str]:
