@@ -12,7 +12,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `help_text.py`: The text of `--help`
 - `newest_values.py`: `islands evaluate`, `islands generate`, `islands export`
 - `parsing.py`: Parsing of a command's options
-- `plot.py`: `islands plot RUN...`: loss and evaluation of one or several runs in one picture
+- `plot.py`: `islands plot RUN...`: figures of one or several runs in one picture
 - `preparing.py`: `islands check`, `islands layout`, `islands tokenize`
 - `replay.py`: `islands replay RUN`
 - `report.py`: `islands report RUN...`: the page of one or several runs in one file

@@ -4,7 +4,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from islands.cli.schema import Key
 from islands.protocol.settings.outer import OuterSettings
@@ -122,7 +122,8 @@ def _metavar(key: Key) -> str:
     if key.is_mapping:
         return "{KEY: VALUE}"
     if "one of " in key.wanted:
-        choices = "|".join(key.kind)
+        of_list = "," if key.is_list else "|"
+        choices = of_list.join(get_args(key.kind)[0] if key.is_list else key.kind)
         return choices if len(choices) < CHOICES_MOST else "NAME"
     name = key.name.rpartition(".")[2]
     unit = METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2])

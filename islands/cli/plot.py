@@ -1,4 +1,4 @@
-"""`islands plot RUN...`: loss and evaluation of one or several runs in one picture."""
+"""`islands plot RUN...`: figures of one or several runs in one picture."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,21 +16,22 @@ def run(options: PlotOptions, _: Common) -> int:
     """Draw the picture; return the exit code.
 
     Raises:
-        UserError: a folder holds no run with a step, no run has the metric, matplotlib is not
-            installed, or the file cannot be written.
+        UserError: a folder holds no run with a row of metrics, no run has a figure that is named,
+            there are too many, matplotlib is not installed, or the file cannot be written.
     """
-    from islands.run.records.run_curves import curves_of
-    from islands.run.records.run_pictures import plot
+    from islands.run.records.panels import panels_of
+    from islands.run.records.run_plots import plot
 
-    folders = tuple(dict.fromkeys(options.folders))
-    runs = {name: curves_of(folder) for name, folder in _named(folders).items()}
+    folders = _named(tuple(dict.fromkeys(options.folders)))
+    runs = [_curves_of(folder) for folder in folders.values()]
+    panels = panels_of(runs, options.figures, options.over, options.log, options.metric)
     kind: Literal["png", "svg"] = "svg" if options.out.suffix == ".svg" else "png"
-    picture = plot(runs, _metric(runs, options.metric), kind)
+    picture = plot(panels, list(folders), options.size, kind)
     try:
         replace_file(options.out, picture)
     except OSError as error:
         raise unusable(f"{options.out} cannot be written", error) from error
-    print(f"{options.out}: {', '.join(runs)}")
+    print(f"{options.out}: {', '.join(folders)}")
     return 0
 
 
@@ -43,17 +44,22 @@ def _named(folders: tuple[Path, ...]) -> dict[str, Path]:
     }
 
 
-def _metric(runs: "dict[str, RunCurves]", wanted: str | None) -> str | None:
-    """Return the figure to draw; None if no run has been evaluated.
+def _curves_of(folder: Path) -> "RunCurves":
+    """Read the curves of a run.
 
     Raises:
-        UserError: no run has the one that is wanted.
+        UserError: there is no such folder, or no run in it, or none of its lines can be read, or
+            nothing has happened in it yet.
     """
-    known = list(dict.fromkeys(name for run in runs.values() for name in run.evaluations))
-    if wanted is None:
-        return known[0] if known else None
-    if wanted not in known:
-        raise UserError(
-            f"metric is {wanted}; the runs' evaluations have {', '.join(known) or 'no figures'}"
-        )
-    return wanted
+    from islands.run.records.run_curves import METRICS_FILE, curves_of
+    from islands.run.records.run_values import require_folder
+
+    require_folder(folder)
+    if not (folder / METRICS_FILE).exists():
+        raise UserError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
+    found = curves_of(folder)
+    if found.damaged:
+        raise UserError(found.damaged)
+    if not found.totals and not found.evaluations:
+        raise UserError(f"the run in {folder} has nothing to draw yet: no learner has stepped")
+    return found

@@ -104,8 +104,7 @@ def _wanted(kind: Any) -> str:  # noqa: ANN401  (as `Key.kind`)
     if _is_words(kind):
         return "one of " + ", ".join(kind) if len(kind) > 1 else " ".join(kind)
     if get_origin(kind) is tuple:
-        one = WORDS[get_args(kind)[0]]
-        return f"{one}, or several"
+        return f"{_wanted(get_args(kind)[0])}, or several"
     if get_origin(kind) is dict:
         return "a mapping such as {rows: 4}"
     return WORDS[kind]

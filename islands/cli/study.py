@@ -6,6 +6,7 @@ from islands.cli.parsing import Common, one_line
 from islands.files.whole_files import replace_file
 from islands.lab.settings.study import StudyOptions
 from islands.protocol.errors import UserError, unusable
+from islands.settings.commands import Size
 from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from islands.lab.study.runner import Finished
 
 TABLE_FILE = "study.md"
-PLOT_FILE = "study.png"
+PLOT_FILES = {Size.PAGE: "study.png", Size.TALK: "study-talk.png"}
 
 
 def run(options: StudyOptions, _: Common) -> int:
@@ -81,13 +82,16 @@ def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Fini
         raise UserError("no trial has a result; the lines above say why")
     found = by_cell(trials, {each.trial.fingerprint: each.result for each in finished})
     metric = metric_of(options, first)
-    told = table(options, rows_of(options, trials, found, metric), metric)
+    rows = rows_of(options, trials, found, metric)
+    told = table(options, rows, metric)
     print(f"\n{told}")
     if options.only is not None:
         return
     try:
         replace_file(options.folder / TABLE_FILE, told.encode())
-        replace_file(options.folder / PLOT_FILE, plot(found, metric, options.folder.name))
+        for size, name in PLOT_FILES.items():
+            picture = plot(found, rows, metric, options.folder.name, size)
+            replace_file(options.folder / name, picture)
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error
-    print(f"The table, {PLOT_FILE} and all results are in {options.folder}")
+    print(f"The table, {PLOT_FILES[Size.PAGE]} and all results are in {options.folder}")

@@ -6,7 +6,6 @@ files, and asks nothing of the actors. Viewers can change nothing.
 
 - `told.py`: a run's settings and figures as the page is told them, live or from a folder
 - `tapes.py`: the tapes of a run's folder as they grow, in the order of wall time
-- `curves.py`: thinned curves from `metrics.jsonl`
 - `report.py`: one file that holds the page and the data of one or several runs
 - `server.py`: the page on the hub's own HTTP server, with a websocket for each viewer
 - `site_files.py`: the files of the page, served apart or put into one

@@ -29,10 +29,10 @@ from urllib.parse import urlsplit
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from islands.files.whole_files import replace_file
-from islands.page.curves import curves_of
 from islands.page.site_files import KINDS, PAGE, SERVED, content_of
 from islands.page.tapes import RunTapes
 from islands.page.told import (
+    CURVE_BYTES,
     Told,
     curves_told,
     encoded,
@@ -44,6 +44,7 @@ from islands.page.told import (
 from islands.protocol.identities import SUPERVISOR
 from islands.run.hosting.process_runtime import token_of
 from islands.run.records.figures import RunFigures
+from islands.run.records.run_curves import curves_of
 from messaging.clock import WallClock
 from messaging.websocket.door import Refused, Visit
 from messaging.websocket.security import Secret
@@ -299,10 +300,11 @@ class PageSite:
         entries = await asyncio.to_thread(tapes.read)
         now_s = self._wall.now_s()
         origin_s = now_s - self._run.elapsed_s
-        curves = await asyncio.to_thread(curves_of, self._run.folder, origin_s)
+        curves = await asyncio.to_thread(curves_of, self._run.folder, CURVE_BYTES)
         counted, wall_s = self._run.counted()
         states = states_told(counted, tapes.names, now_s, wall_s)
-        first = ({**self._run.about(), "whole": tapes.whole}, curves_told(counted, curves))
+        told = curves_told(counted, curves, origin_s)
+        first = ({**self._run.about(), "whole": tapes.whole}, told)
         lines = [*map(encoded, first), *in_time(entries, states)]
         return [*lines, self._figures_now()]
 

@@ -7,11 +7,10 @@ the summary of one that has ended. The page computes none of them a second time.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from islands.page.curves import Curves, thinned
 from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
 from islands.run.records.figures import (
@@ -22,6 +21,7 @@ from islands.run.records.figures import (
     in_order,
     restored,
 )
+from islands.run.records.run_curves import RunCurves, Series
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import Health, LearnerLine, run_status_of
@@ -37,7 +37,12 @@ LEARNERS_MOST = 128
 PATHS_MOST = 4
 HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 
+CURVE_BYTES = 4 * 2**20
+"""How much is read of the metrics of a run, so that its page opens at once."""
+POINTS_MOST = 600
+
 Told = dict[str, object]
+P = TypeVar("P")
 
 
 def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
@@ -102,8 +107,16 @@ def states_told(
             yield {"t": t, "kind": "page.state", "name": name, "state": state}
 
 
-def curves_told(figures: RunFigures, curves: Curves) -> Told:
-    """Return the curves of a run as the page is told them."""
+def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told:
+    """Return the curves of a run as the page is told them.
+
+    Args:
+        figures: the figures of the run.
+        curves: what its metrics hold.
+        origin_s: wall time at which the clock of the hub's last start begins.
+    """
+    at_0_s = origin_s - curves.began_s
+    pace = curves.totals.get("tokens", Series()).seconds.all()
     evaluations: dict[str, list[tuple[float, float]]] = {}
     for row in figures.evaluations:
         for name in row:
@@ -112,10 +125,19 @@ def curves_told(figures: RunFigures, curves: Curves) -> Told:
     return {
         "kind": "page.curves",
         "loss": thinned(figures.losses.all()),
-        "pace": curves.pace,
-        "learners": curves.learners,
+        "pace": thinned([(round(at_0_s + at_s, 3), tokens) for at_s, tokens in pace]),
+        "learners": {
+            name: thinned([(round(at_0_s + at_s, 3), *rest) for at_s, *rest in points])
+            for name, points in curves.learners.items()
+        },
         "evaluations": {name: thinned(points) for name, points in evaluations.items()},
     }
+
+
+def thinned(points: list[P]) -> list[P]:
+    """Return at most `POINTS_MOST` of the points, evenly, with the first and the last one."""
+    every = -(-len(points) // POINTS_MOST)
+    return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
 def in_time(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from islands.cli.__main__ import main
-from islands.page.curves import POINTS_MOST, curves_of, thinned
 from islands.page.report import run_lines
 from islands.page.site_files import IMPORT, MODULES, SERVED, bundle, content_of, single_page
+from islands.page.told import POINTS_MOST, curves_told, encoded, thinned
 from islands.run.records.figures import restored
+from islands.run.records.run_curves import curves_of
 from tests.page.run_folder import BEGAN_S, LAYOUT, LEARNERS, TOKENS, make_run
 
 HERE = Path(__file__).parent
@@ -90,26 +91,18 @@ def test_curves_have_wall_times_over_restarts(tmp_path: Path) -> None:
     first = [line for line in path.read_text().splitlines() if '"step"' in line]
     assert len(first) == 3 * len(LEARNERS)
     path.write_text("\n".join([*first, *first]) + "\n")
-    found = curves_of(folder, BEGAN_S)
-    times = [point[0] - BEGAN_S for point in found.pace]
-    assert times == [8.5, 8.5, 9.5, 9.5, 10.5, 10.5, 10.5, 10.5, 11.5, 11.5, 12.5, 12.5]
-    assert list(found.learners) == list(LEARNERS)
+    (told,) = entries([encoded(curves_told(restored(folder)[1], curves_of(folder), BEGAN_S))])
+    times = [point[0] - BEGAN_S for point in told["pace"]]
+    assert times == [-2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 10.5, 10.5, 11.5, 11.5, 12.5, 12.5]
+    assert list(told["learners"]) == list(LEARNERS)
 
 
-def test_a_long_curve_is_read_in_parts_and_thinned(tmp_path: Path) -> None:
-    """From its beginning to its end, in no more points than a page can show."""
-    row = {"kind": "step", "learner": "a", "loss_smoothed": 1.0, "step_time_s": 0.1}
-    rows = [json.dumps({**row, "at_s": n, "run_tokens": n}) for n in range(50_000)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    whole = curves_of(tmp_path, 0.0, most_bytes=2**30)
-    parts = curves_of(tmp_path, 0.0, most_bytes=2**19)
-    for found in (whole, parts):
-        assert len(found.pace) <= POINTS_MOST + 1
-        assert list(found.pace[0]) == [0.0, 0]
-        assert found.pace == sorted(found.pace)
-    assert list(whole.pace[-1]) == [49_999.0, 49_999]
-    assert parts.pace[-1][0] > 48_000
-    assert thinned([(1.0,), (2.0,)]) == [(1.0,), (2.0,)]
+def test_a_page_shows_no_more_points_than_it_can() -> None:
+    """The first and the last one are among them."""
+    points = [(float(number),) for number in range(50_000)]
+    assert len(thinned(points)) <= POINTS_MOST + 1
+    assert (thinned(points)[0], thinned(points)[-1]) == (points[0], points[-1])
+    assert thinned(points[:2]) == points[:2]
 
 
 def test_a_report_opens_without_a_network_and_runs_no_script_but_its_own(tmp_path: Path) -> None:

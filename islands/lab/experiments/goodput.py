@@ -64,7 +64,7 @@ PUBLISHED: dict[Row, tuple[float, ...]] = {
 
 TIMELINE_S = 3600.0
 """Of a fleet, from the time when it is first measured."""
-ROWS_MOST, ROW_INCHES, AROUND_INCHES = 32, 0.24, 1.6
+ROWS_MOST, ROW_INCHES, AROUND_INCHES = 32, 0.17, 1.1
 BAR_HEIGHT = 0.7
 SHORTEST_SHARE = 1 / 2_000
 """A stall is drawn at least so long, as a share of the timeline, so that it is seen."""

@@ -2,24 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from islands.run.records.charts import (
     BLACK,
     COLOURS,
-    LEGEND_INCHES,
+    LOOKS,
     Points,
+    count_below,
     encoded,
+    legend_below,
     line,
     new_figure,
     seconds_below,
-    thousands,
 )
+from islands.settings.commands import Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CHART_INCHES = 5.0
+CHART_INCHES = 3.0
+CROSS: dict[str, Any] = {"markersize": 6.0, "markeredgewidth": 1.4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def chart(
         UserError: matplotlib is not installed.
     """
     crossed = any(each.published for each in lines)
-    with new_figure(CHART_INCHES + LEGEND_INCHES * (len(lines) + crossed)) as figure:
+    legend_inches = LOOKS[Size.PAGE].text_inches * (len(lines) + crossed) / 2
+    with new_figure(CHART_INCHES + legend_inches) as figure:
         axes = figure.subplots()
         axes.set_ylabel(what)
         unit_s = _quantity_below(
@@ -72,10 +76,10 @@ def chart(
             line(axes, points, index, each.name, steps=each.steps)
             colour = COLOURS[index % len(COLOURS)]
             for x, y in each.published:
-                axes.plot(x, y, "x", color=colour, markersize=9, markeredgewidth=2)
+                axes.plot(x, y, "x", color=colour, **CROSS)
         if crossed:
-            axes.plot([], [], "x", color=BLACK, markersize=9, markeredgewidth=2, label="published")
-        figure.legend(loc="outside lower left")
+            axes.plot([], [], "x", color=BLACK, label="published", **CROSS)
+        legend_below(figure, axes.get_legend_handles_labels()[0])
         return encoded(figure)
 
 
@@ -94,5 +98,5 @@ def _quantity_below(
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     else:
         axes.set_xlim(0, 1.01 * most)
-        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+        count_below(axes, unit, most)
     return 1.0

@@ -11,14 +11,16 @@ from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
 from islands.run.records.charts import (
-    LEGEND_INCHES,
+    LOOKS,
     encoded,
+    label_ends,
     line,
     new_figure,
     scale_y,
     title,
     tokens_below,
 )
+from islands.settings.commands import Size
 from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
@@ -179,18 +181,26 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 # --- the plot ----------------------------------------------------------------------------------
 
-CHART_INCHES = 5.0
+CHART_INCHES = 3.6
 SKIPPED_SHARE = 0.15
 """The first part of a curve is left out: it falls so far that all ends would lie together."""
+FAINT = 0.6
+"""The width of a line among those that are compared, as a share of that of the two that matter."""
 
 
-def plot(results: Results, metric: str, name: str) -> bytes:
+def plot(
+    results: Results, rows: Sequence[Row], metric: str, name: str, size: Size = Size.PAGE
+) -> bytes:
     """Draw the metric over tokens as a PNG file: a line for each cell, the mean over its seeds.
+
+    Each line is named at its end; those of the baseline and of the best cell are emphasised.
 
     Args:
         results: what was found, by cell and seed.
+        rows: of the table.
         metric: that is drawn.
         name: of the study, which stands above it.
+        size: where the picture is shown.
 
     Raises:
         UserError: matplotlib is not installed.
@@ -202,19 +212,32 @@ def plot(results: Results, metric: str, name: str) -> bytes:
         for cell, points in curves.items()
     }
     drawn = {cell: points for cell, points in shown.items() if points}
-    with new_figure(CHART_INCHES + LEGEND_INCHES * len(drawn)) as figure:
-        title(figure, name)
+    strong = emphasised(rows)
+    height = max(CHART_INCHES, (2 + len(drawn)) * LOOKS[size].text_inches)
+    with new_figure(height, size) as figure:
+        title(figure, name, "in bold: the baseline, and the cell that ended best")
         axes = figure.subplots()
         axes.set_ylabel(metric)
-        tokens_below(axes, ends)
         if not drawn:
             axes.set_title("nothing was evaluated")
             return encoded(figure)
+        names = [f"{cell}  {points[-1][1]:.4g}" for cell, points in drawn.items()]
         for index, (cell, points) in enumerate(drawn.items()):
-            line(axes, points, index, f"{cell}: {points[-1][1]:.4g}")
+            line(axes, points, index, names[index], scale=1.0 if cell in strong else FAINT)
         scale_y(axes, [y for points in drawn.values() for _, y in points])
-        figure.legend(loc="outside lower left")
+        tokens_below(axes, ends)
+        axes.set_xlim(left=SKIPPED_SHARE * ends)
+        bold = [each for each, cell in zip(names, drawn, strict=True) if cell in strong]
+        label_ends(axes, [points[-1] for points in drawn.values()], bold)
         return encoded(figure)
+
+
+def emphasised(rows: Sequence[Row]) -> set[str]:
+    """Return the names of the baseline and of the cell that is better than it by most."""
+    baseline = {row.name for row in rows if row.comparison.verdict is Verdict.BASELINE}
+    worse_by = {row.name: row.comparison.worse_by or 0.0 for row in rows}
+    best = min(worse_by, key=worse_by.__getitem__, default="")
+    return baseline | ({best} if best and worse_by[best] < 0 else set())
 
 
 def points_of(found: Mapping[int, Result], metric: str) -> list[tuple[float, float]]:

@@ -10,45 +10,104 @@ colour blindness can tell apart.
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from islands.protocol.errors import UserError, not_installed
+from islands.settings.commands import Size
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 Points = Sequence[tuple[float, float]]
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
-DASHES = ("-", "--", ":", "-.")
-"""Lines beyond the number of colours repeat them with the next dash."""
+DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
+    *("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5))),
+)
+"""Each line differs from its neighbours in its dashes too, for those who see no colours."""
 INK, FAINT = "#333338", "#E1E1E6"
-WIDTH_INCHES = 12.0
-LEGEND_INCHES = 0.25
-"""The height of a line of a legend."""
-DOTS_PER_INCH = 150
 LOG_SPAN = 30.0
 """Positive values that span more than this factor are drawn on a logarithmic scale."""
 SMALLEST_LOGARITHM = 1e-100
-MARGIN = 1.01
-"""Axes from zero go on for so much beyond the last point, so that its mark is whole."""
+MARGIN, LOG_MARGIN = 1.01, 1.06
+"""Axes go on for so much beyond the last point, so that its mark is whole."""
 MARKED_POINTS = 60
 """Lines of at most so many points show each of them."""
 TIME_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+UNITS = ((1e12, "trillions"), (1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
+HAPPENINGS = {
+    "killed": ("process died", "X"),
+    "evicted": ("evicted", "v"),
+    "extended": ("run extended", ">"),
+    "checkpoint": ("checkpoint", "s"),
+    "hub_started": ("hub restarted", "D"),
+}
+"""What is marked, in words and by its sign."""
+MARK_SCALE = 2.0
+"""The marks of happenings are larger than those of points by this factor."""
+NARROW, WIDE = 10.0, 300.0
+"""A logarithmic scale over less than the first factor has even ticks, over less than the second
+ticks at 1, 2 and 5, and beyond that one at each power of ten."""
+SIGN_WIDTH, LEGEND_SIGN = 0.6, 6
+"""The width of a sign as a share of its height, and the signs that the sample of a line takes."""
+LABELS_AT = 1.06
+"""Where names of lines begin right of the axes, whose width is 1."""
+UNITS_SHARE = 0.5
+"""A count is told in the largest unit of which it has at least so much."""
 UNITS_LEAST = 3.0
 """A time axis counts in the largest unit of which it has at least so many."""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The measures of a picture.
+
+    Args:
+        width_inches: of the picture.
+        height_inches: of the picture; None where that depends on what it shows.
+        dots_per_inch: of a PNG file.
+        font_points: size of its text.
+        line_points: width of its lines.
+    """
+
+    width_inches: float
+    height_inches: float | None
+    dots_per_inch: float
+    font_points: float
+    line_points: float
+
+    @property
+    def text_inches(self) -> float:
+        """The height of a line of text, with the space below it."""
+        return 1.5 * self.font_points / POINTS_PER_INCH
+
+
+POINTS_PER_INCH = 72.0
+PAD = 0.7
+"""The space around axes, in heights of the font."""
+LOOKS = {
+    Size.PAGE: Look(7.2, None, 250.0, 8.5, 1.3),
+    Size.TALK: Look(40 / 3, 7.5, 144.0, 18.0, 3.0),
+}
+"""A page has the width of a column of text, a slide 1,920 by 1,080 pixels."""
+
+
 @contextmanager
-def new_figure(height_inches: float) -> "Iterator[Figure]":
+def new_figure(height_inches: float, size: Size = Size.PAGE) -> "Iterator[Figure]":
     """Make an empty figure; what is drawn and encoded within the `with` has the common look.
+
+    Args:
+        height_inches: of the picture, unless its size fixes that.
+        size: where it is shown.
 
     Raises:
         UserError: matplotlib is not installed.
@@ -62,23 +121,31 @@ def new_figure(height_inches: float) -> "Iterator[Figure]":
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a sign that no font has is drawn as a box
         mpl.rcdefaults()
-        _apply_look(mpl.rc)
-        yield Figure((WIDTH_INCHES, height_inches), dpi=DOTS_PER_INCH, layout="constrained")
+        look = LOOKS[size]
+        _apply_look(mpl.rc, look)
+        inches = (look.width_inches, look.height_inches or height_inches)
+        yield Figure(inches, dpi=look.dots_per_inch, layout="constrained")
 
 
-def _apply_look(rc: Callable[..., object]) -> None:
+def _apply_look(rc: Callable[..., object], look: Look) -> None:
+    font, line_points = look.font_points, look.line_points
     rc("axes", axisbelow=True, edgecolor=INK, grid=True, labelcolor=INK)
-    rc("axes", titlelocation="left", titlesize=12.0, titleweight="bold")
+    rc("axes", titlelocation="left", titlesize=1.1 * font, titleweight="bold")
+    rc("axes", linewidth=line_points / 2)
     rc("axes.spines", right=False, top=False)
-    rc("figure", titlesize=15.0)
-    rc("font", size=11.0)
-    rc("grid", color=FAINT)
+    rc("figure", titlesize=1.35 * font)
+    pad_inches = PAD * font / POINTS_PER_INCH
+    rc("figure.constrained_layout", w_pad=pad_inches, h_pad=pad_inches)
+    rc("font", size=font)
+    rc("grid", color=FAINT, linewidth=line_points / 2)
     rc("legend", frameon=False)
-    rc("lines", linewidth=1.8, markersize=4.0)
+    rc("lines", linewidth=line_points, markersize=2.4 * line_points, dash_capstyle="butt")
     rc("svg", hashsalt="islands")
     rc("text", color=INK, parse_math=False)
-    rc("xtick", color=INK)
-    rc("ytick", color=INK)
+    for name in ("xtick", "ytick"):
+        rc(name, color=INK, labelsize=0.95 * font)
+        rc(f"{name}.major", width=line_points / 2, size=2.4 * line_points)
+        rc(f"{name}.minor", width=line_points / 3, size=1.4 * line_points)
 
 
 def encoded(figure: "Figure", kind: Literal["png", "svg"] = "png") -> bytes:
@@ -94,14 +161,22 @@ def encoded(figure: "Figure", kind: Literal["png", "svg"] = "png") -> bytes:
 
 def title(figure: "Figure", name: str, told: str = "") -> None:
     """Write a name above the figure at its left, and a line of smaller text below the name."""
+    from matplotlib import rcParams
+
+    points, inches = rcParams["font.size"], figure.get_figheight()
     figure.suptitle(name + "\n" * bool(told), x=0.01, ha="left", weight="bold")
     if told:
-        inches = figure.get_figheight()
-        figure.text(0.01, 1 - 0.42 / inches, told, va="center", fontsize=11.0)
+        figure.text(0.01, 1 - 2.75 * points / POINTS_PER_INCH / inches, told, va="center")
 
 
 def line(
-    axes: "Axes", points: Points, index: int = 0, label: str = "", *, steps: bool = False
+    axes: "Axes",
+    points: Points,
+    index: int = 0,
+    label: str = "",
+    *,
+    steps: bool = False,
+    scale: float = 1.0,
 ) -> None:
     """Draw a line through points in the colour of its index; few points are marked.
 
@@ -111,43 +186,183 @@ def line(
         index: number of the line among those of the picture.
         label: its name in a legend.
         steps: whether values hold until the next point.
+        scale: of its width.
     """
-    turn, colour = divmod(index, len(COLOURS))
+    from matplotlib import rcParams
+
     axes.plot(
         [x for x, _ in points],
         [y for _, y in points],
-        color=COLOURS[colour],
-        linestyle=DASHES[turn % len(DASHES)],
+        **style(index),
         marker="o" if len(points) <= MARKED_POINTS and not steps else "",
         drawstyle="steps-post" if steps else "default",
         label=label,
+        linewidth=scale * rcParams["lines.linewidth"],
+        markersize=scale * rcParams["lines.markersize"],
     )
 
 
-def scale_y(axes: "Axes", values: Sequence[float]) -> None:
-    """Make the axis of values logarithmic if they are positive and span more than `LOG_SPAN`."""
+def style(index: int) -> dict[str, Any]:
+    """Return colour and dashes of a line by its number; 32 lines in a row differ in either."""
+    turn, colour = divmod(index, len(COLOURS))
+    return {"color": COLOURS[colour], "linestyle": DASHES[(index + turn) % len(DASHES)]}
+
+
+def spread(wanted: Sequence[float], gap: float, most: float = 1.0) -> list[float]:
+    """Return places near those wanted, in the same order, that are at least `gap` apart.
+
+    Places that would overlap are centred, as a group, on the mean of what they wanted, between 0
+    and `most` as far as there is room for all.
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    groups: list[list[int]] = []
+
+    def centre(group: list[int]) -> float:
+        half = gap * (len(group) - 1) / 2
+        mean = sum(wanted[index] for index in group) / len(group)
+        return max(half, min(mean, most - half))
+
+    for index in order:
+        group = [index]
+        while groups and centre(group) - centre(groups[-1]) < (
+            gap * (len(group) + len(groups[-1])) / 2
+        ):
+            group = [*groups.pop(), *group]
+        groups.append(group)
+    placed = {
+        index: centre(group) + gap * (place - (len(group) - 1) / 2)
+        for group in groups
+        for place, index in enumerate(group)
+    }
+    return [placed[index] for index in range(len(wanted))]
+
+
+def label_ends(axes: "Axes", ends: Points, strong: Collection[str] = ()) -> None:
+    """Write the name of each line right of its end, in its colour, so that nobody needs a legend.
+
+    Args:
+        axes: on which all lines are drawn, and whose scales are set.
+        ends: the last point of each line.
+        strong: names that are written in bold.
+    """
+    from matplotlib import rcParams
+
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "these axes are drawn on"
+    figure.draw_without_rendering()  # so that the height of the axes is known
+    heights = axes.transAxes.inverted().transform(axes.transData.transform(ends))[:, 1]
+    gap_inches = 1.3 * rcParams["font.size"] / POINTS_PER_INCH
+    gap = gap_inches * figure.dpi / axes.get_window_extent().height
+    for one, end, place in zip(axes.lines, ends, spread(list(heights), gap), strict=True):
+        name, colour = str(one.get_label()), one.get_color()
+        thin = {"color": colour, "linewidth": one.get_linewidth() / 2}
+        axes.annotate(
+            name,
+            xy=end,
+            xytext=(LABELS_AT, place),
+            textcoords="axes fraction",
+            color=colour,
+            weight="bold" if name in strong else "normal",
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0.0, **thin},
+        )
+
+
+def mark(what: str) -> dict[str, Any]:
+    """Return the properties of a mark, its colour apart; it lies on whatever else is drawn."""
+    from matplotlib import rcParams
+
+    points = MARK_SCALE * rcParams["lines.markersize"]
+    shape = {"marker": HAPPENINGS[what][1], "markersize": points, "markeredgecolor": "white"}
+    return {**shape, "linestyle": "", "zorder": 3}
+
+
+def legend_of_marks(seen: Collection[str]) -> "list[Line2D]":
+    """Return what a legend shows of the marks that were drawn."""
+    return [
+        handle(words, **mark(what), color=INK)
+        for what, (words, _) in HAPPENINGS.items()
+        if what in seen
+    ]
+
+
+def handle(label: str, **drawn: Any) -> "Line2D":  # noqa: ANN401  (properties of a line)
+    """Return what a legend shows of a line that is drawn in this way."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **drawn)
+
+
+def legend_below(
+    figure: "Figure",
+    lines: "Sequence[Artist]",
+    signs: "Sequence[Artist]" = (),
+    size: Size = Size.PAGE,
+) -> None:
+    """Explain lines below all axes, in as many columns as their labels allow, and signs beside.
+
+    Signs are explained right of the lines where there is room, and else after them.
+    """
+    look = LOOKS[size]
+
+    def inches(handles: "Sequence[Artist]") -> float:
+        longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+        return (longest + LEGEND_SIGN) * SIGN_WIDTH * look.font_points / POINTS_PER_INCH
+
+    def columns(handles: "Sequence[Artist]", room_inches: float) -> int:
+        return max(1, min(len(handles), int(room_inches / inches(handles))))
+
+    left, room_inches = [*lines, *signs], look.width_inches
+    if lines and signs and inches(lines) + inches(signs) <= room_inches:
+        figure.legend(handles=signs, loc="outside lower right")
+        left, room_inches = [*lines], room_inches - inches(signs)
+    if left:
+        figure.legend(handles=left, loc="outside lower left", ncols=columns(left, room_inches))
+
+
+def scale_y(axes: "Axes", values: Sequence[float], *, logarithmic: bool = False) -> None:
+    """Make the axis of values logarithmic if that is asked for, or where they span `LOG_SPAN`."""
     low, high = min(values), max(values)
-    if low > SMALLEST_LOGARITHM and high > LOG_SPAN * low:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(lambda *_: "")
+    if logarithmic or (low > SMALLEST_LOGARITHM and high > LOG_SPAN * low):
+        _make_logarithmic(axes, "y", low, high)
 
 
-def tokens_below(axes: "Axes", most: float) -> None:
-    """Label the horizontal axis as tokens, from zero to `most`."""
-    axes.set_xlim(0, MARGIN * most or 1.0)
-    axes.set_xlabel("tokens")
-    axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+def _make_logarithmic(axes: "Axes", which: Literal["x", "y"], low: float, high: float) -> None:
+    """Give an axis a logarithmic scale, with as many ticks as a reader needs."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if high < NARROW * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+    elif high < WIDE * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(lambda *_: "")
 
 
-def thousands(value: float) -> str:
-    """Return a round number as an axis shows it: 800, 20 k, 1.2 M."""
-    unit, name = next((known for known in UNITS if value >= known[0]), (1.0, ""))
-    return f"{value / unit:g} {name}".rstrip()
+def tokens_below(axes: "Axes", most: float, least: float = 0.0) -> None:
+    """Label the horizontal axis as tokens, in one unit that fits; from `least` on a log scale."""
+    _end_below(axes, most, least)
+    count_below(axes, "tokens", most)
 
 
-def seconds_below(axes: "Axes", most_s: float) -> float:
-    """Label the horizontal axis as time in a unit that fits, from zero to `most_s`.
+def count_below(axes: "Axes", what: str, most: float) -> None:
+    """Label the horizontal axis as a number of things, in one unit, so that its ticks are short."""
+    unit, name = unit_of(most)
+    axes.set_xlabel(f"{what} ({name})" if name else what)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}")
+
+
+def unit_of(most: float) -> tuple[float, str]:
+    """Return the unit in which an axis up to `most` counts, and its name; one has none."""
+    return next((known for known in UNITS if most >= UNITS_SHARE * known[0]), (1.0, ""))
+
+
+def seconds_below(axes: "Axes", most_s: float, least_s: float = 0.0) -> float:
+    """Label the horizontal axis as time in a unit that fits; from `least_s` on a log scale.
 
     Returns:
         The seconds of the unit, by which times are divided.
@@ -155,6 +370,14 @@ def seconds_below(axes: "Axes", most_s: float) -> float:
     unit_s, unit = next(
         (known for known in TIME_UNITS if most_s >= UNITS_LEAST * known[0]), (1.0, "s")
     )
-    axes.set_xlim(0, MARGIN * most_s / unit_s or 1.0)
+    _end_below(axes, most_s / unit_s, least_s / unit_s)
     axes.set_xlabel(f"time ({unit})")
     return unit_s
+
+
+def _end_below(axes: "Axes", most: float, least: float) -> None:
+    if least > 0:
+        _make_logarithmic(axes, "x", least, most)
+        axes.set_xlim(least / LOG_MARGIN, LOG_MARGIN * most)
+    else:
+        axes.set_xlim(0, MARGIN * most or 1.0)

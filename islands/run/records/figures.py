@@ -48,6 +48,7 @@ AWAY_LEAST = 512
 """Absent learners that keep a row each, even if fewer than that were ever present at once."""
 GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
+HAPPENINGS_KEPT = 256
 STATES_KEPT = 256
 SPEED_SAMPLES = 32
 SPEED_WINDOW_S = 15.0
@@ -292,7 +293,8 @@ class RunFigures:
     contributions over fragments; `clock` is the fleet's clock in steps at the last merge, which
     came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
     had them then or at the end, `unbooked` those that learners told of and no book has, and
-    `settled_yield` is the ledger's at the end. `warning` says what is wrong with the run now,
+    `settled_yield` is the ledger's at the end. `happenings` are those that a picture marks, with
+    time, kind and member. `warning` says what is wrong with the run now,
     `ending` why it ends; each is "" if there is nothing.
     """
 
@@ -313,6 +315,9 @@ class RunFigures:
     speed: Speed = field(default_factory=Speed)
     work: WorkTime = field(default_factory=WorkTime)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    happenings: deque[tuple[float, str, str]] = field(
+        default_factory=lambda: deque(maxlen=HAPPENINGS_KEPT)
+    )
     warning: str = ""
     ending: str = ""
     last_losses: dict[str, float] = field(default_factory=dict)
@@ -447,6 +452,7 @@ class KeptFigures:
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     gone: DepartedLearners = field(default_factory=DepartedLearners)
     evaluations: list[dict[str, float]] = field(default_factory=list)
+    happenings: list[tuple[float, str, str]] = field(default_factory=list)
 
 
 def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
@@ -471,6 +477,7 @@ def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
             {name: value for name, value in row.items() if isfinite(value)}
             for row in figures.evaluations
         ],
+        happenings=list(figures.happenings),
     )
     return sealed(msgspec.json.encode(kept))
 
@@ -506,4 +513,5 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
     )
     figures.work.counted_s = kept.work_s
     figures.evaluations.extend(kept.evaluations)
+    figures.happenings.extend(kept.happenings)
     return kept.wall_s, figures, lost

@@ -1,25 +1,47 @@
-"""Read the curves of a run from the `metrics.jsonl` of its folder.
+"""Read the curves of a run from the `metrics.jsonl` of its folder, however long that is.
+
+The file is mapped and not loaded. A short one is read whole. Of a long one, blocks of lines are
+read that lie evenly over it, and between them all evaluations and events, which are few: so a week
+costs about as much as an hour.
 
 The run may go on meanwhile, so the last line may be half written; so is the line at which a hub was
 killed, after which the next one began a new line. A restarted hub counts its times from zero again;
 here they go on from the last time of the start before, so the time in which no hub ran is left out.
 """
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
 from islands.files.growing_files import older
-from islands.protocol.errors import UserError, unusable
-from islands.run.records.figures import ABOUT, Curve
-from islands.run.records.run_values import require_folder
+from islands.protocol.errors import unusable
+from islands.run.records.figures import ABOUT, Curve, drawable
 
 METRICS_FILE = "metrics.jsonl"
 RESTART_S = 0.5
 """A time that is earlier than the one before it by more than this is of the hub's next start."""
+WHOLE_BYTES = 16 * 2**20
+"""Files up to this size in all are read whole, and of larger ones no more than this."""
+BLOCK_BYTES = 2**14
+RARE = b'\n{"kind":"e'
+"""How the line of an evaluation or of an event begins."""
+LEARNERS_MOST = 24
+"""Learners beyond these have no curve of their own: nobody could tell so many apart."""
+MEANS_KEPT = 128
+"""Most points of a curve of means, so that noise does not hide what it shows."""
+SUMMED = ("stepping_s", "bytes_up", "bytes_down")
+"""Keys of a step that hold sums over the life of its learner."""
+ABOUT_STEP = (
+    *("kind", "at_s", "learner", "steps", "tokens", "run_tokens", "loss", "loss_smoothed"),
+    *SUMMED,
+)
+ABOUT_MERGE = ("kind", "at_s", "merges", "fragment", "run_tokens")
+"""Keys of rows that are no figures which are drawn as means."""
 
 Row = dict[str, object]
 
@@ -37,94 +59,244 @@ class Series:
         self.seconds.add(at_s, value)
 
 
+class Mean(NamedTuple):
+    """Tokens, time and value of a curve of means, each the mean over a stretch of the run."""
+
+    tokens: float
+    at_s: float
+    value: float
+
+
+@dataclass(slots=True)
+class Means:
+    """A curve that has the mean over every one, two, four, … values, so that it stays short."""
+
+    points: list[Mean] = field(default_factory=list)
+    every: int = 1
+    waiting: list[Mean] = field(default_factory=list)
+
+    def add(self, tokens: float, at_s: float, value: float) -> None:
+        """Add a value, if it can be drawn."""
+        if not drawable(value):
+            return
+        self.waiting.append(Mean(tokens, at_s, value))
+        if len(self.waiting) < self.every:
+            return
+        self.points.append(_mean(self.waiting))
+        self.waiting = []
+        if len(self.points) >= MEANS_KEPT:
+            pairs = zip(self.points[::2], self.points[1::2], strict=True)
+            self.points = [_mean(pair) for pair in pairs]
+            self.every *= 2
+
+    def all(self) -> list[Mean]:
+        """Return the points, and one for the values since the last of them."""
+        return [*self.points, *([_mean(self.waiting)] if self.waiting else [])]
+
+
+def _mean(points: "list[Mean] | tuple[Mean, ...]") -> Mean:
+    return Mean(*(fmean(values) for values in zip(*points, strict=True)))
+
+
+class Happening(NamedTuple):
+    """What befell a member of a run, such as `killed`, `evicted`, `extended`, `checkpoint`."""
+
+    what: str
+    name: str
+    tokens: float
+    at_s: float
+
+
 @dataclass(slots=True)
 class RunCurves:
-    """The curves of one run.
+    """The curves of one run; times are seconds since its first start, without those of no hub.
 
     Args:
         loss: mean over the learners of their smoothed losses.
         evaluations: each figure of the task's evaluation, by its name.
+        means: each other figure of steps and merges, by its name.
+        totals: sums over all learners, of what `SUMMED` names, of `tokens`, and of `allocated_s`:
+            the time of each learner since it was first heard.
+        learners: tokens of the run, smoothed loss and step time of the first learners, with times.
+        happenings: what a picture marks.
+        began_s: when the hub's last start began.
+        damaged: why no line at all can be read; "" if one can.
     """
 
     loss: Series = field(default_factory=Series)
     evaluations: dict[str, Series] = field(default_factory=dict)
+    means: dict[str, Means] = field(default_factory=dict)
+    totals: dict[str, Series] = field(default_factory=dict)
+    learners: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    happenings: list[Happening] = field(default_factory=list)
+    began_s: float = 0.0
+    damaged: str = ""
 
 
-def curves_of(folder: Path) -> RunCurves:
-    """Read the curves of a run.
+def curves_of(folder: Path, most_bytes: int = WHOLE_BYTES) -> RunCurves:
+    """Read the curves of a run; a folder without metrics has none.
+
+    Args:
+        folder: the run's folder.
+        most_bytes: how much is read, evaluations and events apart.
 
     Raises:
-        UserError: there is no such folder, or no run in it, or none of its lines can be read, or
-            no learner has stepped yet.
+        UserError: a file cannot be read.
     """
-    require_folder(folder)
-    path, found = folder / METRICS_FILE, RunCurves()
-    if not path.exists():
-        raise UserError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
-    losses: dict[str, float] = {}
-    earlier_s = last_s = 0.0
-    for place, row in _rows(older(path), path):
+    path = folder / METRICS_FILE
+    reading, damaged = _Reading(), ""
+    try:
+        for line in _lines((older(path), path), most_bytes):
+            why = reading.add(line.text)
+            if why and not damaged:
+                number = 1 + line.path.read_bytes()[: line.offset].count(b"\n")
+                damaged = (
+                    f"line {number} of {line.path} is no row of metrics, nor is any other: {why}"
+                )
+    except OSError as error:
+        raise unusable(f"{path} cannot be read", error) from error
+    reading.curves.damaged = "" if reading.rows else damaged
+    return reading.curves
+
+
+class _Reading:
+    """The curves as far as they are read, and what leads on to the next row."""
+
+    def __init__(self) -> None:
+        self.curves = RunCurves()
+        self._last_s = 0.0
+        self._tokens = 0.0
+        self._losses: dict[str, float] = {}
+        self._newest: dict[str, dict[str, float]] = {}
+        self._sums: dict[str, float] = {}
+        self._allocated_s = 0.0
+        self.rows = 0
+
+    def add(self, line: bytes) -> str:
+        """Add a line; return why it is left out, as one that is half written; "" if it is not."""
         try:
-            at_s = earlier_s + _number(row, "at_s")
-            if at_s < last_s - RESTART_S:
-                earlier_s, at_s = last_s, last_s + at_s - earlier_s
-                losses.clear()
-            last_s = at_s
-            _add_row(found, losses, row, at_s)
+            self._add_row(msgspec.json.decode(line, type=Row))
+        except msgspec.MsgspecError as error:
+            return str(error)
         except (KeyError, TypeError) as error:
-            raise UserError(f"{place} is no row of metrics: {error} is missing or wrong") from error
-    if not found.loss.tokens.all() and not found.evaluations:
-        raise UserError(f"the run in {folder} has nothing to draw yet: no learner has stepped")
-    return found
+            return f"{error} is missing or wrong"
+        self.rows += 1
+        return ""
+
+    def _add_row(self, row: Row) -> None:
+        curves = self.curves
+        at_s = curves.began_s + _number(row, "at_s")
+        if at_s < self._last_s - RESTART_S:
+            at_s += self._last_s - curves.began_s
+            curves.began_s = self._last_s
+            self._losses.clear()
+        match row["kind"]:
+            case "step":
+                self._add_step(row, at_s)
+            case "merge":
+                self._tokens = _number(row, "run_tokens", self._tokens)
+                self._add_means(row, ABOUT_MERGE, at_s)
+            case "evaluation":
+                self._add_evaluation(row, at_s)
+            case "event":
+                what, name = str(row["event"]), str(row["name"])
+                tokens = _number(row, "run_tokens")
+                curves.happenings.append(Happening(what, name, tokens, at_s))
+        self._last_s = at_s
+
+    def _add_evaluation(self, row: Row, at_s: float) -> None:
+        tokens, took_s = _number(row, "tokens"), _number(row, "took_s", 0.0)
+        began_s = max(0.0, at_s - took_s)  # its values are from then
+        for name, value in row.items():
+            if name not in (*ABOUT, "kind") and value is not None:
+                series = self.curves.evaluations.setdefault(name, Series())
+                series.add(tokens, began_s, _number(row, name))
+
+    def _add_step(self, row: Row, at_s: float) -> None:
+        name = str(row["learner"])
+        self._tokens = tokens = _number(row, "run_tokens")
+        if row["loss_smoothed"] is not None:  # it is null where the loss is no number
+            loss = self._losses[name] = _number(row, "loss_smoothed")
+            self.curves.loss.add(tokens, at_s, fmean(self._losses.values()))
+            known = self.curves.learners
+            if name in known or len(known) < LEARNERS_MOST:
+                point = (at_s, tokens, loss, _number(row, "step_time_s", 0.0))
+                known.setdefault(name, []).append(point)
+        self._add_totals(row, name, at_s)
+        self._add_means(row, ABOUT_STEP, at_s)
+
+    def _add_totals(self, row: Row, name: str, at_s: float) -> None:
+        sums, newest = self._sums, self._newest.setdefault(name, {})
+        for key in SUMMED:
+            if key in row:
+                value = _number(row, key)
+                sums[key] = sums.get(key, 0.0) + value - newest.get(key, 0.0)
+                newest[key] = value
+        if "stepping_s" in row:
+            spent_s = max(0.0, at_s - self._allocated_s) * len(self._newest)
+            sums["allocated_s"] = sums.get("allocated_s", 0.0) + spent_s
+        self._allocated_s = at_s
+        sums["tokens"] = self._tokens
+        for key, total in sums.items():
+            self.curves.totals.setdefault(key, Series()).add(self._tokens, at_s, total)
+
+    def _add_means(self, row: Row, about: Collection[str], at_s: float) -> None:
+        for name, value in row.items():
+            if name in about:
+                continue
+            for one in _numbers(value):
+                self.curves.means.setdefault(name, Means()).add(self._tokens, at_s, one)
 
 
-def _add_row(found: RunCurves, losses: dict[str, float], row: Row, at_s: float) -> None:
-    """Add a row's points; merges have none."""
-    match row["kind"]:
-        case "step":
-            if row["loss_smoothed"] is not None:  # it is null where the loss is no number
-                losses[str(row["learner"])] = _number(row, "loss_smoothed")
-                found.loss.add(_number(row, "run_tokens"), at_s, fmean(losses.values()))
-        case "evaluation":
-            took_s = _number(row, "took_s") if "took_s" in row else 0.0  # its values are older
-            for name in row:
-                if name not in (*ABOUT, "kind") and row[name] is not None:
-                    series = found.evaluations.setdefault(name, Series())
-                    series.add(_number(row, "tokens"), max(0.0, at_s - took_s), _number(row, name))
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
+def _number(row: Row, name: str, default: float | None = None) -> float:
+    value = row[name] if default is None else row.get(name, default)
     if not isinstance(value, int | float):
         raise TypeError(name)
     return float(value)
 
 
-def _rows(*paths: Path) -> Iterator[tuple[str, Row]]:
-    """Read rows with their places; lines that are only half there are left out.
+def _numbers(value: object) -> list[float]:
+    """Return a number, or those of a list, as numbers; whatever else stands there is none."""
+    values = value if isinstance(value, list) else [value]
+    return [float(one) for one in values if isinstance(one, int | float)]
 
-    Raises:
-        UserError: no line at all can be read.
-    """
-    found, damaged = False, ""
-    for place, line in (each for path in paths for each in _lines(path)):
-        try:
-            row = msgspec.json.decode(line, type=Row)
-        except msgspec.MsgspecError as error:
-            damaged = damaged or f"{place} cannot be read, nor can any other: {error}"
+
+class _Line(NamedTuple):
+    path: Path
+    offset: int
+    text: bytes
+
+
+def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[_Line]:
+    """Yield the lines of files that are ended: all, or blocks of them and the rare ones between."""
+    sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
+    share = most_bytes / max(1, sum(sizes))
+    for path, size in zip(paths, sizes, strict=True):
+        if not size:
             continue
-        found = True
-        yield place, row
-    if damaged and not found:
-        raise UserError(damaged)
+        blocks = 1 if share >= 1 else max(1, int(share * size / BLOCK_BYTES))
+        length = size if share >= 1 else BLOCK_BYTES
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            end = 0
+            for index in range(blocks):
+                place = index * (size - length) // max(1, blocks - 1)
+                start = text.rfind(b"\n", 0, max(end, place)) + 1
+                yield from _rare(path, text, end, start)
+                end = text.rfind(b"\n", start, start + length) + 1 or start
+                offset = start
+                for line in text[start:end].split(b"\n"):
+                    if line:
+                        yield _Line(path, offset, line)
+                    offset += len(line) + 1
+            yield from _rare(path, text, end, size)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Read the lines that are ended, with their places."""
-    try:
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-    except OSError as error:
-        raise unusable(f"{path} cannot be read", error) from error
-    for number, line in enumerate(lines[:-1], 1):
-        if line:
-            yield f"line {number} of {path}", line
+def _rare(path: Path, text: mmap.mmap, begin: int, until: int) -> Iterator[_Line]:
+    """Yield the lines of evaluations and events that begin and end in a part of a file."""
+    at = text.find(RARE, max(0, begin - 1), until)
+    while at >= 0:
+        end = text.find(b"\n", at + 1, until)
+        if end < 0:
+            return
+        yield _Line(path, at + 1, text[at + 1 : end])
+        at = text.find(RARE, end, until)

@@ -200,6 +200,7 @@ class RunFolder:
         event = event_of(actor, entry)
         if event is not None:
             what, name = event
+            self.figures.happenings.append((self.earlier_s + at_s, what, name))
             row = {"kind": "event", "at_s": round(at_s, 3), "event": what, "name": name}
             self._row({**row, "run_tokens": self.tokens})
         self._notify()
@@ -506,7 +507,7 @@ def event_of(actor: str, entry: Entry) -> tuple[str, str] | None:
             return "evicted", name
         case rounds.Extended():
             return "extended", ""
-        case learners.MomentsKept("") | rounds.Seeded():
+        case learners.MomentsKept(""):
             return "checkpoint", actor
         case _:
             return None

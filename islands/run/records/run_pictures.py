@@ -1,20 +1,24 @@
-"""The pictures of runs: one of each run at its end, and one of several runs side by side."""
+"""The picture of a run at its end: its curves, and what each learner did when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.charts import (
     GREEN,
-    LEGEND_INCHES,
+    HAPPENINGS,
+    INK,
     ORANGE,
     PURPLE,
     SKY,
     VERMILION,
     Points,
     encoded,
+    legend_below,
+    legend_of_marks,
     line,
+    mark,
     new_figure,
     scale_y,
     seconds_below,
@@ -22,7 +26,6 @@ from islands.run.records.charts import (
     tokens_below,
 )
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
-from islands.run.records.run_curves import RunCurves, Series
 from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS_MOST = 32
 NAME_CHARACTERS = 24
-CHART_INCHES, ROW_INCHES, AROUND_INCHES = 3.6, 0.24, 1.9
+CHART_INCHES, ROW_INCHES, AROUND_INCHES = 2.1, 0.2, 1.5
 BAR_HEIGHT = 0.7
 STATES = {
     "starting": ORANGE,
@@ -68,9 +71,10 @@ def picture_of(
     shown = {name: figures.learners[name] for name in names[:ROWS_MOST]}
     more = len(names) - len(shown)
     timeline = ROW_INCHES * max(1, len(shown) + bool(more))
+    evictions = "eviction" if figures.evictions == 1 else "evictions"
     told = (
         f"{count(figures.tokens)} tokens in {duration(end_s)}, {figures.merges:,} merges, "
-        f"yield {share:.2f}, evictions: {figures.evictions}"
+        f"yield {share:.2f}, {figures.evictions:,} {evictions}"
     )
     name, _ = figures.metric
     evaluated = [
@@ -83,14 +87,17 @@ def picture_of(
     with new_figure(CHART_INCHES + timeline + AROUND_INCHES) as figure:
         title(figure, settings.run, told)
         rows = figure.add_gridspec(2, len(charts), height_ratios=(CHART_INCHES, timeline))
-        for index, (what, points) in enumerate(charts):
-            axes = figure.add_subplot(rows[0, index])
+        for column, (what, points) in enumerate(charts):
+            axes = figure.add_subplot(rows[0, column])
             axes.set_title(_ends(what, points))
             tokens_below(axes, max((x for x, _ in points), default=0.0))
             if points:
-                line(axes, points, index)
+                line(axes, points)
                 scale_y(axes, [y for _, y in points])
-        _timeline(figure.add_subplot(rows[1, :]), shown, more, end_s)
+        axes = figure.add_subplot(rows[1, :])
+        unit_s = _timeline(axes, shown, more, end_s)
+        seen = _marks(axes, figures.happenings, list(shown), unit_s)
+        legend_below(figure, [], legend_of_marks(seen))
         return RunPicture(encoded(figure), encoded(figure, "svg"))
 
 
@@ -100,8 +107,11 @@ def _ends(what: str, points: Points) -> str:
 
 def _timeline(
     axes: "Axes", learners: Mapping[str, LearnerFigures], more: int, end_s: float
-) -> None:
-    """Draw a bar for each learner, coloured by its state over time."""
+) -> float:
+    """Draw a bar for each learner, by its state over time; return the seconds of the time's unit.
+
+    A learner that is away has a thinner bar, for those who see no colours.
+    """
     unit_s = seconds_below(axes, end_s)
     spans: dict[str, list[tuple[int, float, float]]] = {state: [] for state in STATES}
     for row, learner in enumerate(learners.values()):
@@ -112,7 +122,8 @@ def _timeline(
         if found:
             rows, begins, lengths = zip(*found, strict=True)
             colour = STATES.get(state, STATES["left"])
-            axes.barh(rows, lengths, BAR_HEIGHT, begins, color=colour, label=state)
+            height = BAR_HEIGHT / 3 if state in ("away", "left") else BAR_HEIGHT
+            axes.barh(rows, lengths, height, begins, color=colour, label=state)
     names = [name[:NAME_CHARACTERS] for name in learners] + [f"and {more:,} more"] * bool(more)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
@@ -120,61 +131,20 @@ def _timeline(
     axes.grid(visible=False, axis="y")
     if any(spans.values()):
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(STATES), borderaxespad=0.2)
+    return unit_s
 
 
-def plot(
-    runs: Mapping[str, RunCurves], metric: str | None, kind: Literal["png", "svg"] = "png"
-) -> bytes:
-    """Draw several runs over one another, over tokens and over time; return the file's content.
-
-    Args:
-        runs: the curves of each run, by the name that the legend shows.
-        metric: the figure of the evaluation that is drawn; None if no run has any.
-        kind: of the file.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
-    charts: list[tuple[str, dict[str, Series]]] = [
-        ("training loss", {name: run.loss for name, run in runs.items()})
-    ]
-    if metric is not None:
-        found = {name: run.evaluations.get(metric, Series()) for name, run in runs.items()}
-        charts.append((metric, found))
-    height = CHART_INCHES * len(charts) + LEGEND_INCHES * (1 + len(runs))
-    with new_figure(height) as figure:
-        rows = figure.subplots(len(charts), 2, sharex="col", sharey="row", squeeze=False)
-        every = [one for _, series in charts for one in series.values()]
-        tokens = _largest_x([one.tokens.all() for one in every])
-        seconds = _largest_x([one.seconds.all() for one in every])
-        for (what, series), (over_tokens, over_time) in zip(charts, rows, strict=True):
-            over_tokens.set_title(what)
-            tokens_below(over_tokens, tokens)
-            _draw_all(over_tokens, [one.tokens.all() for one in series.values()])
-            unit_s = seconds_below(over_time, seconds)
-            for axes in (over_tokens, over_time):
-                axes.tick_params(labelbottom=True)
-            drawn = [one.seconds.all() for one in series.values()]
-            _draw_all(over_time, [[(x / unit_s, y) for x, y in points] for points in drawn])
-        for name, handle in zip(runs, rows[0, 0].lines, strict=True):
-            ends = [_end(what, series[name].tokens.all()) for what, series in charts]
-            handle.set_label(f"{name}: {', '.join(filter(None, ends))}")
-        figure.legend(handles=rows[0, 0].lines, loc="outside lower left")
-        return encoded(figure, kind)
-
-
-def _largest_x(drawn: Sequence[Points]) -> float:
-    return max((x for points in drawn for x, _ in points), default=0.0)
-
-
-def _draw_all(axes: "Axes", drawn: Sequence[Points]) -> None:
-    """Draw the lines of all runs; one without a point keeps its colour."""
-    for index, points in enumerate(drawn):
-        line(axes, points, index)
-    values = [y for points in drawn for _, y in points]
-    if values:
-        scale_y(axes, values)
-
-
-def _end(what: str, points: Points) -> str:
-    return f"{what} {points[-1][1]:.4g}" if points else ""
+def _marks(
+    axes: "Axes",
+    happenings: Iterable[tuple[float, str, str]],
+    rows: Sequence[str],
+    unit_s: float,
+) -> set[str]:
+    """Mark happenings on the bars of learners, those of the run below; return their kinds."""
+    drawn = set()
+    for at_s, what, name in happenings:
+        if what in HAPPENINGS:
+            y = rows.index(name) if name in rows else max(1, len(rows)) - 0.5
+            axes.plot(at_s / unit_s, y, **mark(what), color=INK, clip_on=False)
+            drawn.add(what)
+    return drawn

@@ -1,0 +1,114 @@
+"""The picture of several runs side by side, made of the panels that were decided on."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from islands.protocol.errors import UserError
+from islands.run.records.charts import (
+    LOOKS,
+    encoded,
+    handle,
+    legend_below,
+    legend_of_marks,
+    line,
+    mark,
+    new_figure,
+    scale_y,
+    seconds_below,
+    style,
+    title,
+    tokens_below,
+)
+from islands.run.records.panels import EVALUATION, LOSS, RATES, SHARES, Panel
+from islands.settings.commands import Axis, Over, Size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW_INCHES, SINGLE_INCHES = 2.1, 3.2
+"""The height of a row of panels, and of a panel that stands alone."""
+ROOM = {Size.PAGE: 10, Size.TALK: 4}
+"""Most panels of a picture, with which each is still legible."""
+
+
+def plot(
+    panels: Sequence[Panel],
+    names: Sequence[str],
+    size: Size = Size.PAGE,
+    kind: Literal["png", "svg"] = "png",
+) -> bytes:
+    """Draw panels of runs; return the file's content.
+
+    Args:
+        panels: what is drawn.
+        names: of the runs, in the order of their numbers.
+        size: where the picture is shown.
+        kind: of the file.
+
+    Raises:
+        UserError: there are more panels than there is room for, or matplotlib is not installed.
+    """
+    if len(panels) > ROOM[size]:
+        raise UserError(
+            f"figures and over make {len(panels)} panels, and a picture for a {size} has room for "
+            f"{ROOM[size]}; name fewer"
+        )
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    inches = SINGLE_INCHES if len(panels) == 1 else rows * ROW_INCHES
+    with new_figure(inches + LOOKS[size].text_inches * (3 + len(names)), size) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw(
+                axes, panel, [x for one in panels if one.over is panel.over for x, _ in one.points]
+            )
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        ends = [_ends(number, panels) for number in range(len(names))]
+        handles = []
+        if len(names) == 1:
+            title(figure, names[0], ends[0])
+        else:
+            labels = [": ".join(filter(None, each)) for each in zip(names, ends, strict=True)]
+            handles += [handle(label, **style(number)) for number, label in enumerate(labels)]
+        seen = {mark.what for panel in panels for run in panel.runs for mark in run.marks}
+        legend_below(figure, handles, legend_of_marks(seen), size)
+        return encoded(figure, kind)
+
+
+def _draw(axes: "Axes", panel: Panel, places: Sequence[float]) -> None:
+    """Draw the lines and marks of a panel; all with this horizontal axis have these places."""
+    axes.set_title(panel.title)
+    least, most = min(places) if Axis.X in panel.log else 0.0, max(places)
+    unit = 1.0
+    if panel.over is Over.TOKENS:
+        tokens_below(axes, most, least)
+    else:
+        unit = seconds_below(axes, most, least)
+    for run in panel.runs:
+        for part, points in enumerate(run.lines):
+            line(axes, [(x / unit, y) for x, y in points], run.run, scale=0.5 if part else 1.0)
+    if panel.figure in SHARES and Axis.Y not in panel.log:
+        axes.set_ylim(0, 1.04)
+    else:
+        scale_y(axes, [y for _, y in panel.points], logarithmic=Axis.Y in panel.log)
+    if panel.figure in RATES and Axis.Y not in panel.log:
+        axes.set_ylim(bottom=0)
+    if panel.unit > 1:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value / panel.unit:g}")
+    for run in panel.runs:
+        for each in run.marks:
+            (x, y), colour = each.at, style(run.run)["color"]
+            axes.plot(x / unit, y, **mark(each.what), color=colour)
+
+
+def _ends(number: int, panels: Sequence[Panel]) -> str:
+    """Say where loss and evaluation of a run began and ended."""
+    found = {
+        panel.title: run.lines[0]
+        for panel in reversed(panels)
+        for run in panel.runs
+        if run.run == number and run.lines[0] and panel.figure in (LOSS, EVALUATION)
+    }
+    told = [f"{what} {one[0][1]:.4g} to {one[-1][1]:.4g}" for what, one in found.items()]
+    return ", ".join(reversed(told))

@@ -1,0 +1,104 @@
+"""The curves of a run, read from its metrics, however long these are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from islands.run.records.run_curves import MEANS_KEPT, RARE, Means, curves_of
+from tests.run.metric_rows import ROWS, evaluation, happening, run_folder, step
+
+
+def test_a_runs_loss_is_the_mean_of_its_learners(tmp_path: Path) -> None:
+    """Over tokens and over seconds; a loss that is no number leaves the last one in place."""
+    found = curves_of(run_folder(tmp_path / "run", ROWS))
+    assert found.loss.tokens.all() == [(10, 4.0), (20, 3.0), (40, 2.0)]
+    assert found.loss.seconds.all() == [(1.0, 4.0), (2.0, 3.0), (4.0, 2.0)]
+    assert found.evaluations["accuracy"].tokens.all() == [(30, 0.5), (40, 0.75)]
+    assert found.evaluations["share"].seconds.all() == [(4.0, 3.0)]
+
+
+def test_times_go_on_over_restarts_and_files_that_were_turned_over(tmp_path: Path) -> None:
+    """The hub's second start counts from zero, with learners of its own."""
+    folder = run_folder(tmp_path / "run", ROWS, "metrics.1.jsonl")
+    run_folder(folder, [step(0.5, "c", 50, 1.0), step(1.0, "c", 60, 0.5)])
+    found = curves_of(folder)
+    assert found.loss.seconds.all()[-2:] == [(4.5, 1.0), (5.0, 0.5)]
+    assert found.loss.tokens.all()[-2:] == [(50, 1.0), (60, 0.5)]
+
+
+def test_a_line_may_be_half_written(tmp_path: Path) -> None:
+    """It is left out: the last one of a run that goes on, and one at which a hub was killed."""
+    folder = run_folder(tmp_path / "run", ROWS)
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"kind": "st')
+    assert len(curves_of(folder).loss.tokens.all()) == 3
+    path.write_text(path.read_text() + "\n" + json.dumps(step(1.0, "a", 50, 1.0)) + "\n")
+    assert curves_of(folder).loss.tokens.all()[2:] == [(40, 2.0), (50, 1.0)]
+
+
+def test_metrics_without_a_row_are_told_by_their_line(tmp_path: Path) -> None:
+    """The first one that cannot be read, or is no row."""
+    path = run_folder(tmp_path / "run", []) / "metrics.jsonl"
+    folder = path.parent
+    path.write_text('\n{"kind": "st\n{"kind"\n')
+    assert "line 2 of" in curves_of(folder).damaged
+    assert "metrics.jsonl is no row of metrics, nor is any other: " in curves_of(folder).damaged
+    path.write_text('{"kind": "step", "at_s": 1}\n')
+    assert curves_of(folder).damaged.endswith("'learner' is missing or wrong")
+
+
+def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
+    """A learner's sums are over its life; time is allocated to each learner from its first row."""
+    sums = {"bytes_up": 10, "bytes_down": 20}
+    rows = [
+        {**step(1.0, "a", 10, 4.0), **sums, "stepping_s": 1.0},
+        {**step(2.0, "b", 30, 4.0), **sums, "stepping_s": 0.5},
+        {**step(4.0, "a", 50, 4.0), **sums, "bytes_up": 15, "stepping_s": 3.0},
+    ]
+    totals = curves_of(run_folder(tmp_path / "run", rows)).totals
+    assert totals["stepping_s"].seconds.all() == [(1.0, 1.0), (2.0, 1.5), (4.0, 3.5)]
+    assert totals["allocated_s"].seconds.all() == [(1.0, 1.0), (2.0, 3.0), (4.0, 7.0)]
+    assert totals["bytes_up"].tokens.all() == [(10, 10.0), (30, 20.0), (50, 25.0)]
+    assert [value for _, value in totals["tokens"].seconds.all()] == [10, 30, 50]
+
+
+def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
+    """Also of a list each number, and what a task reports of its steps; text is none."""
+    merge = {"kind": "merge", "at_s": 2.0, "merges": 1, "run_tokens": 20, "staleness": [0, 2]}
+    rows = [{**step(1.0, "a", 10, 4.0), "accuracy": 0.5, "note": "x"}, {**merge, "cosine": None}]
+    means = curves_of(run_folder(tmp_path / "run", rows)).means
+    assert [*means] == ["accuracy", "staleness"]
+    assert means["accuracy"].all() == [(10, 1.0, 0.5)]
+    assert means["staleness"].all() == [(20, 2.0, 0.0), (20, 2.0, 2.0)]
+
+
+@pytest.mark.parametrize("values", [MEANS_KEPT - 1, MEANS_KEPT, 1000, 10_007])
+def test_means_keep_what_they_sum_up(values: int) -> None:
+    """However many values there were, the points lie over all of them, and few are kept."""
+    means = Means()
+    for number in range(values):
+        means.add(number, number, number % 2)
+    points = means.all()
+    assert len(points) <= MEANS_KEPT
+    assert points[-1].tokens > 0.98 * (values - 1)
+    if means.every > 1:
+        assert {point.value for point in points[:-1]} == {0.5}
+
+
+def test_of_a_long_file_parts_are_read_and_all_that_is_rare(tmp_path: Path) -> None:
+    """Evaluations and events are few, so none is left out; curves reach from end to end."""
+    rows: list[dict[str, object]] = []
+    for number in range(20_000):
+        rows.append(step(float(number), f"learner-{number % 3}", number, 1.0))
+        if number % 1000 == 500:
+            rows += [evaluation(number + 0.1, number, bits=2.0), happening(number + 0.2, "killed")]
+    folder = run_folder(tmp_path / "run", rows)
+    assert RARE in (folder / "metrics.jsonl").read_bytes()
+    whole, parts = curves_of(folder), curves_of(folder, 2**17)
+    for found in (whole, parts):
+        assert [x for x, _ in found.evaluations["bits"].tokens.all()] == [*range(500, 20_000, 1000)]
+        assert len(found.happenings) == 20
+        assert found.loss.tokens.all() == sorted(found.loss.tokens.all())
+    assert len(parts.learners["learner-0"]) < len(whole.learners["learner-0"]) / 4
+    assert parts.loss.tokens.all()[-1][0] > 18_000
