@@ -5,12 +5,12 @@ the path of a step or of a fragment: what the program counts anyway is read when
 
 - `catalogue.py`: every metric with type, unit, labels and meaning
 - `samples.py`: samples of a run, a syncer and a member, pure
-- `certificates.py`: when certificates end
 - `access.py`: who may read them
 - `sources.py`: what a hub, a syncer apart and another member read of themselves
 - `collector.py`: Prometheus' text, by prometheus-client
 - `site.py`: `/metrics`, `/status`, `/healthz`, `/readyz`
 - `offering.py`: where these are offered
+- `dashboard.py`: the dashboard for Grafana
 - `rules.py`: the alert rules, for Prometheus and as functions of samples
 - `alerts.py`: alerts that fire and clear, pure
 - `notices.py`: alerts told to a command or a URL

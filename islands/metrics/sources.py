@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ import msgspec
 
 from islands.layout.leaves import VALUE_BYTES
 from islands.metrics.catalogue import Sample
-from islands.metrics.certificates import earliest_end_s
 from islands.metrics.samples import (
     DiskFigures,
     JournalWatch,
@@ -29,7 +29,8 @@ from islands.metrics.samples import (
     syncer_samples,
 )
 from islands.metrics.site import STATUS, decode
-from islands.run.hosting.process_runtime import token_of
+from islands.protocol.errors import not_installed
+from islands.run.hosting.process_runtime import say, token_of
 from islands.run.run_end import has_live_syncer
 from islands.run.run_status import run_status_of
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -53,21 +54,16 @@ class ProcessFacts:
     """What every process tells of itself: its version, its clocks and its certificates."""
 
     def __init__(self, listening: ListenOptions | None, connecting: ConnectOptions) -> None:
-        """Note how the two clocks stand to one another now."""
-        self._files = {
-            "server": None if listening is None else listening.tls_certificate,
-            "authority": connecting.tls_ca,
-        }
+        """Note how the two clocks stand to one another now, and when the certificates end.
+
+        They are read here alone, as the process has read them: one that is renewed later is not
+        shown to anybody before the process starts again.
+        """
         self._wall, self._monotonic = WallClock(), MonotonicClock()
         self._apart_s = self._wall.now_s() - self._monotonic.now_s()
-        self.ends_s: dict[str, float] = {}
-
-    def read(self) -> None:
-        """Read the certificates' ends; a file that cannot be read keeps the end of before."""
-        for kind, path in self._files.items():
-            end_s = None if path is None else earliest_end_s(path)
-            if end_s is not None:
-                self.ends_s[kind] = end_s
+        server = None if listening is None else listening.tls_certificate
+        ends = {"server": _end_s(server), "authority": _end_s(connecting.tls_ca)}
+        self._ends_s = {kind: end_s for kind, end_s in ends.items() if end_s is not None}
 
     def samples(self, *, ready: bool) -> Iterator[Sample]:
         """Yield the samples."""
@@ -77,8 +73,27 @@ class ProcessFacts:
         yield Sample("islands_process_time_seconds", wall_s)
         drift_s = wall_s - self._monotonic.now_s() - self._apart_s
         yield Sample("islands_process_clock_drift_seconds", drift_s)
-        for kind, end_s in self.ends_s.items():
+        for kind, end_s in self._ends_s.items():
             yield Sample("islands_certificate_expiry_timestamp_seconds", end_s, (kind,))
+
+
+def _end_s(path: Path | None) -> float | None:
+    """Return when the first of a file's certificates ends, since 1970; None if that is not known.
+
+    The standard library tells it of a peer's certificate or an authority's alone.
+    """
+    if path is None:
+        return None
+    try:
+        from cryptography.x509 import load_pem_x509_certificates
+
+        found = load_pem_x509_certificates(path.read_bytes())
+    except ImportError:
+        say(f"no alert will tell that {path} ends: {not_installed('that', 'cryptography')}")
+        return None
+    except (OSError, ValueError):  # the process itself has said what is wrong with it
+        return None
+    return min(each.not_valid_after_utc.timestamp() for each in found)
 
 
 class Reading:
@@ -117,7 +132,7 @@ class HubSource:
         self._reading = Reading(self._read)
 
     async def refresh(self) -> None:
-        """Read the disk and the certificates, and ask the syncer if it is another process."""
+        """Read the disk, and ask the syncer if it is another process."""
         await asyncio.gather(self._reading.run(), self._ask())
 
     def samples(self) -> Iterator[Sample]:
@@ -149,7 +164,6 @@ class HubSource:
             await self._peer.ask(addresses[0].address if addresses else None)
 
     def _read(self) -> None:
-        self._facts.read()
         found = os.statvfs(self._hub.settings.folder)
         value = VALUE_BYTES * sum(each.size for each in self._hub.plan.layout.fragments)
         folder = self._hub.folder
@@ -219,11 +233,9 @@ class SyncerSource:
         self._syncer = syncer
         self._facts = ProcessFacts(listening, connecting)
         self._watch = JournalWatch()
-        self._reading = Reading(self._facts.read)
 
     async def refresh(self) -> None:
-        """Read the certificates."""
-        await self._reading.run()
+        """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""
@@ -247,11 +259,9 @@ class MemberSource:
     def __init__(self, look: Callable[[], MemberView], connecting: ConnectOptions) -> None:
         self._look = look
         self._facts = ProcessFacts(None, connecting)
-        self._reading = Reading(self._facts.read)
 
     async def refresh(self) -> None:
-        """Read the certificates."""
-        await self._reading.run()
+        """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""

@@ -56,6 +56,7 @@ EXTRAS = {
     "datasets": "hugging-face",
     "grain": "grain",
     "prometheus_client": "metrics",
+    "cryptography": "metrics",
 }
 """The part of the installation that brings each optional package, by the package's module."""
 

@@ -13,7 +13,8 @@ import yaml
 from islands.metrics.alerts import Alerts
 from islands.metrics.catalogue import BY_NAME, Sample
 from islands.metrics.notices import notice_of, telling
-from islands.metrics.rules import RULES, Labels, Thresholds, rules_file
+from islands.metrics.rules import DOWN, RULES, Labels, Thresholds, rules_file
+from tests.benchmarks.alert_faults import FAULTS
 
 STEP_S = 15
 STEPS = 80
@@ -72,6 +73,11 @@ def test_a_rule_fires_on_its_cause_and_clears(rule: str) -> None:
     assert set().union(*fired) == {rule}
     assert not any(fired[: CAUSE.start])
     assert not fired[-1] or rule == "IslandsLearnerFlaps"
+
+
+def test_each_rule_has_a_fault_in_a_real_run() -> None:
+    """`tests.benchmarks.alerts` leaves none out."""
+    assert {kind.__name__ for kind in FAULTS} == {rule.name for rule in (*RULES, DOWN)}
 
 
 def test_nothing_fires_where_all_is_well() -> None:
