@@ -43,11 +43,18 @@ def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every
     """Send a command to the supervisor; return 0 if it was carried out, 1 if not."""
     from islands.run.hosting.process_runtime import run as run_process
 
-    return run_process(lambda: _control(options))
+    return run_process(lambda: answered(options))
 
 
-async def _control(options: ControlOptions) -> int:
-    answer = await tell(target_of(options), options.verb, options.target or "", options.count)
+async def answered(options: ControlOptions) -> int:
+    """Send a command, print its answer, and return the exit code."""
+    target, name = target_of(options), options.target or ""
+    answer, status = await ask(target, options.verb, name, options.count)
+    if options.json:
+        if not status:
+            raise RefusedError("the hub tells no status as JSON; it is of an older version")
+        print(status.decode())
+        return 0
     if options.verb is Verb.STATUS and answer.members:
         show(answer.members)
     print(answer.told)
@@ -77,7 +84,15 @@ def target_of(options: ControlOptions) -> Target:
 
 
 async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnswer:
+    """Return the answer to a command; see `ask`."""
+    return (await ask(target, verb, name, count))[0]
+
+
+async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[CommandAnswer, bytes]:
     """Dial the supervisor, send a command, and wait for the answer.
+
+    Returns:
+        The answer, and the run's status as JSON; that is empty if the hub does not tell it.
 
     Raises:
         UnreachableError: no supervisor answers.
@@ -108,7 +123,7 @@ async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
 
 async def _tell_one(
     network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
-) -> CommandAnswer:
+) -> tuple[CommandAnswer, bytes]:
     """Send a command to the first address that answers; a long answer comes in parts."""
     from islands.run.hosting.hub_requests import request
     from messaging.envelope import Envelope
@@ -116,11 +131,13 @@ async def _tell_one(
 
     members: list[MemberFigures] = []
 
-    def read(envelope: Envelope) -> CommandAnswer | None:
-        if not isinstance(envelope.body, CommandAnswer):
+    def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
+        answer = envelope.body
+        if not isinstance(answer, CommandAnswer):
             return None
-        members.extend(envelope.body.members)
-        return None if envelope.body.more else replace(envelope.body, members=tuple(members))
+        members.extend(answer.members)
+        whole = replace(answer, members=tuple(members)), b"".join(envelope.payload)
+        return None if answer.more else whole
 
     try:
         return await request(network, addresses, OPERATOR, wish, read)

@@ -9,7 +9,7 @@ ends           is forgotten if pending; if it fires it goes on, and clears after
 =============  =====================================================================================
 
 So a cause that comes and goes is told once. Prometheus does the same with `for` and
-`keep_firing_for`.
+`keep_firing_for`. What fired in an earlier start of the process fires on, so that its end is told.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,9 @@ from islands.metrics.rules import RULES, Labels, Readings, Rule, Thresholds
 
 ALERTS_MOST = 1024
 """Alerts that are followed at once; causes beyond that are told when others are over."""
+
+Key = tuple[str, Labels]
+"""An alert: the name of its rule, and its labels."""
 
 
 @dataclass(slots=True)
@@ -57,16 +60,17 @@ class Alerts:
 
     Args:
         limits: the numbers of the rules.
+        earlier: what `firing` was when an earlier start of the process ended.
     """
 
-    def __init__(self, limits: Thresholds | None = None) -> None:
-        """Start without an alert."""
+    def __init__(self, limits: Thresholds | None = None, earlier: Iterable[Key] = ()) -> None:
+        """Start with the alerts of an earlier start."""
         self._limits = limits or Thresholds()
         self._now = Readings(self._limits.flap_window_s)
-        self._alerts: dict[tuple[str, Labels], _Alert] = {}
+        self._alerts = {key: _Alert(0.0, 0.0, firing=True) for key in earlier}
 
     @property
-    def firing(self) -> list[tuple[str, Labels]]:
+    def firing(self) -> list[Key]:
         """Rule and labels of the alerts that fire."""
         return [key for key, alert in self._alerts.items() if alert.firing]
 
@@ -97,7 +101,7 @@ class Alerts:
         alert.firing = True
         return [AlertChanged(rule, labels, firing=True, value=value)]
 
-    def _on_gone(self, rule: Rule, keys: list[tuple[str, Labels]]) -> list[AlertChanged]:
+    def _on_gone(self, rule: Rule, keys: list[Key]) -> list[AlertChanged]:
         changes, now_s = [], self._now.now_s
         for key in keys:
             alert = self._alerts[key]

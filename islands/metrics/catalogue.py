@@ -40,6 +40,11 @@ class Metric:
     labels: tuple[str, ...] = ()
     who: Who = Who.HUB
 
+    @property
+    def tells_words(self) -> bool:
+        """Whether it tells its labels, and its value is always 1."""
+        return bool(self.labels) and self.unit in ("", "1")
+
 
 def _gauge(name: str, unit: str, meaning: str, *labels: str, who: Who = Who.HUB) -> Metric:
     return Metric(f"islands_{name}", Kind.GAUGE, unit, meaning, labels, who)

@@ -45,7 +45,7 @@ class Panel:
     def as_json(self, number: int, x: int, y: int) -> dict[str, object]:
         """Return the panel at a place of the grid, as Grafana reads it."""
         width, height = size_of(self)
-        words = all(BY_NAME[name].unit in ("", "1") for name in self.metrics)
+        words = all(BY_NAME[name].tells_words for name in self.metrics)
         shown = "name" if words else "value_and_name"
         options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": shown}
         return {

@@ -1,8 +1,9 @@
 """Notices of alerts to a command or a URL (`--on_event`), beside the run and never in its way.
 
-The alerts are judged every `LOOK_S`. Each that fires or clears is told in one JSON object: a
-command reads it from its standard input, a URL is sent it by POST. One notice is on its way at a
-time, for `TELL_S` at most; of those that wait, the oldest are dropped.
+The alerts are judged every `LOOK_S`; what fires is kept in a file for the next start. Each that
+fires or clears is told in one JSON object: a command reads it from its standard input, a URL is
+sent it by POST. One notice is on its way at a time, for `TELL_S` at most; of those that wait, the
+oldest are dropped.
 """
 
 import asyncio
@@ -12,14 +13,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from islands.metrics.alerts import AlertChanged, Alerts
-from islands.metrics.rules import Thresholds
+from islands.files.whole_files import replace_file
+from islands.metrics.alerts import AlertChanged, Alerts, Key
+from islands.metrics.rules import RULES, Thresholds
 from islands.metrics.samples import finite
 from islands.metrics.site import Source
+from islands.metrics.sources import Reading
 from messaging.actors.scope import Scope
 from messaging.clock import LoopClock, WallClock
 
@@ -134,6 +138,7 @@ async def telling(
     run: str,
     say: Callable[[str], object],
     *,
+    kept: Path,
     limits: Thresholds | None = None,
     look_s: float = LOOK_S,
 ) -> AsyncIterator[Alerts]:
@@ -144,10 +149,12 @@ async def telling(
         source: what is judged.
         run: the run's name.
         say: told why a notice could not be given.
+        kept: file of the alerts that fire.
         limits: the numbers of the rules.
         look_s: time between two judgements.
     """
-    alerts, notices = Alerts(limits), Notices(target, say)
+    alerts, notices = Alerts(limits, _read(kept)), Notices(target, say)
+    keeping = Reading(lambda: replace_file(kept, msgspec.json.encode(alerts.firing)))
 
     def failed(part: str, error: BaseException) -> None:
         say(f"{part} failed, so no alert is told: {error!r}")
@@ -159,8 +166,11 @@ async def telling(
         while True:  # until cancelled
             await asyncio.sleep(look_s)
             await source.refresh()
-            for change in alerts.take(source.samples(), clock.now_s()):
+            changes = alerts.take(source.samples(), clock.now_s())
+            for change in changes:
                 notices.add(notice_of(change, run, wall.now_s()))
+            if changes:
+                await keeping.run()
 
     scope.spawn(judge(), "the judgement of alerts")
     scope.spawn(notices.run(), "the notice of alerts")
@@ -169,3 +179,13 @@ async def telling(
     finally:
         await notices.wait_given()
         await scope.close()
+
+
+def _read(kept: Path) -> list[Key]:
+    """Return the alerts that fired when the process ended; none where the file is not whole."""
+    try:
+        found = msgspec.json.decode(kept.read_bytes(), type=list[Key])
+    except (OSError, msgspec.MsgspecError):
+        return []
+    labels = {rule.name: len(rule.labels) for rule in RULES}
+    return [key for key in found if labels.get(key[0]) == len(key[1])]

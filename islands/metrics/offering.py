@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from islands.metrics.notices import telling
 from islands.metrics.samples import MemberView
-from islands.metrics.site import METRICS, MetricsSite
+from islands.metrics.site import METRICS, MetricsSite, encode
 from islands.metrics.sources import HubSource, MemberSource, SyncerSource
 from islands.protocol.identities import Role
 from islands.protocol.settings.addresses import split_address
@@ -14,6 +15,8 @@ from islands.run.hosting.process_runtime import say, token_of
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.syncer.actor import SyncerActor
 from messaging.websocket.network import WebsocketNetwork
+
+ALERTS_FILE = "alerts.json"
 
 if TYPE_CHECKING:
     from islands.learner.actor import LearnerActor
@@ -27,10 +30,11 @@ async def offered(hub: "Coordinator") -> AsyncIterator[None]:
     source, settings = HubSource(hub), hub.settings
     site = MetricsSite(source, token_of(settings.connecting))
     hub.network.serve(site)
+    hub.status = partial(encode, source)
     async with AsyncExitStack() as stack:
         if settings.on_event is not None:
-            run = hub.spec.settings.run
-            await stack.enter_async_context(telling(settings.on_event, source, run, say))
+            run, kept = hub.spec.settings.run, settings.folder / ALERTS_FILE
+            await stack.enter_async_context(telling(settings.on_event, source, run, say, kept=kept))
         yield
 
 

@@ -196,5 +196,5 @@ def member_samples(seen: MemberView) -> Iterator[Sample]:
 
 
 def finite(value: float) -> float | None:
-    """Return a value as JSON can hold it: None for one that is no finite number."""
-    return value if isfinite(value) else None
+    """Return a value as JSON can hold it: None for one that is no finite number, 1 for True."""
+    return +value if isfinite(value) else None

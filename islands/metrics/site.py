@@ -127,16 +127,28 @@ class MetricsSite:
 
 
 def encode(source: Source) -> bytes:
-    """Return the samples of a source as JSON; a value that is no finite number is null."""
-    samples = [
-        {
-            "name": sample.name,
-            "labels": dict(zip(BY_NAME[sample.name].labels, sample.labels, strict=True)),
-            "value": finite(float(sample.value)),
-        }
-        for sample in source.samples()
-    ]
-    return msgspec.json.encode({"unready": source.unready_because(), "samples": samples})
+    """Return the status of a source as JSON, as docs/metrics.md documents it.
+
+    `run` and `learners` have the metrics of a run and of its learners by short names, and `samples`
+    has all of them. A value that is no finite number is null.
+    """
+    run: dict[str, object] = {}
+    learners: dict[str, dict[str, object]] = {}
+    samples: list[dict[str, object]] = []
+    for sample in source.samples():
+        metric = BY_NAME[sample.name]
+        labels = dict(zip(metric.labels, sample.labels, strict=True))
+        value = finite(sample.value)
+        samples.append({"name": sample.name, "labels": dict(labels), "value": value})
+        group, _, name = sample.name.removeprefix("islands_").removesuffix("_total").partition("_")
+        if group in ("run", "learner"):
+            place = run if group == "run" else learners.setdefault(labels.pop("learner"), {})
+            told = labels if metric.tells_words else {"_".join((name, *labels.values())): value}
+            place.update(told)
+    unready = source.unready_because()
+    return msgspec.json.encode(
+        {"unready": unready, "run": run, "learners": learners, "samples": samples}
+    )
 
 
 class _ToldSample(msgspec.Struct):

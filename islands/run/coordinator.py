@@ -161,6 +161,7 @@ class Coordinator:
 
     Attributes:
         cluster: The supervisor, the launched processes, and the state of the run's end.
+        status: Returns the run's status for an operator; set by who offers its metrics.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Coordinator:
         self.plan = claim.plan
         self.syncer: SyncerActor | None = None
         self.share: SyncerShare | None = None
+        self.status: Callable[[], bytes] = bytes
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(
@@ -351,7 +353,10 @@ class Coordinator:
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
                 syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
                 hooks=Hooks(
-                    noted=self._on_note, figures=self._on_figures, run_ended=self._on_run_ended
+                    noted=self._on_note,
+                    figures=self._on_figures,
+                    run_ended=self._on_run_ended,
+                    status=self.status,
                 ),
             )
         )

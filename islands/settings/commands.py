@@ -141,6 +141,7 @@ class ControlOptions:
             learner's.
         connecting: how to reach the supervisor.
         key_file: file with the run's key, if the run's folder is not here.
+        json: whether `status` prints one JSON object instead of a table.
     """
 
     verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
@@ -149,6 +150,7 @@ class ControlOptions:
     supervisor: tuple[str, ...] = ()
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
     key_file: Path | None = None
+    json: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, by name, value and what is allowed."""
@@ -160,6 +162,8 @@ class ControlOptions:
         if self.folder is None and self.key_file is None:
             raise SettingsError("key_file is not set; without the run's folder it is needed")
         hub_urls("supervisor", self.supervisor, "supervisor")
+        if self.json and self.verb is not Verb.STATUS:
+            raise SettingsError(f"json is set; status alone prints JSON, {self.verb} a sentence")
         if self.names and self.target is None:
             raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
         if not self.names and self.verb is not Verb.ADD and self.target is not None:

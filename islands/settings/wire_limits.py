@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.protocol.errors import SettingsError, UserError
-from islands.protocol.messages.control import RunEnded
+from islands.protocol.messages.control import CommandAnswer, RunEnded
 from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
 from islands.protocol.messages.peers import StateOffer
@@ -62,6 +62,9 @@ STATE_PIECE_BYTES = 8 * 2**20
 SHARE_BYTES_MAX = 2**26
 """Most bytes of a syncer's share of the summary: some rows for each fragment and learner."""
 
+STATUS_BYTES_MAX = 2**20
+"""Most bytes of a run's status: some figures for each of its first learners."""
+
 
 def limits_of(layout: Layout) -> Limits:
     """Compute the size limits of messages for a layout.
@@ -85,6 +88,7 @@ def limits_of(layout: Layout) -> Limits:
         ValueGiven.__name__: value_bytes,
         StateOffer.__name__: STATE_PIECE_BYTES,
         RunEnded.__name__: SHARE_BYTES_MAX,
+        CommandAnswer.__name__: STATUS_BYTES_MAX,
         RunSpecReply.__name__: least.payload_bytes,
     }
     return Limits(

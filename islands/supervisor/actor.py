@@ -16,7 +16,7 @@ from islands.files.slots import Slots
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import OPERATOR, Incarnation, Role
-from islands.protocol.messages.control import Command, Note, RunEnded, StepFigures
+from islands.protocol.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures
 from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
@@ -178,6 +178,10 @@ class SupervisorActor(RoleActor[Event]):
                 self.send(self._link(connection), replace(ack, supervisor_proof=self._proof))
             case Send(connection, MembershipChanged() as page) if self._gossips:
                 self.send(self._link(connection), self._proven(connection, page))
+            case Send(connection, CommandAnswer(done=True, more=False) as answer) if (
+                status := self._status()
+            ):
+                self.send(self._link(connection), answer, (memoryview(status),), Lane.BULK)
             case Send(connection, message):
                 self.send(self._link(connection), message)
             case Drop(connection, reason):
@@ -211,6 +215,9 @@ class SupervisorActor(RoleActor[Event]):
             asyncio.get_running_loop().call_later(stay_s, self.ref.stop, reason)
         else:
             self.ref.stop(reason)
+
+    def _status(self) -> bytes:
+        return b"" if self._hooks.status is None else self._hooks.status()
 
     @property
     def _gossips(self) -> bool:

@@ -19,6 +19,7 @@ class Hooks:
         gave_up: gets the name of a process that is not restarted any more, and the reason.
         run_ended: gets the reason and the syncer's share of the summary.
         finished: gets the reason when the run is over.
+        status: returns the run's status, for the answers to an operator's commands.
     """
 
     start: Callable[[str, float], None] | None = None
@@ -28,3 +29,4 @@ class Hooks:
     gave_up: Callable[[str, str], None] | None = None
     run_ended: Callable[[str, bytes], None] | None = None
     finished: Callable[[str], None] | None = None
+    status: Callable[[], bytes] | None = None

@@ -95,6 +95,8 @@ class Trial:
             self._say(f"{self._rule}: cleared after {cleared}")
             fired_ever = await self._firing("max_over_time(ALERTS", "[2h])")
             found.others = tuple(sorted(fired_ever - {self._rule}))
+            said = self._run.hub.err.splitlines() if self._run.hub is not None else []
+            found.trouble = "; ".join(line for line in said if "told: " in line)
             await self._run.end()
         except BROKEN as error:
             found.trouble = repr(getattr(error, "exceptions", error))

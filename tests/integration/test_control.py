@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from islands.cli.control import show, target_of, tell
+from islands.cli.control import answered, show, target_of, tell
 from islands.protocol.credentials import Credentials
-from islands.protocol.errors import RefusedError, UnreachableError, UserError
+from islands.protocol.errors import RefusedError, SettingsError, UnreachableError, UserError
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.protocol.messages.membership import Refused
@@ -20,7 +20,7 @@ from islands.settings.commands import ControlOptions
 from islands.settings.groups import ConnectOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.links.link import Listener
+from messaging.links.link import Lane, Listener
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
 
@@ -40,6 +40,7 @@ class Hub:
         self.folder = folder
         self.heard: list[Command] = []
         self.answers = True
+        self.status = b""
         secret = None if token is None else Secret(token)
         self._network = WebsocketNetwork(MESSAGE_TYPES, secret=secret)
         self._credentials = Credentials("line", KEY.encode())
@@ -73,8 +74,10 @@ class Hub:
                 body: object = Refused("operator", "not made with the run's key", retry=False)
             else:
                 body = CommandAnswer(wish.verb is not Verb.ADD, f"{wish.verb} heard", (MEMBER,))
+            status = (memoryview(self.status),) if genuine and self.status else ()
             if self.answers:
-                link.send(Envelope("supervisor", link.remote, 1, body))
+                lane = Lane.BULK if status else Lane.CONTROL
+                link.send(Envelope("supervisor", link.remote, 1, body, status), lane)
             else:
                 link.close("going down")
 
@@ -161,6 +164,21 @@ def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.connecting.token_file == tmp_path / "token"
     monkeypatch.setenv("ISLANDS_TOKEN", TOKEN)
     assert target_of(ControlOptions(folder=tmp_path)).connecting == ConnectOptions()
+
+
+async def test_a_program_is_told_the_status_as_the_hub_tells_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hub that tells none is named, and no other command prints it."""
+    options = ControlOptions(folder=tmp_path, json=True)
+    async with hub(tmp_path) as there:
+        with pytest.raises(RefusedError, match="tells no status as JSON"):
+            await answered(options)
+        there.status = b'{"run":{"tokens":7}}'
+        assert await answered(options) == 0
+    assert capsys.readouterr().out == '{"run":{"tokens":7}}\n'
+    with pytest.raises(SettingsError, match="json is set; status alone prints JSON, stop a"):
+        ControlOptions(Verb.STOP, folder=tmp_path, json=True)
 
 
 def test_status_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,17 @@ def test_a_cause_that_comes_and_goes_is_told_once() -> None:
     assert [change.firing for change in alerts.take([], 360.0)] == [False]
 
 
+def test_what_fired_before_a_restart_clears_after_it() -> None:
+    """Its cause may be gone because of the restart; it is not told again that it fires."""
+    key = ("IslandsJournalLags", ())
+    alerts = Alerts(earlier=[key])
+    assert not alerts.take([Sample("islands_journal_lag_seconds", 31.0)], 5.0)
+    assert alerts.firing == [key]
+    assert not alerts.take([], 10.0)
+    assert [change.firing for change in alerts.take([], 70.0)] == [False]
+    assert not alerts.firing
+
+
 def test_prometheus_fires_at_the_same_steps(tmp_path: Path) -> None:
     """Its own program judges the same series by the file of rules."""
     promtool = shutil.which("promtool")
@@ -161,13 +172,19 @@ async def test_a_command_reads_the_notice_from_its_input(tmp_path: Path) -> None
     target = f'{sys.executable} -c "{copy}"'
     told = [c.firing for c in Alerts().take(Lagging().samples(), 0.0)]
     assert told == [True]
-    async with telling(target, Lagging(), "mine", said.append, look_s=0.01) as alerts:
+    kept = tmp_path / "alerts.json"
+    async with telling(target, Lagging(), "mine", said.append, kept=kept, look_s=0.01) as alerts:
         while not alerts.firing:
             await pause()
     notice = json.loads(file.read_text())
     assert (notice["event"], notice["alert"]) == ("fired", "IslandsJournalLags")
     assert (notice["run"], notice["value"]) == ("mine", 31.0)
     assert said == ["on_event could not be told: it ended with code 3"]
+    async with telling(target, Lagging(), "mine", said.append, kept=kept) as again:
+        assert again.firing == [("IslandsJournalLags", ())]
+    kept.write_text('[["IslandsJournalLags", ["more"]], ["IslandsNew", []]]')
+    async with telling(target, Lagging(), "mine", said.append, kept=kept) as other:
+        assert not other.firing, "of another version"
 
 
 async def pause() -> None:

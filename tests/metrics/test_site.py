@@ -1,5 +1,6 @@
 """A hub's page of metrics: who may read it, and that it says what the hub counts."""
 
+import json
 from collections.abc import Iterator
 
 import aiohttp
@@ -29,6 +30,8 @@ class Source:
         yield Sample("islands_run_tokens_total", 2**53)
         yield Sample("islands_ready", not self.because)
         yield Sample("islands_learner_loss", float("nan"), ("ana",))
+        yield Sample("islands_learner_state", 1, ("ana", "stepping"))
+        yield Sample("islands_run_phase", 1, ("training",))
 
     def unready_because(self) -> str:
         return self.because
@@ -60,7 +63,11 @@ async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
             assert status == 200
             assert told["islands_run_tokens"].samples[0].value == 2**53
             assert told["islands_learner_loss"].samples[0].labels == {"learner": "ana"}
-            found = decode((await get("/status"))[1])
+            document = (await get("/status"))[1]
+            short = json.loads(document)
+            assert (short["unready"], short["run"]) == ("", {"phase": "training", "tokens": 2**53})
+            assert short["learners"] == {"ana": {"loss": None, "state": "stepping"}}
+            found = decode(document)
             assert found[:2] == [
                 Sample("islands_run_tokens_total", 2**53),
                 Sample("islands_ready", 1.0),

@@ -58,6 +58,7 @@ class Command:
 class CommandAnswer:
     """Answer to a command: whether it is done, one sentence, and all roles' members after it.
 
+    The payload of one that is done is the run's status as JSON, if the supervisor's host tells it.
     A table of members that does not fit one frame is sent in several answers, of which all but the
     last one say that `more` follow.
     """
