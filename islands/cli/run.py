@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
+from islands.cli.wrapping import say
 from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ def say_opening(learners: int) -> None:
     """Say at once what begins, and what it usually takes, before anything heavy is imported."""
     who = "a learner" if learners == 1 else f"{learners} learners"
     starting = f"a hub and {who} start" if learners else "a hub starts"
-    print(
+    say(
         f"islands: {starting} on this machine; a first step usually comes within half a minute, "
-        "once the learners have compiled it",
-        flush=True,
+        "once the learners have compiled it"
     )
 
 

@@ -1,6 +1,7 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Self, cast
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
+from islands.cli.wrapping import wrapped
 from islands.run.hosting.process_runtime import LossyOutput
 from islands.run.records.figures import BOARD_FOLDER, RunFigures
 from islands.run.run_status import Health, LearnerLine, RunStatus
@@ -84,7 +86,9 @@ class Screen:
         self._warned = warning
 
     def say(self, text: str) -> None:
-        """Print a sentence that stays, without wrapping or markup, so that paths can be copied."""
+        """Print a sentence that stays; on a terminal its lines end between words."""
+        if self.console.is_terminal:
+            text = wrapped(text, self.console.width)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def picture(self, status: RunStatus) -> Panel:
@@ -99,7 +103,7 @@ class Screen:
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
         shown = Group(
-            _line_of(_head(status, wide=wide)),
+            _line_of(_head(status, width - FRAME)),
             bar,
             _line_of(_curves(figures, width - FRAME) or _before_a_loss(status)),
             _line_of(_results(status)),
@@ -150,33 +154,43 @@ def _line(status: RunStatus) -> str:
     """Return the status of the run as one line, for a file or a pipe."""
     figures = status.figures
     lines, more = status.learners(LEARNERS_SHOWN)
-    learners = " ".join(f"{line.name}:{line.state}/{line.figures.steps}" for line in lines)
-    learners += f" and {more:,} more" if more else ""
+    learners = [f"{line.name} {line.state}, {line.figures.steps:,} steps" for line in lines]
+    learners += [f"and {more:,} more"] if more else []
     share = status.share
-    done = f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}"
     name, values = figures.metric
-    loss = "" if figures.loss is None else f" loss={figures.loss:.3f}"
     compiling_s = status.compiling_s
-    compiling = "" if compiling_s is None else f" compiling for {duration(compiling_s)}"
-    value = f" {name}={values[-1]:.3f}" if values else ""
-    return (
-        f"{status.elapsed_s:6.1f} s {done} {status.tokens_per_s:.0f} tokens/s "
-        f"merges={figures.merges} yield={status.yield_so_far:.2f}{loss}{value}{compiling} "
-        f"{learners}"
-    )
+    parts = [
+        f"{status.elapsed_s:6.1f} s",
+        f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}",
+        f"{status.tokens_per_s:,.0f} tokens/s",
+        f"{figures.merges:,} merges",
+        f"yield {status.yield_so_far:.2f}",
+        "" if figures.loss is None else f"loss {figures.loss:.3f}",
+        f"{name} {values[-1]:.3f}" if values else "",
+        "" if compiling_s is None else f"compiling for {duration(compiling_s)}",
+        *learners,
+    ]
+    return "   ".join(filter(None, parts))
 
 
-def _head(status: RunStatus, *, wide: bool) -> str:
-    """Return the first line: phase, elapsed time, tokens, speed and remaining time."""
+def _head(status: RunStatus, width: int) -> str:
+    """Return phase, elapsed time, tokens, speed and remaining time, in words as far as they fit."""
     budget, left_s = status.settings.budget_tokens, status.left_s
-    number = f"{status.tokens:,}" if wide else count(status.tokens)
-    noun = " tokens" if wide or budget is None else ""
-    wanted = "" if budget is None else f" of {f'{budget:,}' if wide else count(budget)}"
-    left = "" if left_s is None else f"   {duration(left_s)} left"
-    return (
-        f"{status.phase}   {duration(status.elapsed_s)}   {number}{wanted}{noun}   "
-        f"{count(status.tokens_per_s)} tokens/s{left}"
-    )
+
+    def told(number: Callable[[float], str], rate: str) -> str:
+        wanted = "" if budget is None else f" of {number(budget)}"
+        return "   ".join(
+            [
+                status.phase,
+                duration(status.elapsed_s),
+                f"{number(status.tokens)}{wanted} tokens",
+                f"{count(status.tokens_per_s)}{rate}",
+                *([] if left_s is None else [f"{duration(left_s)} left"]),
+            ]
+        )
+
+    forms = [told("{:,.0f}".format, " tokens/s"), told(count, " tokens/s"), told(count, "/s")]
+    return next((form for form in forms if len(form) <= width), forms[-1])
 
 
 def _curves(figures: RunFigures, width: int) -> str:
@@ -196,8 +210,8 @@ def _curves(figures: RunFigures, width: int) -> str:
 def _before_a_loss(status: RunStatus) -> str:
     compiling_s = status.compiling_s
     if compiling_s is not None:
-        return f"learners compile, for {duration(compiling_s)} so far; then they train"
-    if status.phase == "starting" and not status.members:
+        return f"learners compile, for {duration(max(1.0, compiling_s))} so far; then they train"
+    if status.phase == "starting" and not status.figures.learners:
         return "learners start, which usually takes 5 to 15 s; then they compile"
     return "no loss yet"
 

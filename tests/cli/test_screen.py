@@ -113,6 +113,7 @@ def test_the_time_that_is_left_is_never_cut(columns: int) -> None:
     settings = replace(SETTINGS, budget_tokens=12_345_678_901)
     (head,) = [line for line in picture(run_status(busy(), settings), columns) if "train" in line]
     assert head.rstrip("│ ").endswith("left")
+    assert " tokens " in head
 
 
 def test_a_wide_terminal_shows_more() -> None:
@@ -213,6 +214,23 @@ def test_a_sentence_is_printed_as_it_is() -> None:
     assert shown(screen) == sentence + "\n"
 
 
+def test_lines_of_a_terminal_end_between_words() -> None:
+    """What is copied, a path or an indented command, stays whole."""
+    screen = screen_of(40, 24)
+    command = "    python -m islands.learner --supervisor ws://127.0.0.1:7070/supervisor --name a"
+    page = f"http://127.0.0.1:7070/page/#{'5' * 32}"
+    screen.say(f"\nwatch the run in a browser, read-only: {page}\n{command}")
+    *sentence, address, last = shown(screen).splitlines()
+    assert sentence == ["", "watch the run in a browser, read-only:"]
+    assert (address, last) == (page, command)
+
+
+def test_before_a_learner_joins_the_screen_says_what_is_usual() -> None:
+    """Syncer and observer are members before any learner is."""
+    status = replace(run_status(RunFigures()), members={"syncer": member(Phase.JOINING)})
+    assert any("learners start, which usually takes" in line for line in picture(status))
+
+
 @pytest.mark.parametrize("live", [True, False])
 def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa: FBT001  a parameter of pytest
     """Of a thousand learners some lines are shown, in order, and how many more there are."""
@@ -226,7 +244,7 @@ def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa
         screen.show(where)
     told = shown(screen)
     assert told.count("learner-") == LEARNERS_SHOWN
-    assert told.index("learner-2 " if live else "learner-2:") < told.index("learner-10")
+    assert told.index("learner-2 ") < told.index("learner-10")
     assert "learner-777" in told
     assert f"and {1000 - LEARNERS_SHOWN:,} more" in told
 

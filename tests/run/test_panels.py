@@ -56,7 +56,7 @@ def test_rates_are_those_of_a_stretch(tmp_path: Path) -> None:
     speed, traffic, goodput = panels_of([run(tmp_path / "run", working())], figures, TIME)
     assert (speed.title, speed.unit) == ("tokens per second (thousands)", 1e3)
     assert {round(y, -3) for _, y in speed.points} == {30_000}
-    assert traffic.title.endswith(", MB/s")
+    assert (traffic.title, traffic.note) == ("traffic (MB/s)", ": sent, received (thin line)")
     sent, received = traffic.runs[0].lines
     assert max(y for _, y in sent) == pytest.approx(1e7, rel=0.1)
     assert {y for _, y in received} == {0.0}

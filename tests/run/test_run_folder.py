@@ -115,6 +115,20 @@ def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
     assert len(losses) == 4, "a point a second"
 
 
+def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
+    folder: RunFolder,
+) -> None:
+    """Its last report may come after its leave; what it did counts all the same."""
+    folder.write(0.0, "v", admitted("a"))
+    folder.process_started("a")
+    folder.step("a", 1.0, report(1))
+    folder.write(2.0, "v", Left("a", "1.1", "the run is over"))
+    folder.step("a", 2.5, report(2))
+    folder.close()
+    assert folder.figures.learners["a"].steps == 2
+    assert folder.figures.learners["a"].states[-1] == (2.0, "left")
+
+
 def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) -> None:
     """A diverged learner is seen as such; the rows after it are written as before."""
     folder.process_started("a")

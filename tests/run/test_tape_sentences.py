@@ -28,11 +28,11 @@ WAITS = "the run waits for a is not heard; b was asked"
         (learners.MomentsFresh("no donor", 0.0), ""),
         (
             learners.MomentsFresh("those of b are of another optimizer", 0.0),
-            "s begins with fresh moments: those of b are of another optimizer",
+            "s begins with fresh moments of its optimizer: those of b are of another optimizer",
         ),
         (
             learners.MomentsTaken(donor="b", pieces=2, seconds=1.0, waited_s=0.0),
-            "s took its moments from b",
+            "s took its optimizer's moments from b",
         ),
         (
             learners.Adapted("fp4", 1, "it took too long", 9, 1.0, 9.0, 0.1, 0.5),

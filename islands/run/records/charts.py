@@ -52,7 +52,7 @@ HAPPENINGS = {
     "hub_started": ("hub restarted", "D"),
 }
 """What is marked, in words and by its sign."""
-MARK_SCALE = 2.0
+MARK_SCALE = 1.7
 """The marks of happenings are larger than those of points by this factor."""
 NARROW, WIDE = 10.0, 300.0
 """A logarithmic scale over less than the first factor has even ticks, over less than the second
@@ -92,7 +92,7 @@ class Look:
 
 
 POINTS_PER_INCH = 72.0
-PAD = 0.7
+PAD = 0.5
 """The space around axes, in heights of the font."""
 LOOKS = {
     Size.PAGE: Look(7.2, None, 250.0, 8.5, 1.3),
@@ -275,7 +275,7 @@ def mark(what: str) -> dict[str, Any]:
 
     points = MARK_SCALE * rcParams["lines.markersize"]
     shape = {"marker": HAPPENINGS[what][1], "markersize": points, "markeredgecolor": "white"}
-    return {**shape, "linestyle": "", "zorder": 3}
+    return {**shape, "markeredgewidth": points / 10, "linestyle": "", "zorder": 3}
 
 
 def legend_of_marks(seen: Collection[str]) -> "list[Line2D]":
@@ -326,6 +326,7 @@ def scale_y(axes: "Axes", values: Sequence[float], *, logarithmic: bool = False)
     low, high = min(values), max(values)
     if logarithmic or (low > SMALLEST_LOGARITHM and high > LOG_SPAN * low):
         _make_logarithmic(axes, "y", low, high)
+        axes.set_ylim(low / LOG_MARGIN, LOG_MARGIN * high)
 
 
 def _make_logarithmic(axes: "Axes", which: Literal["x", "y"], low: float, high: float) -> None:

@@ -22,7 +22,7 @@ RATE_PARTS = 40
 """Into so many stretches a run is divided for its rates."""
 RATE_LEAST_S = 8.0
 """A stretch lasts at least so long, as each learner has a row a second at most."""
-MARKS_MOST = 12
+MARKS_MOST = 8
 """Of more happenings of a kind in one run so many are marked, evenly over it."""
 TITLES = {
     LOSS: "training loss",
@@ -34,7 +34,7 @@ TITLES = {
     "staleness": "versions that contributions are behind",
     "step_time_s": "seconds per step",
 }
-BYTE_RATES = ((1e9, ", GB/s"), (1e6, ", MB/s"), (1e3, ", kB/s"), (1.0, ", B/s"))
+BYTE_RATES = ((1e9, " (GB/s)"), (1e6, " (MB/s)"), (1e3, " (kB/s)"), (1.0, " (B/s)"))
 
 Xy = tuple[float, float]
 
@@ -63,6 +63,7 @@ class Panel:
     Args:
         figure: the name of what it shows.
         title: the same in words, with the unit.
+        note: what follows the title where there is room; "" if there is nothing.
         unit: by which values are divided where they are written.
         over: what its horizontal axis shows.
         runs: the runs that have the figure.
@@ -71,6 +72,7 @@ class Panel:
 
     figure: str
     title: str
+    note: str
     unit: float
     over: Over
     runs: list[RunLines]
@@ -114,8 +116,8 @@ def panels_of(
         for one in over:
             lines = _lines_of(name, runs, found, one, log)
             unit, told = _unit_of(name, lines)
-            title = f"{titles.get(name, name)}{told}"
-            panels.append(Panel(name, title, unit, one, lines, log))
+            title, colon, note = titles.get(name, name).partition(": ")
+            panels.append(Panel(name, title + told, colon + note, unit, one, lines, log))
     return panels
 
 

@@ -397,7 +397,7 @@ class RunFolder:
         if not figures.smooth(loss):
             self._notify()
             return
-        if not self.figures.work.paused:  # else these steps began before the pause
+        if not self.figures.work.paused and not figures.gone:  # else they ended before that
             figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.update_loss(name)
         self.figures.work.begin(at_s)

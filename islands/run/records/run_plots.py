@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROW_INCHES, SINGLE_INCHES = 2.1, 3.2
 """The height of a row of panels, and of a panel that stands alone."""
+Y_MARGIN = 0.08
+"""The share of the height that is left free above and below, so that marks are whole."""
 ROOM = {Size.PAGE: 10, Size.TALK: 4}
 """Most panels of a picture, with which each is still legible."""
 
@@ -59,9 +61,8 @@ def plot(
     with new_figure(inches + LOOKS[size].text_inches * (3 + len(names)), size) as figure:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _draw(
-                axes, panel, [x for one in panels if one.over is panel.over for x, _ in one.points]
-            )
+            places = [x for one in panels if one.over is panel.over for x, _ in one.points]
+            _draw(axes, panel, places, size)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         ends = [_ends(number, panels) for number in range(len(names))]
@@ -76,9 +77,10 @@ def plot(
         return encoded(figure, kind)
 
 
-def _draw(axes: "Axes", panel: Panel, places: Sequence[float]) -> None:
+def _draw(axes: "Axes", panel: Panel, places: Sequence[float], size: Size) -> None:
     """Draw the lines and marks of a panel; all with this horizontal axis have these places."""
-    axes.set_title(panel.title)
+    axes.set_title(panel.title + ("" if size is Size.TALK else panel.note))
+    axes.margins(y=Y_MARGIN)
     least, most = min(places) if Axis.X in panel.log else 0.0, max(places)
     unit = 1.0
     if panel.over is Over.TOKENS:
@@ -93,7 +95,7 @@ def _draw(axes: "Axes", panel: Panel, places: Sequence[float]) -> None:
     else:
         scale_y(axes, [y for _, y in panel.points], logarithmic=Axis.Y in panel.log)
     if panel.figure in RATES and Axis.Y not in panel.log:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * max(y for _, y in panel.points) or 1.0)
     if panel.unit > 1:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value / panel.unit:g}")
     for run in panel.runs:

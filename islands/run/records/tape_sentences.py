@@ -33,13 +33,13 @@ WORDS: Mapping[type[Entry], str] = {
     members.Left: "{0.name} left: {0.reason}",
     members.Quarantined: "{0.name} is quarantined: {0.reason}",
     members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
-    members.Diverged: "{0.name} begins again, with fresh moments: its loss is not a finite number",
+    members.Diverged: "{0.name} begins again with a fresh optimizer: its loss was no finite number",
     members.StoodStill: "{actor} stood still for {0.gap_s:.1f} s",
     members.Paused: "the run is paused",
     members.Resumed: "the run goes on",
     members.Killed: "{0.name} was killed: {0.reason}",
     members.GaveUp: "{0.name} is not started again: {0.reason}",
-    learners.MomentsTaken: "{actor} took its moments from {0.donor}",
+    learners.MomentsTaken: "{actor} took its optimizer's moments from {0.donor}",
     rounds.Seeded: "{0.name} gave the initial parameters",
     rounds.TakenBack: (
         "the journal is lost: the run goes on from the newest values that {0.name} has, of "
@@ -78,7 +78,7 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
         case learners.Adapted():
             told = f"{actor} sends {sends(entry)}: {entry.reason}"
         case learners.MomentsFresh(reason) if reason not in USUAL:
-            told = f"{actor} begins with fresh moments: {reason}"
+            told = f"{actor} begins with fresh moments of its optimizer: {reason}"
         case rounds.WaitsFor(count, because):
             named = "; ".join(f"{name} {why}" for name, why in because.items())
             more = count - len(because)
