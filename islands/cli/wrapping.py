@@ -3,25 +3,40 @@
 A terminal breaks a line that is too long wherever that falls, in the middle of a word or an option.
 """
 
+import re
 import sys
 import textwrap
 from shutil import get_terminal_size
 
+CONTINUED = " \\"
+
+
+OPTION = re.compile(r"--\S+ [^-\s]\S*|\S+")
+"""An option with its value, or another word of a command."""
+
 
 def wrapped(text: str, columns: int) -> str:
-    """Break long lines between words; lines that are indented are commands, and stay whole.
+    """Break long lines between words; a path or an address is a word, so it can be copied.
 
-    A path or an address is a word, so it can be copied.
+    A line that is indented is a command, which is continued after a backslash, as a shell reads it;
+    an option stays with its value.
     """
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith(" "):
-            lines.append(line)
-            continue
-        lines += textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False) or [
-            ""
-        ]
-    return "\n".join(lines)
+    return "\n".join(each for line in text.split("\n") for each in _lines(line, columns))
+
+
+def _lines(line: str, columns: int) -> list[str]:
+    if len(line) <= columns:
+        return [line]
+    if not line.startswith(" "):
+        return textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = [indent]
+    for word in OPTION.findall(line):
+        if lines[-1].strip() and len(lines[-1]) + len(word) + len(CONTINUED) >= columns:
+            lines[-1] += CONTINUED
+            lines.append(2 * indent)
+        lines[-1] += word if not lines[-1].strip() else f" {word}"
+    return lines
 
 
 def say(text: str) -> None:

@@ -215,14 +215,15 @@ def test_a_sentence_is_printed_as_it_is() -> None:
 
 
 def test_lines_of_a_terminal_end_between_words() -> None:
-    """What is copied, a path or an indented command, stays whole."""
+    """What is copied stays whole; commands go on after a backslash, options with their values."""
     screen = screen_of(40, 24)
     command = "    python -m islands.learner --supervisor ws://127.0.0.1:7070/supervisor --name a"
     page = f"http://127.0.0.1:7070/page/#{'5' * 32}"
     screen.say(f"\nwatch the run in a browser, read-only: {page}\n{command}")
-    *sentence, address, last = shown(screen).splitlines()
-    assert sentence == ["", "watch the run in a browser, read-only:"]
-    assert (address, last) == (page, command)
+    assert shown(screen).splitlines() == [
+        *("", "watch the run in a browser, read-only:", page, "    python -m islands.learner \\"),
+        *("        --supervisor ws://127.0.0.1:7070/supervisor \\", "        --name a"),
+    ]
 
 
 def test_before_a_learner_joins_the_screen_says_what_is_usual() -> None:

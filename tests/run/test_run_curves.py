@@ -66,7 +66,8 @@ def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
 def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
     """Also of a list each number, and what a task reports of its steps; text is none."""
     merge = {"kind": "merge", "at_s": 2.0, "merges": 1, "run_tokens": 20, "staleness": [0, 2]}
-    rows = [{**step(1.0, "a", 10, 4.0), "accuracy": 0.5, "note": "x"}, {**merge, "cosine": None}]
+    told = {"note": "x", "staleness": 9.0, "metrics": {"accuracy": 0.5, "loss": 1.0}}
+    rows = [{**step(1.0, "a", 10, 4.0), **told}, {**merge, "cosine": None}]
     means = curves_of(run_folder(tmp_path / "run", rows)).means
     assert [*means] == ["accuracy", "staleness"]
     assert means["accuracy"].all() == [(10, 1.0, 0.5)]

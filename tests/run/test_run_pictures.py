@@ -32,6 +32,7 @@ from islands.run.records.charts import (
 from islands.run.records.figures import Curve, LearnerFigures, RunFigures
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_pictures import ROWS_MOST, STATES, picture_of
+from islands.settings.commands import Size
 
 SETTINGS = RunSettings(run="r")
 WIDTH = 1800
@@ -96,7 +97,7 @@ def test_of_a_crowd_some_are_drawn() -> None:
     """A picture that nobody can open tells nothing."""
     heights = [
         len(pixels_of(picture_of(run(number), SETTINGS, 80.0, 0.9).png))
-        for number in (ROWS_MOST, 1000)
+        for number in (ROWS_MOST[Size.PAGE], 1000)
     ]
     assert heights[0] < heights[1] < 2700, "it fits a page"
 
@@ -150,6 +151,7 @@ def test_any_name_can_be_drawn() -> None:
     assert not told
     assert first == second, "equal figures have equal contents"
     assert b"<svg" in first.svg
+    assert pixels_of(first.talk).shape[:2] == (1080, 1920), "a slide"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ SUMMED = ("stepping_s", "bytes_up", "bytes_down")
 ABOUT_STEP = (
     *("kind", "at_s", "learner", "steps", "tokens", "run_tokens", "loss", "loss_smoothed"),
     *SUMMED,
+    *("tokens_per_s", "participation", "staleness"),  # merges tell those of the run
 )
 ABOUT_MERGE = ("kind", "at_s", "merges", "fragment", "run_tokens")
 """Keys of rows that are no figures which are drawn as means."""
@@ -241,7 +242,8 @@ class _Reading:
             self.curves.totals.setdefault(key, Series()).add(self._tokens, at_s, total)
 
     def _add_means(self, row: Row, about: Collection[str], at_s: float) -> None:
-        for name, value in row.items():
+        own = row.get("metrics")  # what a task tells of its steps
+        for name, value in {**row, **(own if isinstance(own, dict) else {})}.items():
             if name in about:
                 continue
             for one in _numbers(value):

@@ -57,7 +57,7 @@ KEEP_INTERVAL_S = 5.0
 KEPT_BYTES_PER_S = 2**20
 """Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
 which a hub does nothing else."""
-PICTURE_FILES = ("summary.png", "summary.svg")
+PICTURE_FILES = ("summary.png", "summary.svg", "summary-talk.png")
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
 STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"

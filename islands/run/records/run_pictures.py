@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.charts import (
     GREEN,
     HAPPENINGS,
     INK,
+    LOOKS,
     ORANGE,
     PURPLE,
     SKY,
@@ -26,14 +27,18 @@ from islands.run.records.charts import (
     tokens_below,
 )
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
+from islands.settings.commands import Size
 from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-ROWS_MOST = 32
+ROWS_MOST = {Size.PAGE: 32, Size.TALK: 8}
 NAME_CHARACTERS = 24
-CHART_INCHES, ROW_INCHES, AROUND_INCHES = 2.1, 0.2, 1.5
+CHART_INCHES, AROUND_INCHES = 2.1, 1.5
+ROW_LINES = 1.15
+"""The height of a learner's row, in lines of text."""
 BAR_HEIGHT = 0.7
 STATES = {
     "starting": ORANGE,
@@ -46,11 +51,18 @@ STATES = {
 """The states of a learner, and the colour of each."""
 
 
+KINDS: Mapping[Size, tuple[Literal["png", "svg"], ...]] = {
+    Size.PAGE: ("png", "svg"),
+    Size.TALK: ("png",),
+}
+
+
 class RunPicture(NamedTuple):
-    """One picture as the content of two files."""
+    """One picture as the content of three files, of which the last is for a slide of a talk."""
 
     png: bytes
     svg: bytes
+    talk: bytes
 
 
 def picture_of(
@@ -67,15 +79,35 @@ def picture_of(
     Raises:
         UserError: matplotlib is not installed.
     """
-    names = sorted(figures.learners, key=in_order)
-    shown = {name: figures.learners[name] for name in names[:ROWS_MOST]}
-    more = len(names) - len(shown)
-    timeline = ROW_INCHES * max(1, len(shown) + bool(more))
+    pictures = []
+    for size, kinds in KINDS.items():
+        with new_figure(_height_inches(figures, size), size) as figure:
+            title(figure, settings.run, _told(figures, end_s, share))
+            _draw(figure, figures, end_s, size)
+            pictures += [encoded(figure, kind) for kind in kinds]
+    return RunPicture(*pictures)
+
+
+def _height_inches(figures: RunFigures, size: Size) -> float:
+    return CHART_INCHES + _timeline_inches(figures, size) + AROUND_INCHES
+
+
+def _timeline_inches(figures: RunFigures, size: Size) -> float:
+    rows = min(len(figures.learners), ROWS_MOST[size] + 1)
+    return LOOKS[size].text_inches * ROW_LINES * max(1, rows)
+
+
+def _told(figures: RunFigures, end_s: float, share: float) -> str:
     evictions = "eviction" if figures.evictions == 1 else "evictions"
-    told = (
+    return (
         f"{count(figures.tokens)} tokens in {duration(end_s)}, {figures.merges:,} merges, "
         f"yield {share:.2f}, {figures.evictions:,} {evictions}"
     )
+
+
+def _draw(figure: "Figure", figures: RunFigures, end_s: float, size: Size) -> None:
+    names = sorted(figures.learners, key=in_order)
+    shown = {name: figures.learners[name] for name in names[: ROWS_MOST[size]]}
     name, _ = figures.metric
     evaluated = [
         (float(row["tokens"]), row[name])
@@ -84,21 +116,19 @@ def picture_of(
     ]
     charts = [("training loss", figures.losses.all()), (name, evaluated)]
     charts = [chart for chart in charts if chart[1]] or [("no step was reported", [])]
-    with new_figure(CHART_INCHES + timeline + AROUND_INCHES) as figure:
-        title(figure, settings.run, told)
-        rows = figure.add_gridspec(2, len(charts), height_ratios=(CHART_INCHES, timeline))
-        for column, (what, points) in enumerate(charts):
-            axes = figure.add_subplot(rows[0, column])
-            axes.set_title(_ends(what, points))
-            tokens_below(axes, max((x for x, _ in points), default=0.0))
-            if points:
-                line(axes, points)
-                scale_y(axes, [y for _, y in points])
-        axes = figure.add_subplot(rows[1, :])
-        unit_s = _timeline(axes, shown, more, end_s)
-        seen = _marks(axes, figures.happenings, list(shown), unit_s)
-        legend_below(figure, [], legend_of_marks(seen))
-        return RunPicture(encoded(figure), encoded(figure, "svg"))
+    heights = (CHART_INCHES, _timeline_inches(figures, size))
+    rows = figure.add_gridspec(2, len(charts), height_ratios=heights)
+    for column, (what, points) in enumerate(charts):
+        axes = figure.add_subplot(rows[0, column])
+        axes.set_title(_ends(what, points))
+        tokens_below(axes, max((x for x, _ in points), default=0.0))
+        if points:
+            line(axes, points)
+            scale_y(axes, [y for _, y in points])
+    axes = figure.add_subplot(rows[1, :])
+    unit_s = _timeline(axes, shown, len(names) - len(shown), end_s)
+    seen = _marks(axes, figures.happenings, list(shown), unit_s)
+    legend_below(figure, [], legend_of_marks(seen), size)
 
 
 def _ends(what: str, points: Points) -> str:
