@@ -1,0 +1,298 @@
+"""Whatever tells of a run tells the same tokens at the same moment, whoever died before.
+
+A moment in which nothing moves is a pause: then all outputs of a hub are read through their own
+doors. At the end the hub is one of this process, so that its status and its page can be read once
+more beside what it has written. A sink joins both lists by a reader: in `of_pause` if it has a
+door of its own while the run goes on, in `of_end` if it leaves something behind.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType
+from prometheus_client.parser import text_string_to_metric_families
+
+from islands.cli.parsing import parse
+from islands.cli.run import make_hub
+from islands.lab.faults.paths import HOST, free_port
+from islands.metrics.dashboard import dashboard_file
+from islands.metrics.offering import offered
+from islands.metrics.site import METRICS, STATUS, encode
+from islands.metrics.sources import HubSource
+from islands.page.report import run_lines
+from islands.page.server import PROTOCOL, show_page
+from islands.page.told import encoded, live_figures
+from islands.protocol.settings.run import Timing
+from islands.run.coordinator import Coordinator
+from islands.run.records.figures import restored
+from islands.settings.host import RunOptions
+from tests.integration.programs import (
+    LIMIT_S,
+    ROOT,
+    Room,
+    control,
+    entries,
+    hub_address,
+    imbalance,
+    incarnations,
+    merges,
+    open_room,
+    pids,
+    processed,
+    write_config,
+)
+from tests.metrics.test_dashboard import evaluated
+from tests.prometheus import Found, Prometheus, Target, missing
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+NAMES = ("learner-0", "learner-1", "learner-2")
+FRAGMENTS, PATIENCE = 4, 0.3
+RUN = {"interval_steps": 8, "fragments": FRAGMENTS, "timing": {"patience": PATIENCE}}
+SCRAPE_S = 1.0
+MERGES = 8
+TOKENS_PER_S = 8 / 0.01
+"""A learner processes no more."""
+UNTOLD = ("islands_run_budget_", "islands_run_left_", "islands_certificate_", "islands_member_")
+"""This run has no budget, no certificate, and no member that tells its own metrics."""
+FOLD = """
+import { begin, reduce } from "REDUCER";
+let text = "";
+for await (const piece of process.stdin) text += piece;
+const state = text.trim().split("\\n").map((line) => JSON.parse(line)).reduce(reduce, begin());
+console.log(JSON.stringify(state.figures));
+"""
+
+Total = dict[str, int]
+"""The tokens of a run and of each learner, and the merges, as one output has them."""
+
+
+def total(run: Mapping[str, int], learners: Mapping[str, int]) -> Total:
+    """What is compared of an output."""
+    return {"tokens": run["tokens"], "merges": run["merges"], **learners}
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+def of_status(document: bytes | str) -> Total:
+    """`/status`, and `islands control status --json`."""
+    told = json.loads(document)
+    return total(told["run"], {name: row["tokens"] for name, row in told["learners"].items()})
+
+
+def of_metrics(text: str) -> Total:
+    """`/metrics`."""
+    samples = [each for one in text_string_to_metric_families(text) for each in one.samples]
+    return of_series([({"__name__": each.name, **each.labels}, each.value) for each in samples])
+
+
+def of_series(series: Found) -> Total:
+    """Series by their labels, as Prometheus has them."""
+    run: dict[str, int] = {}
+    learners: dict[str, int] = {}
+    for labels, value in series:
+        match labels:
+            case {"__name__": "islands_run_tokens_total"}:
+                run["tokens"] = int(value)
+            case {"__name__": "islands_run_merges_total"}:
+                run["merges"] = int(value)
+            case {"__name__": "islands_learner_tokens_total", "learner": learner}:
+                learners[learner] = int(value)
+    return total(run, learners)
+
+
+def of_page(lines: Sequence[bytes | str]) -> Total:
+    """The page: its own reducer folds the lines, where Node.js can run it."""
+    told = [line.decode() if isinstance(line, bytes) else line for line in lines]
+    node = shutil.which("node")
+    if node is None:
+        figures = [each for each in map(json.loads, told) if each["kind"] == "page.figures"][-1]
+    else:
+        program = FOLD.replace("REDUCER", (ROOT / "islands/page/static/reducer.mjs").as_uri())
+        command = [node, "--input-type=module", "-e", program]
+        done = subprocess.run(
+            command, input="\n".join(told), capture_output=True, text=True, check=True
+        )
+        figures = json.loads(done.stdout)
+    return total(figures, {row["name"]: row["tokens"] for row in figures["learners"]})
+
+
+def of_screen(out: str) -> int:
+    """The newest line of a screen that is no terminal."""
+    return int(re.findall(r" s ([0-9,]+) tokens", out)[-1].replace(",", ""))
+
+
+def of_ledger(document: bytes) -> list[int]:
+    """Tokens that the syncer has booked, and those of all fates, over fragments."""
+    samples = json.loads(document)["samples"]
+    booked = [s["value"] for s in samples if s["name"] == "islands_ledger_processed_tokens_total"]
+    fates = [s["value"] for s in samples if s["name"] == "islands_ledger_tokens"]
+    return [*booked, sum(fates)]
+
+
+# --- moments --------------------------------------------------------------------------------------
+
+
+async def get(folder: Path, path: str) -> str:
+    """A document of the hub."""
+    address = str(hub_address(folder)).removeprefix("ws://").partition("/")[0]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address}{path}") as answer,
+    ):
+        return await answer.text()
+
+
+async def page_lines(folder: Path) -> list[str]:
+    """What a viewer is told, up to figures that were computed after it came."""
+    place, _, key = (folder / "page.url").read_text().strip().partition("#")
+    lines: list[str] = []
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{place}live", protocols=[PROTOCOL, key]) as socket,
+    ):
+        while sum('"kind":"page.figures"' in line for line in lines) < 2:
+            message = await socket.receive(LIMIT_S)
+            assert message.type is WSMsgType.TEXT, message
+            lines += message.data.splitlines()
+    return lines
+
+
+async def of_pause(room: Room, folder: Path, prometheus: Prometheus | None) -> dict[str, Total]:
+    """Each output of a run that is paused."""
+    told = await control(room, "status", "--json")
+    scraped = {}
+    if prometheus is not None:
+        await asyncio.sleep(2 * SCRAPE_S)
+        scraped["prometheus"] = of_series(await prometheus.query('{__name__=~"islands_.*"}'))
+    return {
+        **scraped,
+        "status": of_status(await get(folder, STATUS)),
+        "control": of_status(told.out),
+        "metrics": of_metrics(await get(folder, METRICS)),
+        "page": of_page(await page_lines(folder)),
+    }
+
+
+def of_end(hub: Coordinator) -> dict[str, Total]:
+    """Each output of a run that has ended."""
+    folder = hub.settings.folder
+    _, counted, _ = restored(folder)
+    kept = {"tokens": counted.tokens, "merges": counted.merges}
+    written = json.loads((folder / "summary.json").read_text())
+    return {
+        "summary": total(written, {n: row["tokens"] for n, row in written["learners"].items()}),
+        "figures": total(kept, {n: each.tokens for n, each in counted.learners.items()}),
+        "status": of_status(encode(HubSource(hub))),
+        "page": of_page([encoded(live_figures(hub, 0.0))]),
+        "report": of_page(run_lines(folder)),
+    }
+
+
+def agreed(outputs: Mapping[str, Total]) -> Total:
+    """What all of them say."""
+    first = next(iter(outputs.values()))
+    assert all(each == first for each in outputs.values()), outputs
+    return first
+
+
+async def rest(folder: Path) -> bytes:
+    """The status of a run, once nobody steps and all is booked."""
+    before = ""
+    async with asyncio.timeout(LIMIT_S):
+        while True:  # until nothing moves
+            told = await get(folder, STATUS)
+            status = json.loads(told)
+            states = {row["state"] for row in status["learners"].values()}
+            moved = json.dumps([of_status(told), of_ledger(told.encode())])
+            if states == {"paused"} and moved == before:
+                return told.encode()
+            before = moved
+            await asyncio.sleep(1.0)
+
+
+async def kill(room: Room, folder: Path, name: str) -> None:
+    """Kill a process, and wait until it is there again and much was merged."""
+    before = pids(folder)[name]
+    os.kill(before, signal.SIGKILL)
+    await room.wait(lambda: pids(folder).get(name, before) != before)
+    seen = merges(folder)
+    await room.wait(lambda: merges(folder) > seen + MERGES)
+
+
+async def empty(prometheus: Prometheus) -> list[str]:
+    """The metrics of the dashboard's expressions that have no series."""
+    found: list[str] = []
+    for panel in json.loads(dashboard_file())["panels"]:
+        for target in panel.get("targets", ()):
+            expression = evaluated(target["expr"])
+            if not await prometheus.query(expression):
+                found += re.findall(r"islands_\w+", expression)
+    assert found, "each has its own reason"
+    return found
+
+
+@pytest.mark.long("tests/run/test_one_total.py::test_after_a_hubs_death_all_of_a_folder_agrees")
+async def test_all_outputs_agree_to_the_token(tmp_path: Path) -> None:
+    """A learner, the syncer and the hub are killed; in a pause and at the end all say the same.
+
+    Before the pause Prometheus has series for all of the dashboard, but for what is not told here.
+    """
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=3, run=RUN, evaluate_every_s=1.0)
+    port = free_port()
+    async with open_room(tmp_path) as room:
+        lacks = missing()
+        prometheus = None if lacks else Prometheus(room, {"run": Target(port)}, every_s=SCRAPE_S)
+        first = room.start(
+            *("islands.cli", "run", config, "--folder", folder, "--listen", f"{HOST}:{port}")
+        )
+        await room.wait(lambda: merges(folder) > MERGES)
+        for name in ("learner-1", "syncer"):
+            await kill(room, folder, name)
+        if prometheus is not None:
+            assert all(name.startswith(UNTOLD) for name in await empty(prometheus))
+        await control(room, "pause")
+        status = await rest(folder)
+        tokens = agreed(await of_pause(room, folder, prometheus))["tokens"]
+        await room.wait(lambda: of_screen(first.out) == tokens)
+        booked, fated = of_ledger(status)
+        assert fated == FRAGMENTS * booked
+        timing = Timing(patience=PATIENCE)
+        unheard = TOKENS_PER_S * timing.scaled(timing.heartbeat_s)
+        assert abs(booked - tokens) <= unheard, "of the learner that was killed between heartbeats"
+        await control(room, "resume")
+        first.process.kill()
+        await room.ended(first)
+        options, common = parse(
+            RunOptions,
+            [str(config), "--folder", str(folder)],
+            program="islands run",
+            description="",
+        )
+        hub = make_hub(options, common.given)
+        await hub.open()
+        show_page(hub)
+        async with offered(hub):
+            running = asyncio.create_task(hub.run())
+            seen = merges(folder)
+            await room.wait(lambda: merges(folder) > seen + MERGES)
+            await control(room, "stop")
+            summary = await running
+        assert summary is not None
+    at_end = agreed(of_end(hub))["tokens"]
+    assert at_end > tokens
+    assert set(processed(summary)) == {at_end}
+    assert imbalance(summary) == 0
+    assert entries(folder / "metrics.jsonl", "evaluation")[-1]["tokens"] == at_end
+    assert incarnations(summary)["learner-1"] > 1
