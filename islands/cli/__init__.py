@@ -24,6 +24,5 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `simulating.py`: `islands simulate EXPERIMENT`: what failing chips, waiting, links or change cost
 - `sources.py`: The sources of settings
 - `study.py`: `islands study FILE`: compares settings at equal tokens
-- `wrapping.py`: Sentences for a terminal, whose lines end between words
 - `yaml_file.py`: Reading of settings in YAML
 """

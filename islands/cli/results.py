@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from islands.cli.wrapping import wrapped
+from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable
 from islands.run.records.summary import DATA_WAIT_SHARE, LOW_YIELD, Summary
 from islands.settings.quantities import data_size, duration

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.cli.wrapping import say
+from islands.run.hosting.wrapping import fitted
 from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ def say_opening(learners: int) -> None:
     """Say at once what begins, and what it usually takes, before anything heavy is imported."""
     who = "a learner" if learners == 1 else f"{learners} learners"
     starting = f"a hub and {who} start" if learners else "a hub starts"
-    say(
+    told = (
         f"islands: {starting} on this machine; a first step usually comes within half a minute, "
         "once the learners have compiled it"
     )
+    print(fitted(told, sys.stdout), flush=True)
 
 
 def prepare_process() -> None:

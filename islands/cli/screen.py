@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
-from islands.cli.wrapping import wrapped
 from islands.run.hosting.process_runtime import LossyOutput
+from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import BOARD_FOLDER, RunFigures
 from islands.run.run_status import Health, LearnerLine, RunStatus
 from islands.settings.quantities import count, data_size, duration

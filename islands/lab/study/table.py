@@ -228,7 +228,7 @@ def plot(
         tokens_below(axes, ends)
         axes.set_xlim(left=SKIPPED_SHARE * ends)
         bold = [each for each, cell in zip(names, drawn, strict=True) if cell in strong]
-        label_ends(axes, [points[-1] for points in drawn.values()], bold)
+        label_ends(axes, bold)
         return encoded(figure)
 
 

@@ -11,5 +11,6 @@ identity of a process beyond its pid       `process_identity.py`
 log files of child processes               `process_output.py`
 actors that run as tasks of this process   `task_processes.py`
 systemd watchdog, event-loop stalls        `watchdog.py`
+sentences that fit a terminal              `wrapping.py`
 =========================================  =====================
 """

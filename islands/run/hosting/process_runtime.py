@@ -26,6 +26,7 @@ from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits
 from islands.run.hosting.watchdog import Stalls, Watchdog
+from islands.run.hosting.wrapping import fitted
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.actors.scope import Scope
@@ -62,7 +63,7 @@ STALLS: ContextVar[Stalls] = ContextVar("STALLS")
 
 def say(text: str) -> None:
     """Print a sentence for the person who started this process."""
-    print(text, file=LossyOutput(sys.stderr), flush=True)
+    print(fitted(text, sys.stderr), file=LossyOutput(sys.stderr), flush=True)
 
 
 class LossyOutput:

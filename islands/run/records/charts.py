@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from islands.protocol.errors import UserError, not_installed
 from islands.settings.commands import Size
 
@@ -59,6 +61,8 @@ NARROW, WIDE = 10.0, 300.0
 ticks at 1, 2 and 5, and beyond that one at each power of ten."""
 SIGN_WIDTH, LEGEND_SIGN = 0.6, 6
 """The width of a sign as a share of its height, and the signs that the sample of a line takes."""
+UNNAMED = "_child"
+"""How the label of a line begins that was given none."""
 LABELS_AT = 1.06
 """Where names of lines begin right of the axes, whose width is 1."""
 UNITS_SHARE = 0.5
@@ -237,12 +241,11 @@ def spread(wanted: Sequence[float], gap: float, most: float = 1.0) -> list[float
     return [placed[index] for index in range(len(wanted))]
 
 
-def label_ends(axes: "Axes", ends: Points, strong: Collection[str] = ()) -> None:
+def label_ends(axes: "Axes", strong: Collection[str] = ()) -> None:
     """Write the name of each line right of its end, in its colour, so that nobody needs a legend.
 
     Args:
         axes: on which all lines are drawn, and whose scales are set.
-        ends: the last point of each line.
         strong: names that are written in bold.
     """
     from matplotlib import rcParams
@@ -250,15 +253,17 @@ def label_ends(axes: "Axes", ends: Points, strong: Collection[str] = ()) -> None
     figure = axes.get_figure(root=True)
     assert figure is not None, "these axes are drawn on"
     figure.draw_without_rendering()  # so that the height of the axes is known
+    lines = [one for one in axes.lines if not str(one.get_label()).startswith(UNNAMED)]
+    ends = [np.asarray(one.get_xydata())[-1] for one in lines]
     heights = axes.transAxes.inverted().transform(axes.transData.transform(ends))[:, 1]
     gap_inches = 1.3 * rcParams["font.size"] / POINTS_PER_INCH
     gap = gap_inches * figure.dpi / axes.get_window_extent().height
-    for one, end, place in zip(axes.lines, ends, spread(list(heights), gap), strict=True):
+    for one, end, place in zip(lines, ends, spread(list(heights), gap), strict=True):
         name, colour = str(one.get_label()), one.get_color()
         thin = {"color": colour, "linewidth": one.get_linewidth() / 2}
         axes.annotate(
             name,
-            xy=end,
+            xy=(float(end[0]), float(end[1])),
             xytext=(LABELS_AT, place),
             textcoords="axes fraction",
             color=colour,

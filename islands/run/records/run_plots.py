@@ -8,6 +8,7 @@ from islands.run.records.charts import (
     LOOKS,
     encoded,
     handle,
+    label_ends,
     legend_below,
     legend_of_marks,
     line,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 ROW_INCHES, SINGLE_INCHES = 2.1, 3.2
 """The height of a row of panels, and of a panel that stands alone."""
+TOLD_MOST = {Size.PAGE: 12, Size.TALK: 3}
+"""Of so many runs a legend says where they began and ended; of more it has room for names only."""
 Y_MARGIN = 0.08
 """The share of the height that is left free above and below, so that marks are whole."""
 ROOM = {Size.PAGE: 10, Size.TALK: 4}
@@ -60,25 +63,39 @@ def plot(
     inches = SINGLE_INCHES if len(panels) == 1 else rows * ROW_INCHES
     with new_figure(inches + LOOKS[size].text_inches * (3 + len(names)), size) as figure:
         grid = figure.subplots(rows, columns, squeeze=False)
+        alone = len(panels) == 1 < len(names)
         for axes, panel in zip(grid.flat, panels, strict=False):
             places = [x for one in panels if one.over is panel.over for x, _ in one.points]
-            _draw(axes, panel, places, size)
+            _draw(axes, panel, places, names if alone else [""] * len(names), size)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         ends = [_ends(number, panels) for number in range(len(names))]
         handles = []
         if len(names) == 1:
             title(figure, names[0], ends[0])
+        elif alone:
+            label_ends(grid[0, 0])
         else:
-            labels = [": ".join(filter(None, each)) for each in zip(names, ends, strict=True)]
+            told = ends if len(names) <= TOLD_MOST[size] else [""] * len(names)
+            labels = [": ".join(filter(None, each)) for each in zip(names, told, strict=True)]
             handles += [handle(label, **style(number)) for number, label in enumerate(labels)]
         seen = {mark.what for panel in panels for run in panel.runs for mark in run.marks}
         legend_below(figure, handles, legend_of_marks(seen), size)
         return encoded(figure, kind)
 
 
-def _draw(axes: "Axes", panel: Panel, places: Sequence[float], size: Size) -> None:
-    """Draw the lines and marks of a panel; all with this horizontal axis have these places."""
+def _draw(
+    axes: "Axes", panel: Panel, places: Sequence[float], names: Sequence[str], size: Size
+) -> None:
+    """Draw the lines and marks of a panel.
+
+    Args:
+        axes: to draw on.
+        panel: what is drawn.
+        places: all that have a place on horizontal axes such as this one.
+        names: of the runs; "" for those whose lines are not labelled.
+        size: where the picture is shown.
+    """
     axes.set_title(panel.title + ("" if size is Size.TALK else panel.note))
     axes.margins(y=Y_MARGIN)
     least, most = min(places) if Axis.X in panel.log else 0.0, max(places)
@@ -88,8 +105,10 @@ def _draw(axes: "Axes", panel: Panel, places: Sequence[float], size: Size) -> No
     else:
         unit = seconds_below(axes, most, least)
     for run in panel.runs:
-        for part, points in enumerate(run.lines):
-            line(axes, [(x / unit, y) for x, y in points], run.run, scale=0.5 if part else 1.0)
+        for part, points in enumerate(filter(None, run.lines)):
+            label = f"{names[run.run]}  {points[-1][1] / panel.unit:.4g}" if names[run.run] else ""
+            shown = [(x / unit, y) for x, y in points]
+            line(axes, shown, run.run, "" if part else label, scale=0.5 if part else 1.0)
     if panel.figure in SHARES and Axis.Y not in panel.log:
         axes.set_ylim(0, 1.04)
     else:
@@ -101,7 +120,7 @@ def _draw(axes: "Axes", panel: Panel, places: Sequence[float], size: Size) -> No
     for run in panel.runs:
         for each in run.marks:
             (x, y), colour = each.at, style(run.run)["color"]
-            axes.plot(x / unit, y, **mark(each.what), color=colour)
+            axes.plot(x / unit, y, **mark(each.what), color=colour, label="")
 
 
 def _ends(number: int, panels: Sequence[Panel]) -> str:

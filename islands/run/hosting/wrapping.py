@@ -4,9 +4,9 @@ A terminal breaks a line that is too long wherever that falls, in the middle of 
 """
 
 import re
-import sys
 import textwrap
 from shutil import get_terminal_size
+from typing import TextIO
 
 CONTINUED = " \\"
 
@@ -39,6 +39,6 @@ def _lines(line: str, columns: int) -> list[str]:
     return lines
 
 
-def say(text: str) -> None:
-    """Print a sentence at once, wrapped if standard output is a terminal."""
-    print(wrapped(text, get_terminal_size().columns) if sys.stdout.isatty() else text, flush=True)
+def fitted(text: str, stream: TextIO) -> str:
+    """Return a text as it is printed to a stream: wrapped if that is a terminal."""
+    return wrapped(text, get_terminal_size().columns) if stream.isatty() else text
