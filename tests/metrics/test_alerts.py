@@ -87,6 +87,17 @@ def test_nothing_fires_where_all_is_well() -> None:
     assert not any(alerts.take([], float(at_s)) for at_s in range(0, 1200, 15))
 
 
+def test_the_yield_of_a_young_run_is_not_judged() -> None:
+    """Until each fragment was merged some times, most tokens are on their way."""
+    alerts = Alerts()
+    for merges, fires in ((48.0, False), (49.0, True)):
+        young = {"run_yield_ratio": 0.1, "run_fragments": 6.0, "run_merges_total": merges}
+        samples = [Sample(f"islands_{name}", value) for name, value in young.items()]
+        for at_s in range(0, 600, 15):
+            alerts.take(samples, merges * 1000 + at_s)
+        assert bool(alerts.firing) == fires
+
+
 def test_a_cause_that_comes_and_goes_is_told_once() -> None:
     """An alert clears only when its cause was gone for `keep_s`."""
     alerts, changes = Alerts(), []
