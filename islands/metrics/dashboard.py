@@ -29,13 +29,15 @@ class Panel:
         title: its title.
         unit: Grafana's word for the unit.
         expressions: what it shows, with metrics by their names alone.
-        newest: whether it shows the newest values alone, and in a small place.
+        newest: whether it shows the newest values alone.
+        size: how many columns and lines of the grid it takes.
     """
 
     title: str
     unit: str
     expressions: tuple[str, ...]
     newest: bool = False
+    size: tuple[int, int] = (8, 8)
 
     @property
     def metrics(self) -> list[str]:
@@ -44,7 +46,7 @@ class Panel:
 
     def as_json(self, number: int, x: int, y: int) -> dict[str, object]:
         """Return the panel at a place of the grid, as Grafana reads it."""
-        width, height = size_of(self)
+        width, height = self.size
         words = all(BY_NAME[name].tells_words for name in self.metrics)
         shown = "name" if words else "value_and_name"
         options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": shown}
@@ -56,7 +58,7 @@ class Panel:
             "datasource": SOURCE,
             "gridPos": {"x": x, "y": y, "w": width, "h": height},
             "fieldConfig": {"defaults": {"unit": self.unit}, "overrides": []},
-            "options": options if self.newest else {},
+            "options": options if self.newest else {"tooltip": {"mode": "multi"}},
             "targets": [
                 {
                     "refId": chr(ord("A") + index),
@@ -70,8 +72,8 @@ class Panel:
 
 
 def now(title: str, unit: str, *expressions: str) -> Panel:
-    """Return a panel of newest values."""
-    return Panel(title, unit, expressions, newest=True)
+    """Return a small panel of newest values."""
+    return Panel(title, unit, expressions, newest=True, size=(4, 4))
 
 
 def over_time(title: str, unit: str, *expressions: str) -> Panel:
@@ -82,11 +84,6 @@ def over_time(title: str, unit: str, *expressions: str) -> Panel:
 def rate(name: str) -> str:
     """Return the growth of a counter in a second."""
     return f"rate({name}[$__rate_interval])"
-
-
-def size_of(panel: Panel) -> tuple[int, int]:
-    """Return the columns and lines that a panel takes."""
-    return (4, 4) if panel.newest else (8, 8)
 
 
 def chosen(expression: str) -> str:
@@ -154,7 +151,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Learners": (
         over_time("Learners by state", NUMBER, "islands_learners", "islands_learners_unlisted"),
-        over_time("States", NUMBER, "islands_learner_state"),
+        Panel("States now", NUMBER, ("islands_learner_state",), newest=True),
         over_time("Silent for", SECONDS, "islands_learner_silent_seconds"),
         over_time("Tokens a second", NUMBER, "islands_learner_tokens_per_second"),
         over_time("Tokens", NUMBER, "islands_learner_tokens_total"),
@@ -222,7 +219,7 @@ def panels() -> Iterator[dict[str, object]]:
         yield {"id": number, "type": "row", "title": title, "gridPos": place, "panels": []}
         number, x, y, line = number + 1, 0, y + 1, 0
         for panel in row:
-            width, height = size_of(panel)
+            width, height = panel.size
             if x + width > WIDTH or (x and height != line):
                 x, y = 0, y + line
             yield panel.as_json(number, x, y)
@@ -242,6 +239,7 @@ def dashboard() -> dict[str, object]:
         "refresh": 2,
         "multi": True,
         "includeAll": True,
+        "current": {"text": "All", "value": "$__all"},
     }
     return {
         "title": "Islands",
