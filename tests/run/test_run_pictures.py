@@ -24,12 +24,12 @@ from islands.run.records.charts import (
     new_figure,
     scale_y,
     seconds_below,
-    spread,
     style,
     tokens_below,
     unit_of,
 )
 from islands.run.records.figures import Curve, LearnerFigures, RunFigures
+from islands.run.records.legends import spread
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_pictures import ROWS_MOST, STATES, picture_of
 from islands.settings.commands import Size

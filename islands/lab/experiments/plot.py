@@ -11,11 +11,11 @@ from islands.run.records.charts import (
     Points,
     count_below,
     encoded,
-    legend_below,
     line,
     new_figure,
     seconds_below,
 )
+from islands.run.records.legends import legend_below
 from islands.settings.commands import Size
 
 if TYPE_CHECKING:

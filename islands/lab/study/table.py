@@ -13,13 +13,13 @@ from islands.protocol.errors import UserError
 from islands.run.records.charts import (
     LOOKS,
     encoded,
-    label_ends,
     line,
     new_figure,
     scale_y,
     title,
     tokens_below,
 )
+from islands.run.records.legends import label_ends
 from islands.settings.commands import Size
 from islands.settings.quantities import markdown_table
 
@@ -215,7 +215,8 @@ def plot(
     strong = emphasised(rows)
     height = max(CHART_INCHES, (2 + len(drawn)) * LOOKS[size].text_inches)
     with new_figure(height, size) as figure:
-        title(figure, name, "in bold: the baseline, and the cell that ended best")
+        told = "in bold: the baseline, and the cell that ended best" if strong else ""
+        title(figure, name, told)
         axes = figure.subplots()
         axes.set_ylabel(metric)
         if not drawn:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from islands.protocol.errors import UserError
-from islands.run.records.charts import HAPPENINGS, unit_of
+from islands.run.records.charts import unit_of
+from islands.run.records.legends import HAPPENINGS
 from islands.run.records.run_curves import Happening, Mean, RunCurves, Series
 from islands.settings.commands import Axis, Over
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.charts import (
     GREEN,
-    HAPPENINGS,
     INK,
     LOOKS,
     ORANGE,
@@ -16,10 +15,7 @@ from islands.run.records.charts import (
     VERMILION,
     Points,
     encoded,
-    legend_below,
-    legend_of_marks,
     line,
-    mark,
     new_figure,
     scale_y,
     seconds_below,
@@ -27,6 +23,7 @@ from islands.run.records.charts import (
     tokens_below,
 )
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
+from islands.run.records.legends import HAPPENINGS, legend_below, legend_of_marks, mark
 from islands.settings.commands import Size
 from islands.settings.quantities import count, duration
 

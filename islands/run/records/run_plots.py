@@ -7,12 +7,7 @@ from islands.protocol.errors import UserError
 from islands.run.records.charts import (
     LOOKS,
     encoded,
-    handle,
-    label_ends,
-    legend_below,
-    legend_of_marks,
     line,
-    mark,
     new_figure,
     scale_y,
     seconds_below,
@@ -20,6 +15,7 @@ from islands.run.records.charts import (
     title,
     tokens_below,
 )
+from islands.run.records.legends import handle, label_ends, legend_below, legend_of_marks, mark
 from islands.run.records.panels import EVALUATION, LOSS, RATES, SHARES, Panel
 from islands.settings.commands import Axis, Over, Size
 
