@@ -129,7 +129,7 @@ def of_page(lines: Sequence[bytes | str]) -> Total:
 
 def of_screen(out: str) -> int:
     """The newest line of a screen that is no terminal."""
-    return int(re.findall(r" s ([0-9,]+) tokens", out)[-1].replace(",", ""))
+    return int(re.findall(r" s +([0-9,]+) tokens", out)[-1].replace(",", ""))
 
 
 def of_ledger(document: bytes) -> list[int]:
