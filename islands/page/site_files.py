@@ -16,7 +16,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "static"
 PAGE = "index.html"
 STYLES = ("vendor/uPlot.min.css", "page.css")
-SCRIPT = "vendor/uPlot.iife.min.js"
+EARLY, SCRIPT = "early.js", "vendor/uPlot.iife.min.js"
 MODULES = (
     *("format.mjs", "reducer.mjs", "questions.mjs", "theme.mjs", "elements.mjs"),
     *("charts.mjs", "exchanges.mjs", "lanes.mjs", "learners.mjs", "view.mjs", "main.mjs"),
@@ -29,7 +29,7 @@ KINDS = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
 }
-SERVED = (PAGE, *STYLES, SCRIPT, *MODULES)
+SERVED = (PAGE, *STYLES, EARLY, SCRIPT, *MODULES)
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z]+)\.mjs";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?function\*?|class|const) (\w+)", re.MULTILINE)
@@ -50,16 +50,16 @@ def single_page(runs: Sequence[Sequence[bytes]], title: str) -> str:
 
     Its policy allows no script but those in it, and no network.
     """
-    scripts = (content_of(SCRIPT).decode(), bundle({name: _text(name) for name in MODULES}))
+    scripts = [*map(_text, (EARLY, SCRIPT)), bundle({name: _text(name) for name in MODULES})]
     styles = [_text(name) for name in STYLES]
     policy = (
         f"default-src 'none'; img-src data:; script-src {' '.join(map(_hashed, scripts))}; "
         f"style-src {' '.join(map(_hashed, styles))}; base-uri 'none'; form-action 'none'"
     )
     head = [f'<meta http-equiv="Content-Security-Policy" content="{policy}">']
-    head += [f"<style>{style}</style>" for style in styles]
+    head += [f"<style>{style}</style>" for style in styles] + [f"<script>{scripts[0]}</script>"]
     body = [f'<script type="{DATA}">{_inert(lines)}</script>' for lines in runs]
-    body += [f"<script>{script}</script>" for script in scripts]
+    body += [f"<script>{script}</script>" for script in scripts[1:]]
     page = LINKS.sub(lambda _: "\n".join(head), _text(PAGE))
     page = page.replace("<title>Islands</title>", f"<title>{_plain(title)}</title>")
     return page.replace("</body>", "\n".join([*body, "</body>"]))

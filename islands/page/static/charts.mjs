@@ -99,7 +99,7 @@ function options(asked, series, chart) {
             {},
             ...series.map((one) => ({
                 label: one.label,
-                stroke: colour(one.colour) + (one.faint ? "99" : ""),
+                stroke: colour(one.colour, one.faint ? 0.6 : 1),
                 width: one.width ?? 2,
                 dash: one.dash,
                 spanGaps: true,

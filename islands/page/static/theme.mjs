@@ -1,15 +1,21 @@
 // The theme: that of the system, light or dark; and its colours for what is drawn on a canvas.
 
 const THEMES = ["system", "light", "dark"];
-const PLACE = "islands.theme";
+const PLACE = "islands.theme"; // `early.js` reads it before the first paint
 const listeners = [];
+const colours = new Map();
+const probe = document.createElement("span");
+probe.hidden = true;
+document.documentElement.append(probe);
 
 export function startTheme(button) {
-    let theme = remembered();
+    const root = document.documentElement;
+    let theme = root.dataset.theme ?? "system";
     const apply = () => {
-        if (theme === "system") delete document.documentElement.dataset.theme;
-        else document.documentElement.dataset.theme = theme;
+        if (theme === "system") delete root.dataset.theme;
+        else root.dataset.theme = theme;
         button.textContent = `Theme: ${theme}`;
+        colours.clear();
         for (const listener of listeners) listener();
     };
     button.addEventListener("click", () => {
@@ -25,19 +31,17 @@ export function startTheme(button) {
     apply();
 }
 
-function remembered() {
-    try {
-        const found = localStorage.getItem(PLACE);
-        return THEMES.includes(found) ? found : "system";
-    } catch {
-        return "system";
-    }
-}
-
 export function onTheme(listener) {
     listeners.push(listener);
 }
 
-export function colour(name) {
-    return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// A colour of the style sheet in the theme of now, as a canvas takes it; a share of 1 is opaque.
+export function colour(name, share = 1) {
+    const key = `${name} ${share}`;
+    if (!colours.has(key)) {
+        const percent = `${100 * share}%`;
+        probe.style.color = `color-mix(in srgb, var(--${name}) ${percent}, transparent)`;
+        colours.set(key, getComputedStyle(probe).color);
+    }
+    return colours.get(key);
 }
