@@ -11,7 +11,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from islands.protocol.settings.addresses import is_loopback
-from messaging.websocket.security import Keyring, Secret
+from messaging.websocket.security import Keyring, Secret, is_named
 
 
 def refusal(request: web.BaseRequest, secret: Secret | Keyring | None) -> HTTPStatus | None:
@@ -26,11 +26,5 @@ def refusal(request: web.BaseRequest, secret: Secret | Keyring | None) -> HTTPSt
         return None if secret.admits(authorization) else HTTPStatus.UNAUTHORIZED
     if not is_loopback(request.remote or ""):
         return HTTPStatus.UNAUTHORIZED
-    return None if is_loopback(_host_of(request)) else HTTPStatus.MISDIRECTED_REQUEST
-
-
-def _host_of(request: web.BaseRequest) -> str:
-    """Return the host that a request names, in lower case and without its port."""
-    told = request.headers.get("Host", "")
-    host = told.rpartition("]")[0].lstrip("[") if told.startswith("[") else told.partition(":")[0]
-    return host.lower()
+    named = is_named(request.headers.get("Host", ""), ())
+    return None if named else HTTPStatus.MISDIRECTED_REQUEST

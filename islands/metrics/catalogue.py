@@ -2,14 +2,12 @@
 
 Names follow Prometheus' conventions: the prefix `islands_`, base units, `_total` for what only
 grows, `_ratio` for shares, `_info` for what is text. Labels are of bounded sets: names of learners,
-of which `LEARNERS_MOST` are shown, and words of this program. No text of a peer is a label.
+of which `run_status.LEARNERS_SHOWN` are shown, and words of this program. No text of a peer is one.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-LEARNERS_MOST = 128
-"""Learners that have series of their own; those that need attention are preferred."""
 FIGURES_MOST = 16
 """Figures of the task's evaluation that have a series."""
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
-from islands.metrics.catalogue import FIGURES_MOST, LEARNERS_MOST, Sample
+from islands.metrics.catalogue import FIGURES_MOST, Sample
 from islands.protocol.identities import TRAINING, Phase
 from islands.protocol.syncer.state import SyncerState
 from islands.run.records.figures import ABOUT, RunFigures
-from islands.run.run_status import LearnerLine, RunStatus, first_lines
+from islands.run.run_status import LEARNERS_SHOWN, LearnerLine, RunStatus, first_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ def _learners(status: RunStatus) -> Iterator[Sample]:
     every = status.lines()
     for state, number in sorted(Counter(line.state for line in every).items()):
         yield Sample("islands_learners", number, (state,))
-    unlisted = max(0, len(every) - LEARNERS_MOST) + status.figures.gone.names
+    unlisted = max(0, len(every) - LEARNERS_SHOWN) + status.figures.gone.names
     yield Sample("islands_learners_unlisted", unlisted)
-    for line in first_lines(every, LEARNERS_MOST):
+    for line in first_lines(every, LEARNERS_SHOWN):
         yield from _learner(line)
 
 

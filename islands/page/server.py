@@ -16,7 +16,6 @@ import asyncio
 import gzip
 import hashlib
 import hmac
-import ipaddress
 import socket
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
@@ -47,7 +46,7 @@ from islands.run.records.figures import RunFigures
 from islands.run.records.run_curves import curves_of
 from messaging.clock import WallClock
 from messaging.websocket.door import Refused, Visit
-from messaging.websocket.security import Secret
+from messaging.websocket.security import Secret, is_named
 
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
@@ -165,7 +164,7 @@ class PageSite:
         self._run = run
         self._token = token
         self.key = None if token is None else key_of(token)
-        self._names = {"localhost", *own_names(), *(name.lower() for name in names if name)}
+        self._names = {*own_names(), *(name.lower() for name in names if name)}
         self._viewers = 0
         self._wall = WallClock()
         self._figures: tuple[float, bytes] = (float("-inf"), b"")
@@ -211,8 +210,8 @@ class PageSite:
         Raises:
             Refused: it is not, so that the browser may believe to talk to another site.
         """
-        host = _hostname(request.headers.get("Host", ""))
-        if host not in self._names and not _is_address(host):
+        host = request.headers.get("Host", "")
+        if not is_named(host, self._names, by_address=True):
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"{host[:80]!r} is no name of this machine; use its address, or tell the hub the "
@@ -388,20 +387,3 @@ def own_names() -> list[str]:
     """Return the names by which this machine knows itself."""
     name = socket.gethostname().lower()
     return [name, name.partition(".")[0], f"{name.partition('.')[0]}.local"]
-
-
-def _hostname(host: str) -> str:
-    """Return the name or address in a `Host` header, in lower case."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return host
-
-
-def _is_address(host: str) -> bool:
-    """Whether a host is an address, which no site can have as its name."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True

@@ -24,7 +24,7 @@ from islands.run.records.figures import (
 from islands.run.records.run_curves import RunCurves, Series
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
-from islands.run.run_status import Health, LearnerLine, run_status_of
+from islands.run.run_status import LEARNERS_SHOWN, Health, LearnerLine, run_status_of
 from islands.settings.run_spec import RunPlan, RunSpec, read
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 STATES_MOST = 4096
 """Most states of learners without a tape here that are told, the newest of each."""
-LEARNERS_MOST = 128
-"""Most learners that have a row; those in poor health are preferred."""
 PATHS_MOST = 4
 HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 
@@ -70,7 +68,7 @@ def live_figures(hub: "Coordinator", at_s: float) -> Told:
     """Return the figures of a run that goes on, at a wall time."""
     status = run_status_of(hub)
     figures = status.figures
-    lines, more = status.learners(LEARNERS_MOST)
+    lines, more = status.learners(LEARNERS_SHOWN)
     return {
         **_common(figures, at_s),
         "final": False,
@@ -191,6 +189,7 @@ def _done(done: LearnerFigures) -> Told:
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "sends": done.sends,
+        "hardware": done.hardware,
         "longest_stall_s": done.gaps.largest_s,
     }
 
@@ -243,7 +242,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
             | {"tokens_per_s": done.tokens / done.stepping_s if done.stepping_s else 0.0}
             for name, done in _first(counted.learners)
         ],
-        "more": max(0, len(counted.learners) - LEARNERS_MOST),
+        "more": max(0, len(counted.learners) - LEARNERS_SHOWN),
     }
     figures |= {name: summary[name] for name in KEPT if name in summary}
     return EndedRun(run_told(folder, spec, plan), figures, counted, wall_s)
@@ -267,7 +266,7 @@ def _summary(folder: Path) -> Mapping[str, object]:
 
 def _first(learners: Mapping[str, LearnerFigures]) -> list[tuple[str, LearnerFigures]]:
     ordered = sorted(learners.items(), key=lambda item: in_order(item[0]))
-    return ordered[:LEARNERS_MOST]
+    return ordered[:LEARNERS_SHOWN]
 
 
 def _share(tokens: int, budget: int | None) -> float | None:

@@ -15,6 +15,9 @@ from islands.run.records.figures import LearnerFigures, RunFigures, in_order
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
+LEARNERS_SHOWN = 128
+"""Most learners that a page or metrics show one by one; those in poor health are preferred."""
+
 
 class Health(IntEnum):
     """The health of a learner; the value that needs a person's attention most comes first."""

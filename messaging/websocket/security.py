@@ -13,9 +13,10 @@ import socket
 import ssl
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from messaging.errors import LocalFault
 from messaging.plain_text import plain
@@ -280,6 +281,27 @@ def only_loopback(host: str) -> bool:
     except OSError as error:
         raise LocalFault(f"the address {host!r} is not known here: {error.strerror}") from error
     return all(ipaddress.ip_address(str(place).split("%")[0]).is_loopback for place in places)
+
+
+def is_named(told: str, names: Collection[str], *, by_address: bool = False) -> bool:
+    """Whether a `Host` header names this machine, so that a browser takes it for no other site.
+
+    Args:
+        told: the header; names of loopback always name this machine.
+        names: the further names that it has, in lower case.
+        by_address: whether any address names it, too; no site of elsewhere can have one as a name.
+    """
+    try:
+        host = urlsplit(f"//{told}").hostname or ""
+    except ValueError:
+        return False
+    if host == "localhost" or host in names:
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return by_address or address.is_loopback
 
 
 class RefusalReport:

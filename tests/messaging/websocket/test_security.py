@@ -11,6 +11,7 @@ from messaging.websocket.security import (
     RefusalReport,
     Secret,
     client_tls,
+    is_named,
     only_loopback,
     server_tls,
 )
@@ -135,6 +136,27 @@ def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> 
 def test_loopback_is_told_from_the_rest(host: str, *, alone: bool) -> None:
     """Only addresses that no other machine can reach count as loopback."""
     assert only_loopback(host) is alone
+
+
+@pytest.mark.parametrize(
+    ("told", "named", "by_address"),
+    [
+        *[("localhost", True, True), ("LOCALHOST:7070", True, True), ("127.0.0.1:1", True, True)],
+        *[("[::1]:7070", True, True), ("hub.example:7070", True, True), ("192.0.2.7", False, True)],
+        *[("[2001:db8::7]:7070", False, True), ("evil.example", False, False), ("", False, False)],
+        *[("hub.example.evil", False, False), ("127.0.0.1.evil", False, False)],
+        *[("[::1", False, False), ("localhost@evil.example", False, False)],
+    ],
+)
+def test_a_browser_reaches_this_machine_by_its_own_names(
+    told: str,
+    *,
+    named: bool,
+    by_address: bool,
+) -> None:
+    """Others may lead here, too; an address cannot be the name of another site."""
+    assert is_named(told, ["hub.example"]) is named
+    assert is_named(told, ["hub.example"], by_address=True) is by_address
 
 
 def test_refusals_are_reported_so_many_per_second_and_address() -> None:
