@@ -63,6 +63,7 @@ from islands.protocol.learner.events import (
     StateRequested,
     Ticked,
     TimerDue,
+    TrainerMade,
     ValueAdopted,
 )
 from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
@@ -212,6 +213,9 @@ class LearnerActor(RoleActor[Item]):
                 if self._observe is not None:
                     self._observe(message)
                 self._handle(event)
+            case TrainerMade():
+                self._figures.hardware = message.hardware
+                self._handle(message)
             case ComputeFailed(error):
                 raise error
             case CheckpointWritten():

@@ -353,7 +353,7 @@ class ComputeThread:
 
 def made(model: Model) -> TrainerMade:
     """The event that tells what is known of a model before it has compiled."""
-    return TrainerMade(model.moments_schema, model.moment_pieces)
+    return TrainerMade(model.moments_schema, model.moment_pieces, model.hardware)
 
 
 def idled(engine: Engine) -> Idled:

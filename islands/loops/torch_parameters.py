@@ -21,6 +21,7 @@ from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.own_model import OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
+from islands.model.interfaces import host_named
 from islands.protocol.errors import InvariantError, SettingsError, TaskError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import SnapshotPrecision
@@ -63,6 +64,13 @@ class TorchModel(OwnMoments):
         held = (tensor for tensor in tensors if tensor.numel())
         self._smallest = min(held, key=lambda tensor: tensor.numel())
         self._base = [self._read(index) for index in range(len(layout.fragments))]
+
+    @property
+    def hardware(self) -> str:
+        """The device that holds the tensors, as people name it."""
+        if self._device.type == "cuda":
+            return str(torch.cuda.get_device_name(self._device))
+        return host_named() if self._device.type == "cpu" else str(self._device)
 
     def share(self, fragment: int) -> Ranges:
         """Return the whole fragment: there is one process."""

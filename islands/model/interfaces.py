@@ -24,6 +24,7 @@ A `Trainer` is a model that Islands steps itself; that of a loop of the user's o
 `toy_workload.Accelerator` steps by sleeping.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,10 @@ class Model(Protocol):
     @property
     def layout(self) -> Layout:
         """The fragments of the model; known before `setup`."""
+
+    @property
+    def hardware(self) -> str:
+        """The devices that hold the model, as people name them; "" if they are only simulated."""
 
     @property
     def compiling(self) -> bool:
@@ -176,6 +181,11 @@ class Model(Protocol):
             InvariantError: number or lengths differ from this trainer's own; nothing was changed.
                 The caller should have compared `moments_schema`.
         """
+
+
+def host_named() -> str:
+    """Name the processor on which this process runs, for people: by its cores."""
+    return f"CPU, {len(os.sched_getaffinity(0))} cores"
 
 
 class PendingStep(Protocol):

@@ -220,6 +220,11 @@ class JaxModel:
             self._shift(fragment, base, base)
 
     @property
+    def hardware(self) -> str:
+        """The devices that hold the model, as people name them."""
+        return self._place.named
+
+    @property
     def compiling(self) -> bool:
         """Whether this model, or one that shares its functions, is compiling now."""
         return self._functions.compiling

@@ -169,6 +169,11 @@ class JaxTrainer:
             self._advance(learner, fragment, (base, base, base), 1, 1)
 
     @property
+    def hardware(self) -> str:
+        """The devices that hold the model, as people name them."""
+        return self._place.named
+
+    @property
     def compiling(self) -> bool:
         """Whether this trainer, or one that shares its functions, is compiling now."""
         return self._program.functions.compiling

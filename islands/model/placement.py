@@ -33,6 +33,7 @@ from jax.sharding import (
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
+from islands.model.interfaces import host_named
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.ranges import Ranges, held_by
 
@@ -86,6 +87,12 @@ class Placement:
     def own_devices(self) -> tuple[jax.Device, ...]:
         """The devices of this process, in the order of the mesh."""
         return tuple(each for each in self.devices if each.process_index == self.process)
+
+    @property
+    def named(self) -> str:
+        """The devices as people name them."""
+        first, count = self.devices[0], len(self.devices)
+        return host_named() if first.platform == "cpu" else f"{count} × {first.device_kind}"
 
     @cached_property
     def alone(self) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Phase
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
 from islands.protocol.learner.reports import PROGRESS_S, Figures, LearnerView, Narrator
+from islands.protocol.messages.control import HARDWARE_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import Quarantined
 from islands.protocol.settings.run import Timing
@@ -38,6 +39,17 @@ def test_a_loss_is_the_mean_of_the_steps_since_it_was_told() -> None:
         told.append(figures.message(bytes_up=0, bytes_down=0).loss)
     assert told[:3] + told[4:] == [3.0, 1.0, 1.0, 2.0]
     assert told[3] != told[3], "what is no number is told as such"
+
+
+@pytest.mark.parametrize("length", [0, HARDWARE_MAX, HARDWARE_MAX + 1, 9999])
+def test_hardware_is_named_within_its_bound(length: int) -> None:
+    """However long a trainer's text is, the figures can be believed; a peer's longer one is not."""
+    figures = Figures("f00d")
+    figures.hardware = length * "x"
+    told = figures.message(bytes_up=0, bytes_down=0)
+    assert told.hardware == min(length, HARDWARE_MAX) * "x"
+    assert told.believable
+    assert replace(told, hardware=figures.hardware).believable is (length <= HARDWARE_MAX)
 
 
 ANA = LearnerName("ana")

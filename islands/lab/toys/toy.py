@@ -148,6 +148,11 @@ class ToyTask:
         """Do nothing: there is nothing to compile."""
 
     @property
+    def hardware(self) -> str:
+        """Nothing worth a word."""
+        return ""
+
+    @property
     def compiling(self) -> bool:
         """Always False: there is nothing to compile."""
         return False

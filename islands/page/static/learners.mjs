@@ -27,6 +27,7 @@ export function learnerColumns(state, now_s, limits, recent) {
         figure("sent", (row) => bytes(row.bytes_up)),
         figure("received", (row) => bytes(row.bytes_down)),
         figure("away", (_, learner) => share(learner, state, now_s, "away")),
+        { title: "hardware", value: (learner) => learner.figures?.hardware || NONE },
         { title: "fates of its contributions", wide: true, value: fatesOf },
     ];
 }

@@ -73,10 +73,14 @@ class PieceArrived:
 
 @dataclass(frozen=True, slots=True)
 class TrainerMade:
-    """The trainer exists but is not compiled; its moments have this schema and piece count."""
+    """The trainer exists but is not compiled; its moments have this schema and piece count.
+
+    `hardware` names its devices for people.
+    """
 
     moments_schema: str
     moment_pieces: int
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

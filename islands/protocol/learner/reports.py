@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
-from islands.protocol.messages.control import StepFigures
+from islands.protocol.messages.control import HARDWARE_MAX, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
 from islands.protocol.messages.training import Progress, Quarantined
 from islands.protocol.running_statistics import DurationHistogram
@@ -27,10 +27,14 @@ class Figures:
 
     Args:
         process: an identifier that distinguishes this process from others of the same name.
+
+    Attributes:
+        hardware: the devices on which this process trains, as its trainer names them.
     """
 
     def __init__(self, process: str) -> None:
         self.steps = 0
+        self.hardware = ""
         self._process = process
         self._tokens = 0
         self._stepping_s = 0.0
@@ -81,6 +85,7 @@ class Figures:
             bytes_up=bytes_up,
             bytes_down=bytes_down,
             waited_s=self._waited_s,
+            hardware=self.hardware[:HARDWARE_MAX],
         )
 
 

@@ -18,6 +18,9 @@ TOTAL_MAX = 2**62
 GAP_BIN_MAX = 2000
 """Largest index of a bin of step gaps; a bin is a hundredth of a decade of seconds."""
 
+HARDWARE_MAX = 80
+"""Most characters of the text on a learner's hardware."""
+
 
 @message("Drain")
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class StepFigures:
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
     `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before; None if the
     learner's loop does not tell it. `waited_s` is the time without a step in which no batch had
-    been read yet.
+    been read yet. `hardware` names the devices on which it trains; "" if they are not known.
     """
 
     process: str
@@ -118,6 +121,7 @@ class StepFigures:
     bytes_up: int
     bytes_down: int
     waited_s: float = 0.0
+    hardware: str = ""
 
     @property
     def believable(self) -> bool:
@@ -128,7 +132,8 @@ class StepFigures:
         timed = all(0 <= time_s < inf for time_s in times_s)
         binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
         gaps = sum(count for _, count in self.gap_bins)
-        return counted and timed and binned and gaps <= COUNT_MAX
+        short = len(self.hardware) <= HARDWARE_MAX
+        return counted and timed and binned and short and gaps <= COUNT_MAX
 
 
 @message("RunEnded")

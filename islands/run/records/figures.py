@@ -65,7 +65,7 @@ class LearnerFigures:
     names the newest processes in that sum. `loss` is smoothed since its last admission, `diverged`
     tells whether its last loss was not finite. `states` lists each change of its state with the
     time, counted from the run's first start. `sends` is what it chose to send last, "" if it chose
-    nothing.
+    nothing. `hardware` names the devices of its newest process.
     """
 
     steps: int = 0
@@ -89,6 +89,7 @@ class LearnerFigures:
     folded: list[str] = field(default_factory=list)
     states: list[tuple[float, str]] = field(default_factory=list)
     sends: str = ""
+    hardware: str = ""
 
     @property
     def gone(self) -> bool:
@@ -122,6 +123,7 @@ class LearnerFigures:
             self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
         self.count([self.earlier, *self.processes.values()])
         self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
+        self.hardware = report.hardware
 
     def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
         """Set the totals to the sums over these parts, clamped to plausible bounds."""
