@@ -18,6 +18,7 @@ from islands.protocol.errors import (
     missing_package,
     not_installed,
 )
+from islands.run.hosting.wrapping import fitted
 from islands.tasks.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
 
@@ -56,13 +57,14 @@ def main(
         if isinstance(error, IslandsError) and error.detail:
             # The sentence comes last, because launchers read the last line.
             print(error.detail, end="", file=sys.stderr)
-        print(f"{program}: {one_line(error)}", file=sys.stderr)
+        print(fitted(f"{program}: {one_line(error)}", sys.stderr), file=sys.stderr)
         return exit_code_of(error)
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None or "--debug" in arguments:
             raise
-        print(f"{program}: {not_installed('this', package)}", file=sys.stderr)
+        told = f"{program}: {not_installed('this', package)}"
+        print(fitted(told, sys.stderr), file=sys.stderr)
         return OF_NO_USE
     except KeyboardInterrupt:
         return 130
