@@ -155,7 +155,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "plot": Command(
             "islands.settings.commands:PlotOptions",
-            "draw loss and evaluation of several runs, over tokens and over time",
+            "draw loss, evaluation, speed, goodput and other figures of runs",
             "islands.cli.plot:run",
         ),
         "report": Command(
