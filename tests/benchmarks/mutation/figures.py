@@ -11,7 +11,38 @@ OBSERVER_STATE = "tests/observer/test_state.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
 
+RUN_CURVES = "tests/run/test_run_curves.py"
+RUN_PANELS = "tests/run/test_panels.py"
+
 FIGURES = (
+    Mutation(
+        "plots: of a long run evaluations between blocks are left out",
+        "islands/run/records/run_curves.py",
+        "yield from _rare(path, text, end, start)",
+        "yield from ()",
+        (RUN_CURVES,),
+    ),
+    Mutation(
+        "plots: goodput allocates time to one learner",
+        "islands/run/records/run_curves.py",
+        "max(0.0, at_s - self._allocated_s) * len(self._newest)",
+        "max(0.0, at_s - self._allocated_s)",
+        (RUN_CURVES,),
+    ),
+    Mutation(
+        "plots: marks lie on the last point before",
+        "islands/run/records/panels.py",
+        "return y0 + (y1 - y0) * (x - x0) / (x1 - x0)",
+        "return y0",
+        (RUN_PANELS,),
+    ),
+    Mutation(
+        "plots: a learner that has left is drawn as stepping",
+        "islands/run/records/run_folder.py",
+        "not self.figures.work.paused and not figures.gone",
+        "not self.figures.work.paused",
+        (CLUSTER_RUN_FOLDER,),
+    ),
     Mutation(
         "a version counts what is still pending",
         "islands/protocol/syncer/commits.py",
