@@ -2,8 +2,8 @@
 
 The alerts are judged every `LOOK_S`; what fires is kept in a file for the next start. Each that
 fires or clears is told in one JSON object: a command reads it from its standard input, a URL is
-sent it by POST. One notice is on its way at a time, for `TELL_S` at most; of those that wait, the
-oldest are dropped.
+sent it by POST. One notice is on its way at a time, for `TELL_S` at most, and is tried `TRIES`
+times; of those that wait, the oldest are dropped.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ LOOK_S = 5.0
 TELL_S = 30.0
 LAST_S = 5.0
 """How long the end of a run waits for the notices that are left."""
+TRIES = 3
 WAITING_MOST = 64
 URLS = ("http://", "https://")
 
@@ -58,11 +59,13 @@ class Notices:
     Args:
         target: a command, split as a shell would, or a URL.
         say: told why a notice could not be given.
+        pause_s: time between two tries.
     """
 
-    def __init__(self, target: str, say: Callable[[str], object]) -> None:
+    def __init__(self, target: str, say: Callable[[str], object], pause_s: float) -> None:
         self._target = target
         self._say = say
+        self._pause_s = pause_s
         self._waiting: deque[bytes] = deque(maxlen=WAITING_MOST)
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -81,7 +84,11 @@ class Notices:
             await self._news.wait()
             self._news.clear()
             while self._waiting:
-                await self._give(self._waiting.popleft())
+                notice = self._waiting.popleft()
+                for _ in range(TRIES):
+                    if await self._given(notice):
+                        break
+                    await asyncio.sleep(self._pause_s)
             self._idle.set()
 
     async def wait_given(self) -> None:
@@ -89,7 +96,8 @@ class Notices:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), LAST_S)
 
-    async def _give(self, notice: bytes) -> None:
+    async def _given(self, notice: bytes) -> bool:
+        """Give a notice; return whether that succeeded."""
         failure = ""
         try:
             async with asyncio.timeout(TELL_S):
@@ -104,6 +112,7 @@ class Notices:
         if failure and failure != self._failure:
             self._say(f"on_event could not be told: {failure}")
         self._failure = failure
+        return not failure
 
     async def _post(self, notice: bytes) -> None:
         headers = {"Content-Type": "application/json"}
@@ -153,7 +162,7 @@ async def telling(
         limits: the numbers of the rules.
         look_s: time between two judgements.
     """
-    alerts, notices = Alerts(limits, _read(kept)), Notices(target, say)
+    alerts, notices = Alerts(limits, _read(kept)), Notices(target, say, look_s)
     keeping = Reading(lambda: replace_file(kept, msgspec.json.encode(alerts.firing)))
 
     def failed(part: str, error: BaseException) -> None:

@@ -177,9 +177,12 @@ class Lagging:
 
 @pytest.mark.integration
 async def test_a_command_reads_the_notice_from_its_input(tmp_path: Path) -> None:
-    """One JSON object, with what to do; a command that fails is told of and harms nothing."""
-    file, said = tmp_path / "notice", list[str]()
-    copy = f"import sys; open({str(file)!r}, 'w').write(sys.stdin.read()); sys.exit(3)"
+    """One JSON object, with what to do; a command that fails is told of, and started again."""
+    file, said = tmp_path / "notices", list[str]()
+    copy = (
+        f"import sys; f = open({str(file)!r}, 'a+'); print(sys.stdin.read(), file=f); f.seek(0); "
+        "sys.exit(3 if len(f.readlines()) == 1 else 0)"
+    )
     target = f'{sys.executable} -c "{copy}"'
     told = [c.firing for c in Alerts().take(Lagging().samples(), 0.0)]
     assert told == [True]
@@ -187,12 +190,13 @@ async def test_a_command_reads_the_notice_from_its_input(tmp_path: Path) -> None
     async with telling(target, Lagging(), "mine", said.append, kept=kept, look_s=0.01) as alerts:
         while not alerts.firing:
             await pause()
-    notice = json.loads(file.read_text())
+    notice, again = map(json.loads, file.read_text().splitlines())
+    assert notice == again
     assert (notice["event"], notice["alert"]) == ("fired", "IslandsJournalLags")
     assert (notice["run"], notice["value"]) == ("mine", 31.0)
     assert said == ["on_event could not be told: it ended with code 3"]
-    async with telling(target, Lagging(), "mine", said.append, kept=kept) as again:
-        assert again.firing == [("IslandsJournalLags", ())]
+    async with telling(target, Lagging(), "mine", said.append, kept=kept) as later:
+        assert later.firing == [("IslandsJournalLags", ())]
     kept.write_text('[["IslandsJournalLags", ["more"]], ["IslandsNew", []]]')
     async with telling(target, Lagging(), "mine", said.append, kept=kept) as other:
         assert not other.firing, "of another version"

@@ -29,6 +29,13 @@ ALERTED = (
         (ALERTS,),
     ),
     Mutation(
+        "a notice that could not be given is lost",
+        "islands/metrics/notices.py",
+        "TRIES = 3",
+        "TRIES = 1",
+        (ALERTS,),
+    ),
+    Mutation(
         "a learner flaps one admission later",
         "islands/metrics/rules.py",
         "if count >= limits.flaps}",
