@@ -192,7 +192,10 @@ MESSAGES: dict[str, Row] = {
     "Command": _row(ALL, "bytes_sent stored end", "a proof that is made with the run's key"),
     "CommandAnswer": _told(),
     "Note": _row(ALL, "memory stored", "16 before admission; its member's rotating log"),
-    "StepFigures": _row(ALL, "stored", "believable figures of 2^48, a text of 80 characters"),
+    "StepFigures": _row(
+        *(ALL, "stored"),
+        "believable figures of 2^48, a text of 80 characters, 16 metrics with names of 48",
+    ),
     "RunEnded": _row(f"{ALL} {HUB}", "memory end", "a syncer with the run's key"),
     # learners and the syncer
     "Hello": _row(ALL, "bytes_sent granted", "its credential; one for each session"),

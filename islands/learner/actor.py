@@ -209,7 +209,8 @@ class LearnerActor(RoleActor[Item]):
         """Handle one event and perform the actions that follow from it."""
         match message:
             case StepReport(event):
-                self._figures.stepped(event, message.loss, message.gap_s, message.data_wait_s)
+                waits_s = message.gap_s, message.data_wait_s
+                self._figures.stepped(event, message.loss, *waits_s, message.metrics)
                 if self._observe is not None:
                     self._observe(message)
                 self._handle(event)

@@ -8,9 +8,9 @@ drives the same engine on the virtual clock.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Protocol
 
@@ -61,13 +61,14 @@ class StepReport:
     `gap_s` is an upper bound of the time in which the device had nothing to do before the next
     step was dispatched. `data_wait_s` is the time before it in which there was nothing to do, as no
     batch had been read yet; it is part of neither `gap_s` nor the step's time. `loss` is None if
-    the loop that took the step does not tell it.
+    the loop that took the step does not tell it. `metrics` are what else the step reports, by name.
     """
 
     event: StepFinished
     loss: float | None
     gap_s: float
     data_wait_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +348,8 @@ class ComputeThread:
         event = StepFinished(
             running.steps, running.tokens, step_time_s, isfinite(loss), running.leases
         )
-        self._outlet.report(StepReport(event, loss, gap_s, data_wait_s))
+        metrics = running.pending.metrics()
+        self._outlet.report(StepReport(event, loss, gap_s, data_wait_s, metrics))
         return now_s
 
 

@@ -131,7 +131,7 @@ class InlineCompute:
         event = StepFinished(
             running.steps, running.tokens, duration_s, isfinite(loss), running.leases
         )
-        self._boundary(StepReport(event, loss, 0.0, 0.0))
+        self._boundary(StepReport(event, loss, 0.0, 0.0, running.pending.metrics()))
 
     def _report(self, event: EngineEvent) -> None:
         self._post(event)

@@ -42,6 +42,7 @@ from islands.protocol.settings.choices import Pattern
 from islands.tasks.task import Task, TaskState, path_of
 from islands.tasks.task_trace import (
     checked_loss,
+    checked_metrics,
     checked_optimizer,
     optax_promotion,
     refuse_integers,
@@ -299,17 +300,19 @@ class CompiledSteps:
         key: PRNGKeyArray,
         count: UInt[Array, ""],
         learning_rate: Float[Array, ""],
-    ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""]]:
-        """Take one inner step. The first three arguments are donated."""
+    ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""], dict[str, Float[Array, ""]]]:
+        """Take one inner step; its loss and metrics come last. Three arguments are donated."""
         key = jax.random.fold_in(key, count)
         parts = self.parts(local)
         state = self._state.join(parts.averaged, carried)
 
-        def loss_of(trained: Leaves) -> tuple[Float[Array, ""], PyTree]:
+        def loss_of(trained: Leaves) -> tuple[Float[Array, ""], tuple[PyTree, PyTree]]:
             params = self._params.join(trained, frozen)
-            return checked_loss(self.task, params, state, batch, key)
+            loss, *beside = checked_loss(self.task, params, state, batch, key)
+            return loss, tuple(beside)
 
-        (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(parts.trained)
+        found, gradients = jax.value_and_grad(loss_of, has_aux=True)(parts.trained)
+        loss, (next_state, metrics) = found
         tree = self._params.join(parts.trained, None)
         with optax_promotion():
             optimizer = checked_optimizer(self.task, learning_rate)
@@ -317,13 +320,16 @@ class CompiledSteps:
             whole = self._join_moments(parts.moments, optimizer_state)
             updates, whole = optimizer.update(slopes, whole, tree, value=loss, grad=slopes)
             stepped = optax.apply_updates(tree, updates)
+            params = self._params.join(parts.trained, frozen)
+            metrics |= self.task.metrics(params, slopes, updates)
         averaged, carried = self._state.split(next_state)
         moments: Leaves = ()
         if any(self._moments.firsts):
             kept_between_merges = optimizer_state[self._moments.firsts.count(False) :]
             moments, stay = self._moments.split(whole)
             whole = (*stay, *kept_between_merges)
-        return (*jax.tree.leaves(stepped), *averaged, *moments), whole, carried, loss
+        leaves = (*jax.tree.leaves(stepped), *averaged, *moments)
+        return leaves, whole, carried, loss, checked_metrics(metrics, self.task.metrics)
 
 
 def compiled_steps_for(

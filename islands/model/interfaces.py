@@ -194,6 +194,9 @@ class PendingStep(Protocol):
     def loss(self) -> float:
         """Wait until the step is done and return its loss."""
 
+    def metrics(self) -> dict[str, float]:
+        """Wait until the step is done and return what else it reports, by name."""
+
     def ready(self) -> bool:
         """Whether `loss` would return at once."""
 

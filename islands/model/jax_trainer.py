@@ -9,7 +9,7 @@ the leaves of a fragment to every adoption, so a learner holds its model once.
 Trainers of equal tasks in one process share their compiled functions (`compiled_steps.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -45,10 +45,15 @@ class JaxStep:
     """A dispatched step."""
 
     array: Array
+    told: Mapping[str, Array]
 
     def loss(self) -> float:
         """Wait for the step and return its loss."""
         return float(self.array)
+
+    def metrics(self) -> dict[str, float]:
+        """Wait for the step and return its metrics."""
+        return {name: float(value) for name, value in jax.device_get(dict(self.told)).items()}
 
     def ready(self) -> bool:
         """Whether the device has computed the loss."""
@@ -196,10 +201,10 @@ class JaxTrainer:
         """Dispatch one inner step."""
         learner = self._ready()
         compiled, arguments = self._step(learner, batch, learning_rate)
-        local, learner.optimizer_state, learner.carried, loss = compiled(*arguments)
+        local, learner.optimizer_state, learner.carried, loss, metrics = compiled(*arguments)
         learner.model.local = local
         self._steps += 1
-        return JaxStep(loss)
+        return JaxStep(loss, metrics)
 
     def compiled_step(self, batch: object) -> Compiled | None:
         """Return the compiled step for a batch of these shapes, or None if there is none yet."""

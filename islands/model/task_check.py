@@ -346,7 +346,7 @@ class TaskCheck:
         return (*held, self._batch, _key(), np.uint32(0), np.float32(self._learning_rate))
 
     def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
-        leaves, after, _, loss = jax.eval_shape(self._program.step, *self._arguments())
+        leaves, after, _, loss, _ = jax.eval_shape(self._program.step, *self._arguments())
         return loss, after, leaves
 
     def _check_steps(self) -> str:

@@ -24,6 +24,11 @@ from islands.tasks.data.shards import ShardKey
 
 Batch = TypeVar("Batch")
 
+Metrics = Mapping[str, jax.typing.ArrayLike]
+"""Scalars of a training step by their names, which are the same in every step; see `METRICS_MAX`.
+They are shown and recorded for each learner, and decide nothing.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
@@ -59,8 +64,12 @@ class Task(ABC, Generic[Batch]):
     @abstractmethod
     def loss(
         self, params: PyTree, state: PyTree, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
-        """Return the scalar to minimise and the next state. Traced; `key` differs in every step."""
+    ) -> tuple[Float[Array, ""], PyTree] | tuple[Float[Array, ""], PyTree, Metrics]:
+        """Return the scalar to minimise and the next state. Traced; `key` differs in every step.
+
+        Metrics of the step that the loss computes anyway, such as an accuracy, may follow as a
+        third item.
+        """
 
     @abstractmethod
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
@@ -85,6 +94,13 @@ class Task(ABC, Generic[Batch]):
     @abstractmethod
     def tokens(self, batch: Batch) -> int:
         """Return how many tokens a step on this batch counts as processed; at least 1."""
+
+    def metrics(self, params: PyTree, gradients: PyTree, updates: PyTree) -> Metrics:
+        """Return metrics of a step beside those of the loss, as a gradient's norm; none by default.
+
+        It is traced. In trees of gradients and updates, frozen parameters are None.
+        """
+        return {}
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Return figures of merit of the published values; none by default.

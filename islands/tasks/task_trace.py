@@ -5,7 +5,7 @@ terms: a leaf that is no array, a loss that is no scalar, a state that the next 
 The message names the path of the output, and begins with the line of the user's file that made it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import jax
@@ -16,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array, Float, PyTree
 
 from islands.protocol.errors import TaskError
+from islands.protocol.messages.control import wrong_metrics
 from islands.tasks.source_location import (
     SourceLocation,
     location_in_traceback,
@@ -26,6 +27,7 @@ from islands.tasks.source_location import (
 from islands.tasks.task import Task, TaskState, path_of
 
 FIXED_KEY = 0
+NUMBER = (jax.Array, np.ndarray, np.generic, float, int)
 
 
 def start_of(task: Task[PyTree]) -> tuple[PyTree, PyTree]:
@@ -65,20 +67,23 @@ def refuse_integers(
 
 def checked_loss(
     task: Task[PyTree], params: PyTree, state: PyTree, batch: PyTree, key: Array
-) -> tuple[Float[Array, ""], PyTree]:
-    """Compute the task's loss and next state under a trace; refuse those that a step cannot use.
+) -> tuple[Float[Array, ""], PyTree, dict[str, Float[Array, ""]]]:
+    """Compute the task's loss, next state and metrics under a trace, and check them.
 
     Raises:
-        TaskError: the loss is no floating scalar, or the state has other leaves, shapes or types.
+        TaskError: the loss is no floating scalar, the state has other leaves, shapes or types, or
+            a metric is no number.
     """
     arguments = (params, state, batch, key)
     given: object = task.loss(*arguments)
-    if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  loss and state
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
         raise _refused(
             location_of_return(task.loss),
-            f"loss returned {_kind_of(given)}, not a pair of the loss and the next state",
+            f"loss returned {_kind_of(given)}, not a pair of the loss and the next state, which "
+            "metrics may follow",
         )
-    loss, following = given
+    loss, following, *rest = given
+    metrics = checked_metrics(rest[0], task.loss) if rest else {}
     shape, dtype = jnp.shape(loss), jnp.result_type(loss)
     if shape != () or not jnp.issubdtype(dtype, jnp.floating):
         place = place_of_output(task.loss, arguments, "0", task.loss)
@@ -86,7 +91,25 @@ def checked_loss(
             place, f"the loss is {dtype}{list(shape)}; it must be one floating number, as a mean is"
         )
     _check_state(task, arguments, following)
-    return loss, following
+    return loss, following, metrics
+
+
+def checked_metrics(given: object, made_by: Callable[..., object]) -> dict[str, Float[Array, ""]]:
+    """Return the metrics that a method of a task gave under a trace, in float32.
+
+    Raises:
+        TaskError: they are no dictionary of numbers, or have names that cannot be reported.
+    """
+    place = location_of_return(made_by)
+    if not isinstance(given, Mapping):
+        raise _refused(place, f"the metrics are {_kind_of(given)}; they must be a dictionary")
+    wrong = wrong_metrics(given)
+    if wrong is not None:
+        raise _refused(place, wrong)
+    for name, value in given.items():
+        if not isinstance(value, NUMBER) or jnp.shape(value) != ():
+            raise _refused(place, f"the metric {name} is {_kind_of(value)}; it must be one number")
+    return {name: jnp.asarray(value).astype(jnp.float32) for name, value in given.items()}
 
 
 def _kind_of(given: object) -> str:

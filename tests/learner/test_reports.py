@@ -7,7 +7,7 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Phase
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
 from islands.protocol.learner.reports import PROGRESS_S, Figures, LearnerView, Narrator
-from islands.protocol.messages.control import HARDWARE_MAX
+from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import Quarantined
 from islands.protocol.settings.run import Timing
@@ -18,7 +18,7 @@ def test_figures_are_sums_over_the_process() -> None:
     figures = Figures("f00d")
     for steps in (1, 2):
         step = StepFinished(steps, 8 * steps, 0.5, finite=True, leases=())
-        figures.stepped(step, 3.0 / steps, 0.001 * steps, 0.1)
+        figures.stepped(step, 3.0 / steps, 0.001 * steps, 0.1, {})
     told = figures.message(bytes_up=5, bytes_down=7)
     assert (told.process, told.steps, told.tokens, told.loss) == ("f00d", 2, 16, 2.25)
     assert told.stepping_s == pytest.approx(1.0)
@@ -35,7 +35,7 @@ def test_a_loss_is_the_mean_of_the_steps_since_it_was_told() -> None:
     for losses in ((4.0, 2.0, 3.0), (1.0,), (), (float("nan"), 1.0), (2.0,)):
         for loss in losses:
             step = StepFinished(1, 8, 0.5, finite=True, leases=())
-            figures.stepped(step, loss, 0.0, 0.0)
+            figures.stepped(step, loss, 0.0, 0.0, {})
         told.append(figures.message(bytes_up=0, bytes_down=0).loss)
     assert told[:3] + told[4:] == [3.0, 1.0, 1.0, 2.0]
     assert told[3] != told[3], "what is no number is told as such"
@@ -50,6 +50,37 @@ def test_hardware_is_named_within_its_bound(length: int) -> None:
     assert told.hardware == min(length, HARDWARE_MAX) * "x"
     assert told.believable
     assert replace(told, hardware=figures.hardware).believable is (length <= HARDWARE_MAX)
+
+
+def test_a_metric_is_the_mean_of_the_steps_that_reported_it() -> None:
+    """It is sent once; names beyond the limit are left out, whatever a loop reports."""
+    figures = Figures("f00d")
+    step = StepFinished(1, 8, 0.5, finite=True, leases=())
+    for metrics in ({"accuracy": 0.25}, {}, {"accuracy": 0.75, "norm": 2.0}):
+        figures.stepped(step, 1.0, 0.0, 0.0, metrics)
+    first, then = (figures.message(bytes_up=0, bytes_down=0) for _ in range(2))
+    assert (first.metrics, then.metrics) == ((("accuracy", 0.5), ("norm", 2.0)), ())
+    for index in range(2 * METRICS_MAX):
+        figures.stepped(step, 1.0, 0.0, 0.0, {f"m{index}": 1.0})
+    last = figures.message(bytes_up=0, bytes_down=0)
+    assert len(last.metrics) == METRICS_MAX
+    assert last.believable
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        *((("", 1.0),), (("a" * 49, 1.0),), (("a\nb", 1.0),), (("<b>", 1.0),)),
+        tuple((f"m{index}", 1.0) for index in range(METRICS_MAX + 1)),
+    ],
+)
+def test_metrics_that_no_honest_loop_reports_are_not_believed(
+    metrics: tuple[tuple[str, float], ...],
+) -> None:
+    """Their names would be curves, labels and keys of their own; values may be any numbers."""
+    told = Figures("f00d").message(bytes_up=0, bytes_down=0)
+    assert replace(told, metrics=(("loss/z", float("nan")),)).believable
+    assert not replace(told, metrics=metrics).believable
 
 
 ANA = LearnerName("ana")

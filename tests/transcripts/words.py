@@ -50,7 +50,7 @@ from islands.protocol.tape.entry import Entry, Record
 NOISE = {
     *("clock", "closed_s", "cosine", "digest", "direction_norm", "learners", "ledger"),
     *("merged_tokens", "norms", "opened_s", "processed", "share", "weights"),
-    *("run_applied", "run_merges", "run_processed"),
+    *("run_applied", "run_merges", "run_processed", "behind"),
 }
 """Figures of entries that a reviewer of decisions need not see."""
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from islands.layout.leaves import Role
 from islands.model.evaluation import evaluated
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.task import Task, TaskState
+from islands.tasks.task import Metrics, Task, TaskState
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WideTask(Task[PyTree]):
 
     def loss(
         self, params: PyTree, state: PyTree, batch: PyTree, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
+    ) -> tuple[Float[Array, ""], PyTree] | tuple[Float[Array, ""], PyTree, Metrics]:
         """As the other task, on more rows."""
         return self.task.loss(params, state, batch, key)
 
@@ -66,6 +66,10 @@ class WideTask(Task[PyTree]):
     def tokens(self, batch: PyTree) -> int:
         """As the other task counts them."""
         return self.task.tokens(batch)
+
+    def metrics(self, params: PyTree, gradients: PyTree, updates: PyTree) -> Metrics:
+        """As the other task."""
+        return self.task.metrics(params, gradients, updates)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """As the other task."""

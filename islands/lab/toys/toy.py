@@ -65,6 +65,10 @@ class ToyStep:
         """Return the loss."""
         return self.value
 
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: a toy reports its loss alone."""
+        return {}
+
     def ready(self) -> bool:
         """Return True: there is nothing to wait for."""
         return True
@@ -326,6 +330,10 @@ class SleepingStep:
         while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
             time.sleep(left_s)
         return self.value
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: a sleep reports its loss alone."""
+        return {}
 
     def ready(self) -> bool:
         """Whether the step is done."""

@@ -6,12 +6,13 @@ down or come back, the first step, pauses, a loss that is not finite, and once a
 progress. A link that comes back at once is not reported.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
-from islands.protocol.messages.control import HARDWARE_MAX, StepFigures
+from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
 from islands.protocol.messages.training import Progress, Quarantined
 from islands.protocol.running_statistics import DurationHistogram
@@ -46,6 +47,7 @@ class Figures:
         self._gap_s = 0.0
         self._data_wait_s = 0.0
         self._gaps = DurationHistogram()
+        self._metrics: dict[str, tuple[float, int]] = {}
 
     @property
     def loss(self) -> float | None:
@@ -56,7 +58,12 @@ class Figures:
         return self._loss_sum / self._losses if self._losses else self._loss
 
     def stepped(
-        self, step: StepFinished, loss: float | None, gap_s: float, data_wait_s: float
+        self,
+        step: StepFinished,
+        loss: float | None,
+        gap_s: float,
+        data_wait_s: float,
+        metrics: Mapping[str, float],
     ) -> None:
         """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
@@ -67,10 +74,16 @@ class Figures:
             self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
         self._gap_s, self._data_wait_s = gap_s, data_wait_s
         self._gaps.add(max(0.0, gap_s))
+        for name, value in metrics.items():
+            total, steps = self._metrics.get(name, (0.0, 0))
+            if steps or len(self._metrics) < METRICS_MAX:
+                self._metrics[name] = (total + value, steps + 1)
 
     def message(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
         """All figures as a message; without a step since the last one, the loss is repeated."""
         self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
+        means = tuple((name, total / steps) for name, (total, steps) in self._metrics.items())
+        self._metrics = {}
         return StepFigures(
             process=self._process,
             steps=self.steps,
@@ -86,6 +99,7 @@ class Figures:
             bytes_down=bytes_down,
             waited_s=self._waited_s,
             hardware=self.hardware[:HARDWARE_MAX],
+            metrics=means,
         )
 
 

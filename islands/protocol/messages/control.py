@@ -1,5 +1,7 @@
 """Messages for operating a run: commands, and what members report for the hub's run folder."""
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -20,6 +22,24 @@ GAP_BIN_MAX = 2000
 
 HARDWARE_MAX = 80
 """Most characters of the text on a learner's hardware."""
+
+METRICS_MAX = 16
+"""Most metrics of steps that a learner may report, as each is a curve of its own."""
+
+METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,47}")
+
+
+def wrong_metrics(names: Collection[object]) -> str | None:
+    """Return why metrics of a step cannot have these names, as a sentence; None if they can."""
+    if len(names) > METRICS_MAX:
+        return f"there are {len(names)} metrics of a step; {METRICS_MAX} can be reported"
+    for name in names:
+        if not isinstance(name, str) or METRIC_NAME.fullmatch(name) is None:
+            return (
+                f"a metric of a step is named {name!r}; a name has 48 characters at most, which "
+                "are letters, digits or one of _ . / -, and begins with a letter or a digit"
+            )
+    return None
 
 
 @message("Drain")
@@ -106,6 +126,8 @@ class StepFigures:
     `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before; None if the
     learner's loop does not tell it. `waited_s` is the time without a step in which no batch had
     been read yet. `hardware` names the devices on which it trains; "" if they are not known.
+    `metrics` are pairs of a name and its mean over the steps that reported it since the report
+    before.
     """
 
     process: str
@@ -122,10 +144,11 @@ class StepFigures:
     bytes_down: int
     waited_s: float = 0.0
     hardware: str = ""
+    metrics: tuple[tuple[str, float], ...] = ()
 
     @property
     def believable(self) -> bool:
-        """Whether the figures are within limits; a loss may be any number, as runs may diverge."""
+        """Whether the figures are within limits; a loss or a metric may be any number."""
         counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
         counted = all(0 <= count <= COUNT_MAX for count in counts)
         times_s = (self.stepping_s, self.gap_largest_s, self.waited_s)
@@ -133,6 +156,7 @@ class StepFigures:
         binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
         gaps = sum(count for _, count in self.gap_bins)
         short = len(self.hardware) <= HARDWARE_MAX
+        short = short and wrong_metrics([name for name, _ in self.metrics]) is None
         return counted and timed and binned and short and gaps <= COUNT_MAX
 
 

@@ -83,6 +83,7 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: 
             run_merges=durable.merges,
             run_applied=durable.ledger.applied,
             run_processed=durable.ledger.processed,
+            behind=[_staleness(round_, name) for name in sorted(round_.arrived)],
         )
     )
     _look_for_swings(core, fragment, facts, now_s)
@@ -132,7 +133,7 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
     ticket = contribution.ticket
     merged = Merged(ticket.epoch, ticket.round, contribution.steps, contribution.tokens)
     core.durable.ledger.apply(name, ticket.incarnation, round_.fragment, merged, version)
-    core.durable.staleness_sum += round_.version.number - contribution.base.number
+    core.durable.staleness_sum += _staleness(round_, name)
     core.durable.participants_sum += 1
     if core.closing is not None:
         most = BELATED_INTERVALS * core.settings.interval_steps
@@ -140,6 +141,10 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
         core.durable.belated_tokens += contribution.tokens * over // contribution.steps
     core.actions.append(DropContribution(ticket))
     record_fate(core, contribution, Fate.APPLIED, version=str(version))
+
+
+def _staleness(round_: Round, name: LearnerName) -> int:
+    return round_.version.number - round_.arrived[name].contribution.base.number
 
 
 def on_journalled(core: Core, sequence: int, now_s: float) -> None:

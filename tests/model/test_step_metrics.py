@@ -1,0 +1,81 @@
+"""Metrics of training steps: of a task's forward and backward pass, and those it cannot report."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array, PRNGKeyArray, PyTree
+from numpy.typing import NDArray
+
+from islands.model.jax_trainer import JaxTrainer
+from islands.protocol.errors import TaskError
+from islands.tasks.data.shards import ShardKey
+from islands.tasks.task import Metrics, Task, TaskState
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+
+
+class Slope(Task[NDArray[np.float32]]):
+    """A sum of two weights, one of which is frozen, with these metrics beside its loss."""
+
+    def __init__(self, told: object = None) -> None:
+        self.told = told
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        return TaskState({"fixed": jnp.ones(()), "weight": jnp.zeros((2,))})
+
+    def trainable(self, path: str) -> bool:
+        return path == "weight"
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: NDArray[np.float32], key: PRNGKeyArray
+    ) -> tuple[Array, PyTree, Metrics]:
+        loss = jnp.sum(batch @ params["weight"]) + params["fixed"]
+        return loss, state, self.told or {"rows": len(batch)}  # type: ignore[return-value]
+
+    def metrics(self, params: PyTree, gradients: PyTree, updates: PyTree) -> Metrics:
+        assert gradients["fixed"] is None, "it is frozen"
+        norm = jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(gradients)))
+        return {"gradient/norm": norm, "fixed": params["fixed"]}
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.sgd(learning_rate)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[NDArray[np.float32], int]]:
+        yield ROWS, 2
+
+    def tokens(self, batch: NDArray[np.float32]) -> int:
+        return len(batch)
+
+
+def test_a_step_reports_metrics_of_both_of_its_passes() -> None:
+    """A count of the loss, the norm of the gradient, and a parameter that is not trained."""
+    trainer = JaxTrainer(Slope(), 1, min_piece_bytes=4)
+    trainer.setup()
+    step = trainer.step(ROWS, 0.5)
+    norm = float(np.linalg.norm(ROWS.sum(axis=0)))
+    assert step.loss() == 1.0
+    assert step.metrics() == pytest.approx({"rows": 2.0, "gradient/norm": norm, "fixed": 1.0})
+    assert trainer.step(ROWS, 0.5).loss() == pytest.approx(1.0 - 0.5 * norm**2)
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ([1.0], "the metrics are a list; they must be a dictionary"),
+        ({"a b": 1.0}, "a metric of a step is named 'a b'"),
+        ({f"m{index}": 1.0 for index in range(16)}, "there are 18 metrics of a step; 16 can be"),
+        ({"rows": np.zeros(3)}, "the metric rows is a ndarray; it must be one number"),
+        ({"text": "x"}, "the metric text is a str; it must be one number"),
+    ],
+)
+def test_metrics_that_cannot_be_reported_are_refused(told: object, says: str) -> None:
+    """Before the first step, with the line that returned them."""
+    with pytest.raises(TaskError, match=says) as refused:
+        JaxTrainer(Slope(told), 1, min_piece_bytes=4).setup()
+    assert "test_step_metrics.py" in str(refused.value)
