@@ -4,7 +4,7 @@ A file and the one before it never hold more than twice the limit (and a last en
 run does and however long it takes. Readers take `older(path)` first, if it exists. A tape,
 `metrics.jsonl` and `run.log` are `RotatingFile`s. A child process keeps its own output file open,
 so that one is truncated in place (`islands.run.hosting.process_output`). TensorBoard's event files
-are rotated in another way (`islands.run.records.tensorboard`).
+are rotated in another way (`islands.sinks.tensorboard`).
 
 Entries are queued in a `Spool`, so that no caller waits for a disk. A thread of its own writes them
 in batches, a few times a second, and keeps the order of each file.

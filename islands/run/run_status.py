@@ -159,10 +159,7 @@ class LearnerLine:
     @property
     def tokens_per_s(self) -> float:
         """The learner's speed while it steps, else 0."""
-        done = self.figures
-        if self.state not in TRAINING:
-            return 0.0
-        return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
+        return self.figures.tokens_per_s if self.state in TRAINING else 0.0
 
 
 def first_lines(every: Sequence[LearnerLine], most: int) -> list[LearnerLine]:

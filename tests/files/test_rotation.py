@@ -11,7 +11,7 @@ from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.member_entries import StatusChanged
 from islands.run.records.run_folder import RunFolder
-from islands.run.records.tensorboard import EventFiles
+from islands.sinks.tensorboard import EventFiles
 from tests.board_reader import events_of
 from tests.protocol.tape.samples import MERGED
 

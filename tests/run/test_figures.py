@@ -25,20 +25,20 @@ def test_a_loss_is_smoothed_by_steps_however_many_a_report_is_about(per_report: 
     """A learner with fast steps does not lag behind one that reports each of its steps."""
     learner = LearnerFigures()
     learner.steps = 1
-    learner.smooth(8.0)
+    learner.smooth(8.0, {})
     for _ in range(700 // per_report):
         learner.steps += per_report
-        learner.smooth(2.0)
+        learner.smooth(2.0, {})
     assert learner.loss == pytest.approx(2.0 + 6.0 * 0.95**700)
 
 
 def test_a_report_without_a_step_smooths_nothing() -> None:
     """Heartbeats come every second, also while a step takes five minutes."""
     learner = LearnerFigures(steps=1)
-    learner.smooth(8.0)
+    learner.smooth(8.0, {})
     learner.steps = 2
     for _ in range(300):
-        learner.smooth(2.0)
+        learner.smooth(2.0, {})
     assert learner.loss == pytest.approx(8.0 - 0.05 * 6.0)
 
 

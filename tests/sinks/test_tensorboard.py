@@ -1,6 +1,7 @@
 """Curves of a run as TensorBoard shows them."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from islands.model.evaluation import Judged
 from islands.protocol.learner.events import StepFinished
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.run_folder import RunFolder
-from islands.run.records.tensorboard import LEARNERS_MOST, TensorBoard, table_of
+from islands.sinks.tensorboard import LEARNERS_MOST, TensorBoard, table_of
 from tests.board_reader import curves_in, events_in
 from tests.protocol.tape.samples import MERGED, admitted
+from tests.run.test_run_folder import told
 
 SETTINGS = RunSettings(run="r", learning_rate=0.5, warmup_steps=0)
+RUN_ROW = {"kind": "run", "at_s": 1.0, "tokens": 1, "loss": 1.0, "tokens_per_s": 8.0}
 
 
 def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> None:
@@ -29,7 +32,8 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
         for name, loss in (("a", 2.0), ("b", 4.0)):
             event = StepFinished(second, 10 * second, 0.1, finite=True, leases=())
             folder.step(name, float(second), StepReport(event, loss, 0.0, 0.0))
-    merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0)
+    lists = {"participants": ["a", "b"], "behind": [0, 3]}
+    merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0, **lists)
     folder.write(4.0, "s", merged)
     folder.evaluation(5.0, Judged(3.0, 40), {"bits": 1.5})
     folder.close()
@@ -42,13 +46,40 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
     assert run["learning_rate"] == run["yield"] == [(60, 0.5)]
     assert run["evaluation/bits"] == [(40, 1.5)]
     assert run["merge/contributions"] == [(60, 2.0)]
+    assert run["merge/staleness"] == [(60, 1.5)]
     assert [x for x, _ in run["tokens_per_s"]] == [10, 30, 50]
+
+
+def test_each_learner_has_curves_of_all_that_its_rows_tell(tmp_path: Path) -> None:
+    """Speed, traffic, its share in merges, how old its bases were, and what its task reports."""
+    folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
+    folder.write(0.0, "v", admitted("a"))
+    folder.write(1.0, "s", MERGED)
+    folder.write(2.0, "s", structs.replace(MERGED, participants=["a"], behind=[3]))
+    report = replace(told("p", 4), metrics=(("accuracy", 0.75),))
+    folder.on_figures("a", 3.0, report)
+    folder.close()
+    curves = curves_in(folder.path / "tensorboard" / "a")
+    assert {name: points[-1][1] for name, points in curves.items()} == pytest.approx(
+        {
+            "loss": 2.0,
+            "tokens_per_s": 100.0,
+            "step_time_s": 0.1,
+            "gap_s": 0.0,
+            "data_wait_s": 0.0,
+            "bytes_up": 400.0,
+            "bytes_down": 800.0,
+            "participation": 1.0,
+            "staleness": 3.0,
+            "metrics/accuracy": 0.75,
+        }
+    )
 
 
 def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> None:
     """It costs no point, and ends nobody."""
     spool = Spool(tmp_path)
-    TensorBoard(tmp_path, spool, SETTINGS).run(2**70, {"loss": 1.0})
+    TensorBoard(tmp_path, spool, SETTINGS).record([{**RUN_ROW, "tokens": 2**70}])
     spool.close()
     assert curves_in(tmp_path / "run")["loss"] == [(2**63 - 1, 1.0)]
 
@@ -58,7 +89,7 @@ def test_the_settings_are_shown_once(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     board = TensorBoard(tmp_path, spool, SETTINGS)
     for tokens in (1, 2):
-        board.run(tokens, {"loss": 1.0})
+        board.record([{**RUN_ROW, "tokens": tokens}])
     spool.close()
     texts = [
         value.tensor.string_val[0].decode()
@@ -75,7 +106,7 @@ def test_without_tensorboard_a_run_goes_on_after_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names the part of the installation that is missing; the metrics have all the figures."""
-    monkeypatch.setitem(sys.modules, "islands.run.records.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "islands.sinks.tensorboard", None)
     said: list[str] = []
     folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
     folder.write(0.0, "v", admitted("a"))
@@ -86,7 +117,7 @@ def test_without_tensorboard_a_run_goes_on_after_a_sentence(
     assert len(said) == 1
     assert "needs tensorboard, which is not installed; install it with: pip install" in said[0]
     assert not (folder.path / "tensorboard").exists()
-    assert len((folder.path / "metrics.jsonl").read_text().splitlines()) == 3
+    assert len((folder.path / "metrics.jsonl").read_text().splitlines()) == 4
 
 
 def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:
@@ -94,7 +125,7 @@ def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     board = TensorBoard(tmp_path, spool, SETTINGS)
     for name in ("run", "../x", "", "a/b", *(f"n{index}" for index in range(1000))):
-        board.learner(name, 1, {"loss": 1.0})
+        board.record([{"kind": "step", "learner": name, "run_tokens": 1, "loss": 1.0}])
     spool.close()
     assert len(list(tmp_path.iterdir())) == LEARNERS_MOST
     assert not (tmp_path.parent / "x").exists()
