@@ -82,8 +82,8 @@ function options(asked, series, chart) {
         font: "12px system-ui, sans-serif",
         size,
         space: scale === asked.x ? 80 : 34,
-        values: (_, splits) =>
-            splits.map((split) => (split === null ? "" : short(split, scale.value))),
+        values: (_, splits, __, ___, step) =>
+            splits.map((split) => (split === null ? "" : short(split, scale.value, step))),
     });
     return {
         width: chart.host.clientWidth,

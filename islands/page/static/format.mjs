@@ -64,9 +64,11 @@ export function number(value, digits = 3) {
     return value.toFixed(digits);
 }
 
-// A number or a count beside an axis, where zeros at the end say nothing.
-export function short(value, write = number) {
-    return write(value)
+// A number or a count beside an axis, where zeros at the end say nothing; numbers that differ by a
+// small step have the digits that tell them apart.
+export function short(value, write = number, step = 1) {
+    const digits = step > 0 ? Math.min(9, Math.max(3, Math.ceil(-Math.log10(step)))) : 3;
+    return write(value, digits)
         .replace(/(\.\d*?)0+(?=\D|$)/, "$1")
         .replace(/\.(?=\D|$)/, "");
 }

@@ -12,7 +12,7 @@ export function learnerColumns(state, now_s, limits, recent) {
         value: (learner) => value(learner.figures ?? {}, learner),
     });
     return [
-        { title: "learner", head: true, value: (learner) => learner.name },
+        { title: "learner", head: true, fill: fillName },
         { title: "state, incarnation", fill: (cell, learner) => fillState(cell, learner) },
         figure("steps", (row) => whole(row.steps)),
         figure("tokens", (row) => whole(row.tokens)),
@@ -27,9 +27,14 @@ export function learnerColumns(state, now_s, limits, recent) {
         figure("sent", (row) => bytes(row.bytes_up)),
         figure("received", (row) => bytes(row.bytes_down)),
         figure("away", (_, learner) => share(learner, state, now_s, "away")),
-        { title: "hardware", value: (learner) => learner.figures?.hardware || NONE },
         { title: "fates of its contributions", wide: true, value: fatesOf },
     ];
+}
+
+function fillName(cell, learner) {
+    if (!cell.firstChild) cell.append(element("span"), element("small", { className: "muted" }));
+    setText(cell.firstChild, learner.name);
+    setText(cell.lastChild, learner.figures?.hardware ?? "");
 }
 
 function fillState(cell, learner) {
@@ -46,7 +51,7 @@ function heartbeat(row, limits, state) {
     const allowed = limits
         ? ` of ${limits.map((limit) => number(limit, limit < 10 ? 1 : 0)).join(" / ")} s`
         : "";
-    return `${number(row.silent_s, 1)} s${allowed}`;
+    return `${row.silent_s.toFixed(1)} s${allowed}`;
 }
 
 function tookPart(learner, recent) {

@@ -81,6 +81,7 @@ function follow(key) {
                 state.finished ? "plain" : "ill",
             );
             if (event.reason) setText(byId("connection"), event.reason);
+            if (state.finished) return; // the hub is gone for good; a reload looks for another
             setTimeout(dial, 1000 * wait_s);
             wait_s = Math.min(RETRY_MOST_S, 2 * wait_s);
         });

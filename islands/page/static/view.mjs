@@ -282,7 +282,7 @@ export class View {
             ? (tokens) => timeOf(curves.pace, tokens) - begun_s
             : (tokens) => tokens;
         const x = { log: this.logs.x, value: byTime ? duration : (value) => count(value) };
-        const y = { log: this.logs.y, value: (value) => number(value) };
+        const y = { log: this.logs.y, value: number };
         const names = inOrder(Object.keys(curves.learners).map((name) => ({ name })));
         const learners = names.slice(0, CURVES - 1).map(({ name }, index) => ({
             label: name,
@@ -657,7 +657,7 @@ export class View {
         const summary = series
             .map((one) => told(`Loss of ${one.label}`, one.points, "tokens"))
             .join("; ");
-        const y = { log: this.logs.y, value: (value) => number(value) };
+        const y = { log: this.logs.y, value: number };
         this.compared.show({ series, x: { log: this.logs.x, value: count }, y, summary });
         legend(byId("compared-legend"), series);
     }

@@ -1,0 +1,108 @@
+"""The page in a real browser, of a real run in which a learner dies and comes back."""
+
+import os
+import signal
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser import (
+    PHONE,
+    SCHEMES,
+    WIDE,
+    chromium,
+    figures,
+    grave_violations,
+    missing,
+    open_page,
+    overflow_px,
+)
+from tests.integration.programs import control, merges, open_room, pids, write_config
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+LACKS = missing()
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+VICTIM = "learner-1"
+MERGES = 20
+RUN = {"interval_steps": 8, "fragments": 4, "timing": {"patience": 1.0}, "budget_tokens": 10**7}
+WATCH = """(name) => {
+    window.seen = [];
+    const look = () => {
+        for (const row of document.querySelectorAll("#learners tbody tr")) {
+            const state = row.children[1].textContent.split(",")[0];
+            if (row.children[0].textContent === name && seen.at(-1) !== state) seen.push(state);
+        }
+    };
+    look();
+    new MutationObserver(look).observe(document.getElementById("learners"),
+        { subtree: true, childList: true, characterData: true });
+}"""
+SAME = ("Tokens processed", "Merges", "Traffic", "moved")
+"""Tiles that are no shares or speeds, which the end settles anew."""
+SETTLED_MS, LIMIT_MS = 1500, 60_000
+
+
+async def looked_at(browser: "Browser", address: str, *, offline: bool = False) -> dict[str, str]:
+    """Look at a page on both screens and in both themes; its figures."""
+    shown: dict[str, str] = {}
+    for width, scheme in product((WIDE, PHONE), SCHEMES):
+        page, told = await open_page(browser, address, width=width, scheme=scheme, offline=offline)
+        await page.wait_for_selector("#learners tbody tr")
+        await page.wait_for_timeout(SETTLED_MS)
+        assert await grave_violations(page) == [], (width, scheme)
+        assert await overflow_px(page) <= 0, (width, scheme)
+        shown = await figures(page)
+        assert told == [], (width, scheme)
+        await page.context.close()
+    return shown
+
+
+async def shows(page: "Page", state: str) -> None:
+    """Wait until the page has shown the victim in a state, after the state before it."""
+    await page.wait_for_function(
+        "(state) => { const at = seen.indexOf(state); if (at >= 0) seen.splice(0, at);"
+        " return at >= 0; }",
+        arg=state,
+        timeout=LIMIT_MS,
+    )
+
+
+@pytest.mark.skipif(LACKS is not None, reason=LACKS or "")
+@pytest.mark.long(
+    "tests/page/test_server.py::test_a_viewer_is_sent_the_run_so_far_and_then_what_comes"
+)
+async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> None:
+    """Wide and on a phone, light and dark: no error, no grave violation, nothing cut off."""
+    folder, report = tmp_path / "run", tmp_path / "report.html"
+    config = write_config(tmp_path / "run.yaml", learners=3, run=RUN, evaluate_every_s=1.0)
+    async with open_room(tmp_path) as room, chromium() as browser:
+        hub = room.start("islands.cli", "run", config, "--folder", folder)
+        await room.wait(lambda: merges(folder) > MERGES)
+        address = (folder / "page.url").read_text().strip()
+        live, told = await open_page(browser, address)
+        await live.wait_for_selector("#learners tbody tr")
+        await live.evaluate(WATCH, VICTIM)
+        os.kill(pids(folder)[VICTIM], signal.SIGKILL)
+        await shows(live, "suspect")
+        syncer = pids(folder)["syncer"]
+        os.kill(syncer, signal.SIGSTOP)  # else it has healed before a second look
+        await live.wait_for_selector(f"#events li:has-text('{VICTIM} was evicted')")
+        await shows(live, "healing")
+        os.kill(syncer, signal.SIGCONT)
+        await shows(live, "stepping")
+        await looked_at(browser, address)
+        await control(room, "stop")
+        await room.ended(hub)
+        await live.wait_for_function(
+            "document.getElementById('headline').textContent.includes('has ended')"
+        )
+        shown = await figures(live)
+        assert told == []
+        await room.run("islands.cli", "report", folder, "--out", report)
+        reported = await looked_at(browser, report.as_uri(), offline=True)
+    assert {name: reported[name] for name in SAME} == {name: shown[name] for name in SAME}
