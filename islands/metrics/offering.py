@@ -13,6 +13,7 @@ from islands.protocol.identities import Role
 from islands.protocol.settings.addresses import split_address
 from islands.run.hosting.process_runtime import say, token_of
 from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.sinks.feeding import fed
 from islands.syncer.actor import SyncerActor
 from messaging.websocket.network import WebsocketNetwork
 
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def offered(hub: "Coordinator") -> AsyncIterator[None]:
-    """Offer a hub's metrics while the block lasts, and tell of its alerts where that is wanted."""
+    """Offer a hub's metrics while the block lasts, and tell alerts and sinks that are wanted."""
     source, settings = HubSource(hub), hub.settings
     site = MetricsSite(source, token_of(settings.connecting))
     hub.network.serve(site)
     hub.status = partial(encode, source)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(fed(settings.sinks, hub.folder.path, say))
         if settings.on_event is not None:
             run, kept = hub.spec.settings.run, settings.folder / ALERTS_FILE
             await stack.enter_async_context(telling(settings.on_event, source, run, say, kept=kept))

@@ -56,6 +56,10 @@ EXTRAS = {
     "datasets": "hugging-face",
     "grain": "grain",
     "prometheus_client": "metrics",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "trackio": "trackio",
+    "opentelemetry": "otel",
     "cryptography": "metrics",
 }
 """The part of the installation that brings each optional package, by the package's module."""

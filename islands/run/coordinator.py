@@ -34,7 +34,14 @@ from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
 from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials
-from islands.protocol.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
+from islands.protocol.errors import (
+    FAILED,
+    OF_NO_USE,
+    IslandsError,
+    SettingsError,
+    UserError,
+    unusable,
+)
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.membership import SyncerAddress
@@ -71,6 +78,7 @@ from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
+from islands.sinks.sink import SINKS
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
@@ -101,6 +109,7 @@ class CoordinatorSettings:
         syncers: addresses of syncers in other processes, if they are known.
         evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
         on_event: command or URL that is told of alerts; None: nobody is.
+        sinks: names of the sinks that the run's figures are sent to.
     """
 
     folder: Path
@@ -115,6 +124,17 @@ class CoordinatorSettings:
     syncers: tuple[str, ...] = ()
     evaluate_every_s: float | None = None
     on_event: str | None = None
+    sinks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a sink that there is not.
+
+        Raises:
+            SettingsError: the value and what is allowed.
+        """
+        unknown = [name for name in self.sinks if name not in SINKS]
+        if unknown:
+            raise SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
 
     @classmethod
     def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
@@ -127,6 +147,7 @@ class CoordinatorSettings:
             keeping=options.keeping,
             extend=options.extend,
             on_event=options.on_event,
+            sinks=options.sinks,
         )
         start_from = options.file.start_from
         match options:

@@ -49,6 +49,8 @@ class HubOptions:
             remaining files are moved to earlier/ in the folder. For one start only.
         on_event: command, or http(s) URL, that is told when an alert fires and when it clears, by
             one JSON object on its standard input, or by POST.
+        sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio, and
+            otel for spans of each fragment's journey.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -58,6 +60,7 @@ class HubOptions:
     extend: bool = False
     restart: Annotated[bool, ADVANCED] = False
     on_event: Annotated[str | None, ADVANCED] = None
+    sinks: Annotated[tuple[str, ...], ADVANCED] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ import msgspec
 
 Row = Mapping[str, object]
 
+SINKS = ("wandb", "mlflow", "trackio", "otel")
+"""Sinks that are processes of their own."""
 METRICS = ("metrics.jsonl",)
 TAPES = ("tape.jsonl", "processes/*/tape.jsonl")
 RUN = "run"
@@ -27,6 +29,11 @@ MERGE_CURVES = ("contributions", "participation", "staleness", "direction_norm",
 AT_MERGES = ("learning_rate", "yield")
 NO_FIGURES = ("kind", "at_s", "clock", "tokens", "took_s")
 """Fields of an evaluation that are not figures of the task."""
+
+
+def sink_folder(run: Path) -> Path:
+    """Return the folder in a run's folder where sinks keep what they need."""
+    return run / "sinks"
 
 
 class Sink(Protocol):

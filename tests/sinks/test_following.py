@@ -1,0 +1,87 @@
+"""A sink reads what was written, once, across restarts and files that are turned over."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from islands.files.growing_files import older
+from islands.sinks.following import Follower
+from islands.sinks.sink import METRICS, points_of
+
+
+class Growing:
+    """A file of rows, and those that a follower has seen."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / METRICS[0]
+        self.written: list[int] = []
+        self.seen: list[object] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Another process follows it."""
+        self.follower = Follower(self.folder, METRICS, self.folder / "kept")
+
+    def write(self, count: int = 3) -> None:
+        """Rows are appended."""
+        with self.path.open("ab") as file:
+            for _ in range(count):
+                self.written.append(len(self.written))
+                file.write(msgspec.json.encode({"at_s": 1.0, "row": self.written[-1]}) + b"\n")
+
+    def turn_over(self) -> None:
+        """The file is full."""
+        self.path.replace(older(self.path))
+        self.path.touch()
+
+    def read(self) -> None:
+        """All that is new is read and kept."""
+        while rows := self.follower.read():
+            self.seen += [row["row"] for row in rows]
+            self.follower.keep()
+
+
+def test_rows_are_read_once_whatever_happens_to_the_file(tmp_path: Path) -> None:
+    """It is turned over before the first look, between two, and while nobody looks."""
+    growing = Growing(tmp_path)
+    growing.write()
+    growing.turn_over()
+    growing.write()
+    growing.read()
+    growing.write()
+    growing.turn_over()
+    growing.write()
+    growing.read()
+    growing.begin()
+    growing.read()
+    growing.write()
+    growing.turn_over()
+    growing.write()
+    growing.begin()
+    growing.read()
+    assert growing.seen == growing.written
+
+
+def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    """And a damaged one is left out."""
+    growing = Growing(tmp_path)
+    growing.write(1)
+    with growing.path.open("ab") as file:
+        file.write(b'{"at_s":2.0,"ro')
+    growing.read()
+    assert growing.seen == [0]
+    with growing.path.open("ab") as file:
+        file.write(b'w":1}\n{"at_s"\n')
+    growing.read()
+    assert growing.seen == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"kind": "merge", "at_s": 1.0, "merges": 3}, {"kind": "new", "tokens": 3}, {"kind": "event"}],
+)
+def test_a_row_without_a_place_has_no_points(row: dict[str, object]) -> None:
+    """Rows of older and of later versions are passed over."""
+    assert points_of(row) is None
