@@ -33,6 +33,8 @@ NEWEST_BYTES = 4 * 2**20
 """Bytes of the newest part of a tape that are read at first."""
 AT_ONCE_BYTES = 2**20
 """Most bytes of a tape that are read at once after that."""
+ORIGIN_BYTES = 2**25
+"""Bytes of each file before those that are read in which the beginning of their clock is sought."""
 LOG_BYTES = 2**20
 PROCESSES_MOST = 64
 """Most tapes of processes that are read; further ones are left out, in the order of their names."""
@@ -124,7 +126,8 @@ class GrowingTape:
                 path.open("rb") as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
             ):
-                place = text.rfind(BEGAN_MARK, 0, len(text) if end is None else end)
+                until = len(text) if end is None else end
+                place = text.rfind(BEGAN_MARK, max(0, until - ORIGIN_BYTES), until)
                 if place >= 0:
                     begin = text.rfind(b"\n", 0, place) + 1
                     return _wall_s(text[begin : text.find(b"\n", place)])

@@ -281,6 +281,19 @@ test("a week of entries leaves a state that is no larger", () => {
         assert.ok(learner.segments.length <= KEPT.segments);
 });
 
+test("a crowd's rounds and merges take no more memory than those of a few", () => {
+    const state = begin();
+    const names = Array.from({ length: 1000 }, (_, index) => `learner-${index}`);
+    for (let index = 0; index < 150; index += 1) {
+        const opened = { actor: "syncer", round: index, fragment: 0, asked: names, left_out: {} };
+        reduce(state, at(index, "opened", opened));
+        reduce(state, merged(index, index, 0, names));
+    }
+    assert.equal(state.rounds.size, 100);
+    assert.ok(state.merges.length <= 100);
+    assert.equal(state.rounds.get("1:149").participants.length, 1000);
+});
+
 test("the same entries give the same state", () => {
     assert.deepEqual(fold(ROUND), fold(ROUND));
 });

@@ -19,6 +19,13 @@ export const KEPT = {
     curves: 24,
 };
 
+// What is kept of each learner in each round and merge, so that a crowd's take no more memory.
+const PARTS = 100_000;
+const LEAST = 100;
+
+const bound = (state, most) =>
+    Math.max(LEAST, Math.min(most, Math.floor(PARTS / Math.max(1, state.learners.size))));
+
 export const STATES = ["starting", "compiling", "stepping", "waiting", "healing", "away"];
 export const OVER = "over"; // the lane of a learner that left because the run was over
 
@@ -342,7 +349,8 @@ function onGone(state, entry, how) {
 
 function onMerged(state, entry) {
     const round = roundOf(state, entry);
-    const { participants, tokens, steps, weights, version, cosine } = entry;
+    const { tokens, steps, weights, version, cosine } = entry;
+    const participants = entry.participants.map((name) => learnerOf(state, name).name);
     Object.assign(round, {
         merged_s: entry.t,
         participants,
@@ -370,7 +378,11 @@ function onMerged(state, entry) {
         learner.merged_s = entry.t;
     }
     const told = { t: entry.t, fragment: entry.fragment, contributions: entry.contributions };
-    keep(state.merges, { ...told, learners: entry.learners, participants }, KEPT.merges);
+    keep(
+        state.merges,
+        { ...told, learners: entry.learners, participants },
+        bound(state, KEPT.merges),
+    );
 }
 
 // --- parts of the state -----------------------------------------------------------------------
@@ -426,7 +438,8 @@ function roundOf(state, entry) {
         round = { key, epoch: state.epoch, number: entry.round, fragment: entry.fragment };
         Object.assign(round, { arrivals: new Map(), fates: new Map(), leftOut: {}, excuses: {} });
         state.rounds.set(key, round);
-        if (state.rounds.size > KEPT.rounds) state.rounds.delete(state.rounds.keys().next().value);
+        while (state.rounds.size > bound(state, KEPT.rounds))
+            state.rounds.delete(state.rounds.keys().next().value);
     }
     return round;
 }
