@@ -138,7 +138,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         *(SETTINGS, "handshake_s"),
     ),
     ("end", "token"): Bound(
-        120, "no part in a run", "islands/protocol/supervisor/state.py", "ends_the_run"
+        120, "no part in a run", "islands/protocol/supervisor/membership.py", "ends_the_run"
     ),
     ("end", "admitted"): Bound(
         *(120, "the end waits for a member as long as it goes forward, up to a fixed limit"),

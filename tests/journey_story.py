@@ -42,7 +42,7 @@ learner §2.2 SnapshotTaken > answering.py:on_snapshot
     A copy has reached the host, while the next step runs.
 learner §2.3 * > state.py:_report > ToSyncer
     A report is due: `Progress` goes to the syncer, with the totals of steps and tokens.
-syncer §3.1 ProgressArrived > reports.py:on_progress
+syncer §3.1 Progress > reports.py:on_progress
     The steps reported are credit towards the next round.
 syncer §3.1,§3.2,§3.3 * > scheduling.py:open_rounds > Send
     Credit suffices: a round opens, and `PullFragment` goes to each learner that is eligible.
@@ -69,7 +69,7 @@ learner §2.4 ValueAdopted > steps.py:on_adopted
     The value is the base now, and the account counts from it what is still to be merged.
 learner §2.3 * > state.py:_report > ToSyncer
     The next `Progress` names the version that was adopted.
-syncer §3.4,§6 ProgressArrived > reports.py:on_progress > ReleaseValues
+syncer §3.4,§6 Progress > reports.py:on_progress > ReleaseValues
     The ledger is settled, the time until the adoption is measured, and what nobody needs is freed.
 """
 """A fragment's round trip: role, section, event (`*` is every one), rule, action; what happens."""
@@ -83,7 +83,7 @@ syncer §3.3 LinkOpened > sessions.py:on_link_opened > Send
     Over the new link `Welcome` answers, and rounds that still collect ask the learner again.
 learner §3.3 PullFragment > answering.py:on_pull > ToSyncer
     **A pull is declined**, as without a base or while leaving: `ContributionDeclined` says why.
-syncer §3.4 PullDeclined > admission.py:on_decline
+syncer §3.4 ContributionDeclined > admission.py:on_decline
     The round excuses the learner.
 syncer §3.6,§6 ContributionArrived > admission.py:refuse > Send
     **A base is too old**, or another check fails: `ContributionFate` goes to its sender, who keeps
@@ -98,7 +98,7 @@ supervisor §7 Ticked > membership.py:judge_all > Send
     **A learner is silent**, so it is evicted: `Evicted` goes to it, if it still has a link.
 supervisor §7 * > core.py:publish > Send
     `MembershipChanged` goes to the syncer.
-syncer §7,§15.4 MembershipArrived > sessions.py:on_membership > DropContribution
+syncer §7,§15.4 MembershipChanged > sessions.py:on_membership > DropContribution
     What it sent to rounds that still collect is dropped, and its incarnation is fenced.
 learner §8.1 Evicted > membership.py:on_evicted > ToSupervisor
     If it lives, it keeps its moments and asks to `Join` under a new incarnation.

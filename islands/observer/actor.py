@@ -12,8 +12,7 @@ from islands.actors.published_values import PublishedValues, Taken
 from islands.actors.role_actor import Context, RoleActor
 from islands.model.evaluation import EvaluateValues, Figures, Judged, attempt
 from islands.protocol.errors import IslandsError, RefusedError
-from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
-from islands.protocol.messages.training import FragmentUpdate, Welcome
+from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.observer.actions import Action, Evaluate, Keep
 from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
 from islands.protocol.observer.state import ObserverState
@@ -173,7 +172,7 @@ class ObserverActor(RoleActor[Event]):
         body = envelope.body
         if isinstance(body, FragmentUpdate):
             self._check(body, envelope.payload)
-        elif isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome):
+        else:
             self.post(MessageArrived(body))
 
     def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:

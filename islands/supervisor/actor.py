@@ -15,8 +15,9 @@ from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import JournalError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import OPERATOR, Incarnation, Role
-from islands.protocol.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures
+from islands.protocol.messages.control import Command, CommandAnswer, Note, RunEnded
 from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
@@ -27,7 +28,6 @@ from islands.protocol.messages.membership import (
     MembershipChanged,
     Refused,
     RunSpecReply,
-    RunSpecRequest,
     Stop,
     SyncerAddress,
 )
@@ -42,22 +42,19 @@ from islands.protocol.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
-from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.core import HANDLERS, Core
 from islands.protocol.supervisor.events import (
     CommandArrived,
     Event,
-    FiguresArrived,
     HeartbeatArrived,
     JoinArrived,
-    LeaveArrived,
     LinkClosed,
     NewerSupervisorProven,
     ProcessEnded,
-    RunSpecRequested,
-    StopArrived,
     Ticked,
 )
 from islands.protocol.supervisor.eviction import tick_s
+from islands.protocol.supervisor.membership import ends_the_run
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.tape import process_entries
 from islands.protocol.tape.entry import Record
@@ -150,7 +147,7 @@ class SupervisorActor(RoleActor[Event]):
         if isinstance(message, Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
-            if isinstance(message, StopArrived) and isinstance(action, FinishRun):
+            if isinstance(message, Received) and isinstance(action, FinishRun):
                 self._tell_share(action.reason, message.connection)
             self._perform(action)
 
@@ -276,8 +273,6 @@ class SupervisorActor(RoleActor[Event]):
                 self.post(NewerSupervisorProven(body.name, newer, kept=kept))
             case Join():
                 self._join(connection, body)
-            case RunSpecRequest():
-                self.post(RunSpecRequested(body, connection))
             case Heartbeat() if self._genuine(body):
                 self._name(connection, body.name)
                 link = self._link(connection)
@@ -288,19 +283,16 @@ class SupervisorActor(RoleActor[Event]):
             case Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(CommandArrived(body, connection, genuine=genuine))
-            case Leave() if body.name == name:
-                self.post(LeaveArrived(body))
-            case Stop():
-                self.post(StopArrived(body, connection))
             case RunEnded(reason):
-                if self.state.ends_the_run(connection):  # else keep nothing: the sender retries
+                if ends_the_run(self.state.core, connection):  # else keep nothing: it is sent again
                     self._shares[connection] = b"".join(envelope.payload)
-                    self.post(StopArrived(Stop(reason), connection))
+                    self.post(Received(Stop(reason), connection))
             case Note():
                 self._note(connection, body)
-            case StepFigures():
-                if name is not None:
-                    self.post(FiguresArrived(name, body, connection))
+            case Leave() if body.name != name:
+                self.record(Unexpected(type(body).__name__))
+            case _ if body in HANDLERS:
+                self.post(Received(body, connection))
             case _:
                 self.record(Unexpected(type(body).__name__))
 

@@ -21,12 +21,12 @@ from islands.files.disk import Disk
 from islands.numerics.outer import OuterOptimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError, JournalError, RefusedError
+from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
     HeartbeatAck,
-    Leave,
     MembershipChanged,
     Refused,
     Stop,
@@ -35,12 +35,10 @@ from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.protocol.messages.training import (
     Contribution,
-    ContributionDeclined,
     ContributionReceived,
     FragmentSeed,
     Hello,
     LinkProbe,
-    Progress,
 )
 from islands.protocol.syncer.actions import (
     Action,
@@ -55,19 +53,16 @@ from islands.protocol.syncer.actions import (
     SendValue,
     WriteJournal,
 )
+from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.donors import route
 from islands.protocol.syncer.events import (
     EndHeard,
     Event,
     InitialRead,
     JournalFinished,
-    LeaveArrived,
     LinkClosed,
     LinkOpened,
-    MembershipArrived,
     MergeFinished,
-    ProgressArrived,
-    PullDeclined,
     StopRequested,
     SupervisorLinkChanged,
     Ticked,
@@ -392,7 +387,7 @@ class SyncerActor(RoleActor[Event]):
     def _on_supervisor_message(self, body: object) -> None:
         match body:
             case MembershipChanged():
-                self.post(MembershipArrived(body))
+                self.post(body)
             case Stop():
                 self.post(EndHeard() if self._end is not None else StopRequested(body.reason))
             case Refused(_, reason, retry) if not retry:
@@ -445,27 +440,17 @@ class SyncerActor(RoleActor[Event]):
                 self._shares.on_share(connection, name, body, envelope.payload)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
-            case UpdatesInShares() if body.name == name:
-                self._shares.on_wish(connection, body)
-            case Progress():
-                self.post(ProgressArrived(body, connection))
-            case Contribution() if body.ticket.name == name:
-                self._inspections.inspect(connection, body, envelope.payload)
-            case ContributionDeclined() if body.ticket.name == name:
-                self.post(PullDeclined(body))
-            case FragmentSeed() if body.name == name:
-                self._on_seed(body, envelope.payload)
-            case Leave() if body.name == name:
-                self.post(LeaveArrived(body))
-            case (
-                Contribution()
-                | ContributionDeclined()
-                | FragmentSeed()
-                | Leave()
-                | UpdatesInShares()
-            ):
+            case _ if claimed_name(body) not in (None, name):
                 self.record(process_entries.Impostor(name, type(body).__name__))
                 self.drop(connection, "spoke in another's name")
+            case UpdatesInShares():
+                self._shares.on_wish(connection, body)
+            case Contribution():
+                self._inspections.inspect(connection, body, envelope.payload)
+            case FragmentSeed():
+                self._on_seed(body, envelope.payload)
+            case _ if body in HANDLERS:
+                self.post(Received(body, connection))
             case StateRequest() | StateOffer():
                 self._relay(connection, envelope, body)
             case _ if answer is None:

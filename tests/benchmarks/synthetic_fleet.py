@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -210,7 +211,7 @@ class Fleet:
         learner = self.learners.get(connection) if connection != SYNCER_LINK else None
         match message:
             case MembershipChanged():
-                self._at(LATENCY_S, lambda: self._sync(syncer_events.MembershipArrived(message)))
+                self._at(LATENCY_S, lambda: self._sync(message))
             case Joined() if learner is not None:
                 self._admit(learner, message.incarnation)
             case Refused() if learner is not None:  # the run may have too many members already
@@ -279,7 +280,7 @@ class Fleet:
         progress = learner.progress()
         self._at(
             LATENCY_S,
-            lambda: self._sync(syncer_events.ProgressArrived(progress, learner.connection)),
+            lambda: self._sync(Received(progress, learner.connection)),
         )
 
     def _update(self, learner: SyntheticLearner, update: FragmentUpdate) -> None:
@@ -303,7 +304,7 @@ class Fleet:
                     link = learner.connection
                     event = syncer_events.ContributionArrived(answer, GOOD, link)
                 else:
-                    event = syncer_events.PullDeclined(answer)
+                    event = Received(answer, learner.connection)
                 self._at(LATENCY_S * self._rng.uniform(1, 2), lambda: self._sync(event))
             case LeaseGranted():
                 learner.grant(message)

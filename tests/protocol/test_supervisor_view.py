@@ -3,7 +3,6 @@
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.membership import Member, MembershipChanged
-from islands.protocol.syncer.events import MembershipArrived
 from tests.syncer.bench import Bench, seeded
 from tests.unscanned import Unscanned
 
@@ -19,7 +18,7 @@ def page(
 def view(bench: Bench, *pages: MembershipChanged) -> None:
     """The supervisor sends these."""
     for each in pages:
-        bench.do(MembershipArrived(each))
+        bench.do(each)
 
 
 def test_pages_add_up_and_the_last_one_completes_them() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from islands.learner.copying import SnapshotCopies
 from islands.protocol import sessions
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -65,7 +66,7 @@ SHARDS = 64
 SHARD_RECORDS = 40
 MOMENTS = learner_events.TrainerMade("moments", 3)
 TICK_S = 0.25
-NOBODY_STEPPED = syncer_events.ProgressArrived(
+NOBODY_STEPPED = Received(
     Progress(LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()), 0
 )
 """What a syncer may hear that tells it nothing: a report of a learner that it does not know."""
@@ -259,7 +260,7 @@ class Model:
         if self.syncer_up:
             members = tuple(self.view[name] for name in sorted(self.view))
             view = MembershipChanged(1, members)
-            self._syncer(syncer_events.MembershipArrived(view))
+            self._syncer(view)
 
     def set_status(self, text: str, status: Status) -> None:
         """The supervisor changes its mind about a learner's incarnation."""
@@ -546,11 +547,11 @@ class Model:
             case Hello():
                 self._up(name, lambda c: syncer_events.LinkOpened(message, c, trusted=True))
             case Progress():
-                self._up(name, lambda c: syncer_events.ProgressArrived(message, c))
+                self._up(name, lambda c: Received(message, c))
             case ContributionDeclined():
-                self._up(name, lambda _: syncer_events.PullDeclined(message))
+                self._up(name, lambda c: Received(message, c))
             case Leave():
-                self._up(name, lambda _: syncer_events.LeaveArrived(message))
+                self._up(name, lambda c: Received(message, c))
             case _:
                 pass
 

@@ -15,10 +15,10 @@ from islands.protocol.errors import (
     TaskFailedError,
     UserError,
 )
+from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Leave
 from islands.protocol.supervisor.core import Core, Drained
-from islands.protocol.supervisor.events import LeaveArrived
 from islands.protocol.syncer.watches import DIVERGED
 from islands.run.run_end import (
     ExitResponse,
@@ -117,7 +117,7 @@ def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
     assert can_still_train(core, ["learner-1"], {"learner-0"})  # it still answers
     guest = desk.admit("guest")
     assert can_still_train(core, [], LEARNERS)
-    desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
+    desk.handle(Received(Leave(LearnerName("guest"), guest, "done"), 0))
     assert not can_still_train(core, [], LEARNERS)
 
 

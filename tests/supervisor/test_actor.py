@@ -42,7 +42,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor import state as state_module
+from islands.protocol.supervisor.core import HANDLERS
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
@@ -439,7 +439,7 @@ async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
 
     async with open_hub(tmp_path) as hub:
         other, _ = await hub.admit("ben")
-        monkeypatch.setattr(state_module, "on_enquiry", fail)
+        monkeypatch.setattr(HANDLERS, "handle", fail)
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         await ended(link)

@@ -2,12 +2,13 @@
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role, Status
 from islands.protocol.messages.control import Drain, Verb
 from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Refused, Stop
 from islands.protocol.supervisor.actions import Action, KillProcess, StartProcess
 from islands.protocol.supervisor.commands import ADDED_MAX
-from islands.protocol.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived
+from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
 from islands.protocol.supervisor.eviction import drain_limit_s
 from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_beat
 
@@ -67,7 +68,7 @@ def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
     assert sent(desk.hear(beat(a)), Drain)
     desk.handle(LinkClosed(1))
     assert sent(desk.hear(beat(a), 2), Drain)
-    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+    desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
     assert desk.status() is Status.LEFT
 
 
@@ -78,7 +79,7 @@ def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: 
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
     if leaves:
-        desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+        desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
     assert not started(desk.handle(ProcessEnded("a", "" if leaves else "killed (9)")))
 
 
@@ -89,7 +90,7 @@ def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
     desk.command(Verb.DRAIN, "a")
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
-    desk.handle(LeaveArrived(Leave(LearnerName("a"), again, "drained")))
+    desk.handle(Received(Leave(LearnerName("a"), again, "drained"), 0))
     third = desk.admit("a", 2)
     assert not sent(desk.hear(beat(third), 2), Drain)
     assert started(desk.handle(ProcessEnded("a", "killed (9)"))) == ["a"]
@@ -100,7 +101,7 @@ def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> Non
     desk = Desk(launched=("a",))
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
-    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "not finite", diverged=True)))
+    desk.handle(Received(Leave(LearnerName("a"), a, "not finite", diverged=True), 0))
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
     assert desk.evictions == 0, "nobody ended it against its will"
@@ -198,7 +199,7 @@ def test_who_is_not_here_cannot_be_drained() -> None:
     desk.admit("a", 2)
     desk.admit("b", 3)
     desk.admit("s", 4, role=Role.SYNCER)
-    desk.handle(LeaveArrived(Leave(LearnerName("gone"), gone, "enough")))
+    desk.handle(Received(Leave(LearnerName("gone"), gone, "enough"), 0))
     for target in ("gone", "s", "c"):
         answer = desk.command(Verb.DRAIN, target)
         assert not answer.done
@@ -282,7 +283,7 @@ def test_stop_asks_the_syncer_for_a_proper_end() -> None:
     (stop,) = sent(desk.actions, Stop)
     assert sent(desk.hear(syncer_beat(syncer, epoch=2), 9), Stop) == [stop]
     assert desk.state.finished is None
-    desk.handle(StopArrived(stop, 9))
+    desk.handle(Received(stop, 9))
     assert desk.state.finished == stop.reason
 
 
@@ -300,7 +301,7 @@ def test_a_finished_run_takes_no_commands(verb: Verb) -> None:
     """The sentence says why it ended; only looking is done."""
     desk = Desk(launched=("learner-0",))
     desk.admit("s", 9, role=Role.SYNCER)
-    desk.handle(StopArrived(Stop("tokens"), 9))
+    desk.handle(Received(Stop("tokens"), 9))
     answer = desk.command(verb, "learner-0")
     assert answer.told == "the run is over: tokens"
     assert answer.done is (verb is Verb.STATUS)

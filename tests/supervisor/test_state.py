@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.errors import OutdatedError, RefusedError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
@@ -35,12 +36,9 @@ from islands.protocol.supervisor.actions import (
 )
 from islands.protocol.supervisor.core import ENDED_REMEMBERED
 from islands.protocol.supervisor.events import (
-    LeaveArrived,
     LinkClosed,
     NewerSupervisorProven,
     ProcessEnded,
-    RunSpecRequested,
-    StopArrived,
     Ticked,
 )
 from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
@@ -54,7 +52,7 @@ def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
     """A hub lives for weeks, and its memory does not grow; who ended stays ended."""
     desk = Desk(launched=("l",))
     first = desk.admit("l")
-    desk.handle(LeaveArrived(Leave(LearnerName("l"), first, "done")))
+    desk.handle(Received(Leave(LearnerName("l"), first, "done"), 0))
     gone: list[Incarnation] = []
     for index in range(3 * ENDED_REMEMBERED):
         desk.wait(6)
@@ -246,7 +244,7 @@ def test_who_leaves_is_no_eviction() -> None:
     """A departure is recorded as one, and the name is free."""
     desk = Desk()
     a = desk.admit("a", 1)
-    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+    desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
     assert desk.status() is Status.LEFT
     assert desk.evictions == 0
     assert desk.admit("a", 2) > a
@@ -258,7 +256,7 @@ def test_an_old_leave_is_ignored() -> None:
     first = desk.admit("a", 1)
     desk.handle(LinkClosed(1))
     desk.admit("a", 2)
-    desk.handle(LeaveArrived(Leave(LearnerName("a"), first, "late")))
+    desk.handle(Received(Leave(LearnerName("a"), first, "late"), 0))
     assert desk.status() is Status.LIVE
 
 
@@ -287,24 +285,24 @@ def test_an_older_syncer_is_fenced() -> None:
 def test_who_asks_is_told_what_the_run_is() -> None:
     """Before it can join, a process asks; one of another protocol is refused with a sentence."""
     desk = Desk()
-    assert desk.handle(RunSpecRequested(RunSpecRequest(PROTOCOL, Role.LEARNER, "a"), 5)) == [
+    assert desk.handle(Received(RunSpecRequest(PROTOCOL, Role.LEARNER, "a"), 5)) == [
         SendRunSpec(5, "a")
     ]
     newer = RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "a")
-    (refused,) = sent(desk.handle(RunSpecRequested(newer, 5)), Refused)
+    (refused,) = sent(desk.handle(Received(newer, 5)), Refused)
     assert "protocol" in refused.reason
 
 
 def asked(desk: Desk, name: str = "away", role: Role = Role.LEARNER) -> list[Action]:
     """A process asks what the run is."""
-    return desk.handle(RunSpecRequested(RunSpecRequest(PROTOCOL, role, name), 5))
+    return desk.handle(Received(RunSpecRequest(PROTOCOL, role, name), 5))
 
 
 def finished(desk: Desk) -> float:
     """The syncer ends the run; how long the supervisor stays."""
     desk.admit("s", 7, role=Role.SYNCER)
     (finish,) = [
-        each for each in desk.handle(StopArrived(Stop("spent"), 7)) if isinstance(each, FinishRun)
+        each for each in desk.handle(Received(Stop("spent"), 7)) if isinstance(each, FinishRun)
     ]
     return finish.stay_s
 
@@ -340,7 +338,7 @@ def test_who_was_admitted_and_has_left_is_not_waited_for() -> None:
     asked(desk, "a")
     desk.admit("a")
     desk.handle(
-        LeaveArrived(Leave(LearnerName("a"), desk.state.members["a"].incarnation, "SIGTERM"))
+        Received(Leave(LearnerName("a"), desk.state.members["a"].incarnation, "SIGTERM"), 0)
     )
     assert finished(desk) == 0
 
@@ -497,10 +495,10 @@ def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
     desk = Desk(launched=("a",))
     desk.admit("a", 1)
     desk.admit("s", 2, role=Role.SYNCER)
-    actions = desk.handle(StopArrived(Stop("budget spent"), 2))
+    actions = desk.handle(Received(Stop("budget spent"), 2))
     assert [stop.reason for stop in sent(actions, Stop)] == ["budget spent"] * 2
     assert FinishRun("budget spent") in actions
-    again = desk.handle(StopArrived(Stop("again"), 2))
+    again = desk.handle(Received(Stop("again"), 2))
     assert again == [Send(2, Stop("budget spent"))], "it may have missed the answer"
     assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
 
@@ -510,7 +508,7 @@ def test_only_a_syncer_ends_the_run() -> None:
     desk = Desk()
     desk.admit("a", 1)
     for connection in (1, 7):
-        assert recorded(desk.handle(StopArrived(Stop("enough"), connection))) == ["refused"]
+        assert recorded(desk.handle(Received(Stop("enough"), connection))) == ["refused"]
     assert desk.state.finished is None
 
 
@@ -519,7 +517,7 @@ def test_who_comes_after_the_end_is_told_so() -> None:
     desk = Desk()
     a = desk.admit("a", 1)
     desk.admit("s", 2, role=Role.SYNCER)
-    desk.handle(StopArrived(Stop("tokens"), 2))
+    desk.handle(Received(Stop("tokens"), 2))
     assert sent(desk.hear(beat(a)), Stop) == [Stop("tokens")]
     (refused,) = sent(desk.join("b", 3), Refused)
     assert refused.reason == "the run is over: tokens"
@@ -531,7 +529,7 @@ def test_a_launched_process_that_left_is_not_started_again() -> None:
     desk = Desk(launched=("a", "b", "c"))
     for name in ("a", "b"):
         incarnation = desk.admit(name, 1)
-        desk.handle(LeaveArrived(Leave(LearnerName(name), incarnation, "SIGTERM")))
+        desk.handle(Received(Leave(LearnerName(name), incarnation, "SIGTERM"), 0))
     started = [
         action.name
         for name, reason in (("a", ""), ("b", "killed (9)"), ("c", ""))

@@ -1,5 +1,6 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
@@ -9,7 +10,7 @@ from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.actions import Action
 from islands.protocol.supervisor.commands import NAMES_MAX
 from islands.protocol.supervisor.core import ENDED_REMEMBERED
-from islands.protocol.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
+from islands.protocol.supervisor.events import CommandArrived, LinkClosed, Ticked
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import TIMING, Desk, beat, sent
@@ -84,7 +85,7 @@ def test_a_syncer_is_told_what_changed_and_no_more() -> None:
         ("0006", Status.SUSPECT)
     ]
     gone = Leave(LearnerName("0009"), admitted["0009"], "done")
-    assert names_of(taken(view, desk.handle(LeaveArrived(gone)))) == ["0009"]
+    assert names_of(taken(view, desk.handle(Received(gone, 0)))) == ["0009"]
     assert "0009" not in view.listed
     (answer,) = taken(view, ask(desk, view))
     assert (answer.members, answer.number, answer.latest) == ((), view.number, view.number)
@@ -105,7 +106,7 @@ def test_no_event_but_a_tick_goes_through_the_members() -> None:
     desk.handle(LinkClosed(7))
     desk.join("0006", 7)
     desk.join("late", 4000)
-    desk.handle(LeaveArrived(Leave(LearnerName("0009"), admitted["0009"], "done")))
+    desk.handle(Received(Leave(LearnerName("0009"), admitted["0009"], "done"), 0))
     desk.hear(beat(admitted["0009"], "0009"), 10)
     assert desk.status("late") is Status.LIVE
 
@@ -150,7 +151,7 @@ def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
     taken(view, ask(desk, view))
     desk.handle(LinkClosed(SYNCER_LINK))
     for name in list(admitted)[1:]:
-        desk.handle(LeaveArrived(Leave(LearnerName(name), admitted[name], "done")))
+        desk.handle(Received(Leave(LearnerName(name), admitted[name], "done"), 0))
     assert len(view.listed) == len(admitted)
     pages = taken(view, ask(desk, view, SYNCER_LINK + 1))
     assert pages[0].after == 0

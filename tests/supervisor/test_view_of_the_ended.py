@@ -1,9 +1,9 @@
 """A syncer is told of members also when they have ended, or it would wait for them."""
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, Role, Status
 from islands.protocol.messages.membership import Leave, MembershipChanged
 from islands.protocol.supervisor.actions import Action
-from islands.protocol.supervisor.events import LeaveArrived
 from tests.supervisor.desk import Desk, beat, sent, syncer_beat
 
 
@@ -35,7 +35,7 @@ def test_the_evicted_are_in_the_view() -> None:
 def test_those_who_left_are_in_the_view() -> None:
     """Its departure is told with its incarnation, so that nothing later is taken of it."""
     desk, syncer, ana, _ = staffed()
-    actions = desk.handle(LeaveArrived(Leave("a", ana, "asked to")))  # type: ignore[arg-type]
+    actions = desk.handle(Received(Leave("a", ana, "asked to"), 0))  # type: ignore[arg-type]
     actions += desk.wait(0.5, syncer_beat(syncer))
     assert told(actions)["a"] == (ana, Status.LEFT)
 

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -41,10 +42,8 @@ from islands.protocol.syncer.events import (
     JournalFinished,
     LinkClosed,
     LinkOpened,
-    MembershipArrived,
     MergeFacts,
     MergeFinished,
-    ProgressArrived,
     SeedArrived,
     Ticked,
 )
@@ -211,7 +210,7 @@ class Bench:
     def report(self, name: str) -> list[Action]:
         """A learner reports what it did."""
         learner = self.learners[name]
-        return self.do(ProgressArrived(learner.progress(), self.connections[name]))
+        return self.do(Received(learner.progress(), self.connections[name]))
 
     def step(self, name: str, steps: int = 1) -> list[Action]:
         """A learner steps, and reports it."""
@@ -252,7 +251,7 @@ class Bench:
     def view(self, name: str, status: Status, *, counter: int = 1, epoch: int = 1) -> list[Action]:
         """The supervisor's view of one learner."""
         member = Member(LearnerName(name), Incarnation(1, counter), status)
-        return self.do(MembershipArrived(MembershipChanged(epoch, (member,))))
+        return self.do(MembershipChanged(epoch, (member,)))
 
     def seed(self) -> None:
         """The learner that was asked sends version 0; it becomes durable; all adopt it."""

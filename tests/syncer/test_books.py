@@ -35,7 +35,6 @@ from islands.protocol.syncer.events import (
     ContributionArrived,
     JournalFinished,
     LinkOpened,
-    MembershipArrived,
     MergeFacts,
     MergeFinished,
 )
@@ -379,7 +378,7 @@ def test_a_thousand_ends_are_a_few_records() -> None:
     """The supervisor evicts everybody at once: one record for the first, one for the rest."""
     bench = seeded(*NAMES, settings=BUDGET)
     members = tuple(Member(LearnerName(name), Incarnation(1, 1), Status.EVICTED) for name in NAMES)
-    bench.do(MembershipArrived(MembershipChanged(1, members)))
+    bench.do(MembershipChanged(1, members))
     assert len(bench.written()) == 1
     bench.journal()
     assert bench.core.books.all_durable

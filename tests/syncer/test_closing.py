@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, LearnerName, Phase, Status
 from islands.protocol.messages.membership import Refused, Stop
 from islands.protocol.messages.training import ContributionDeclined, FinalRound
@@ -14,7 +15,6 @@ from islands.protocol.syncer.core import ClosingStage
 from islands.protocol.syncer.events import (
     EndHeard,
     LinkOpened,
-    PullDeclined,
     StopRequested,
     SupervisorLinkChanged,
 )
@@ -103,7 +103,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     bench = seeded("ana", "ben", settings=settings, fragments=4)
     ana, ben = opened(bench)
     bench.answer(ana)
-    bench.do(PullDeclined(ContributionDeclined(ben.ticket, ben.fragment, "leaving")))
+    bench.do(Received(ContributionDeclined(ben.ticket, ben.fragment, "leaving"), 0))
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
     assert bench.of(BeginMerge) == []

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -35,7 +36,6 @@ from islands.protocol.syncer.events import (
     InitialRead,
     JournalFinished,
     LinkOpened,
-    ProgressArrived,
     SeedArrived,
 )
 from islands.protocol.tape.round_entries import SeedLate
@@ -558,13 +558,13 @@ def test_observers_count_where_updates_are_increments(precision: UpdatePrecision
     observe(bench, "reader")
     reader = replace(bench.core.members.learners[LearnerName("reader")].progress)
     one = bench.core.members.learners[LearnerName("ana")].progress.fragments
-    bench.do(ProgressArrived(replace(reader, fragments=one), CONNECTION))
+    bench.do(Received(replace(reader, fragments=one), CONNECTION))
     newest = merged(bench, INCREMENT if precision.of_increments else None)
     bench.adopt("ana")
     assert bool(released(bench)) is not precision.of_increments
     assert bench.core.members.learners[LearnerName("reader")].role is Role.OBSERVER
     now = bench.core.members.learners[LearnerName("ana")].progress.fragments
-    bench.do(ProgressArrived(replace(reader, fragments=now), CONNECTION))
+    bench.do(Received(replace(reader, fragments=now), CONNECTION))
     assert list(bench.core.versions.kept[0]) == [newest]
 
 

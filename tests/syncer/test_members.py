@@ -12,7 +12,7 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import LinkOpened, MembershipArrived
+from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.members import NAMES_KEPT, Fence, Witness
 from islands.syncer.journal import encode
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
@@ -145,7 +145,7 @@ def with_ended(bench: Bench, names: int) -> None:
             )
             for counter in range(begin, min(begin + PAGE, names + 10))
         )
-        bench.do(MembershipArrived(MembershipChanged(1, members)))
+        bench.do(MembershipChanged(1, members))
 
 
 def test_a_record_stays_small_whoever_came_and_went() -> None:

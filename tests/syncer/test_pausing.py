@@ -9,7 +9,7 @@ from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Paused
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.events import MembershipArrived, StopRequested
+from islands.protocol.syncer.events import StopRequested
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=4, fragments=2, budget_tokens=10_000)
@@ -18,7 +18,7 @@ HOURS_S = 5 * 3600.0
 
 def pause(bench: Bench, *, paused: bool | None = True, epoch: int = 1) -> None:
     """The supervisor tells the operator's last word, with a view of everybody as before."""
-    bench.do(MembershipArrived(MembershipChanged(epoch, (), paused)))
+    bench.do(MembershipChanged(epoch, (), paused))
 
 
 def stand_still(bench: Bench) -> None:

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from islands.protocol.errors import InvariantError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -33,17 +34,14 @@ from islands.protocol.messages.training import (
     Quarantined,
 )
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer import state as state_module
 from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
+from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.events import (
     ContributionArrived,
     Event,
-    LeaveArrived,
     LinkOpened,
     MergeFacts,
     MergeFinished,
-    ProgressArrived,
-    PullDeclined,
     SeedArrived,
 )
 from islands.protocol.syncer.leases import OUTAGE_S, LeaseBook
@@ -213,7 +211,7 @@ def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
     learner = bench.learners["ana"]
     learner.steps += 1
     lie = replace(learner.progress(), step_time_s=86400.0)
-    bench.do(ProgressArrived(lie, bench.connections["ana"]), after_s=2.0)
+    bench.do(Received(lie, bench.connections["ana"]), after_s=2.0)
     believed_s = bench.core.rounds.durations.step_s.value
     assert believed_s is not None
     assert believed_s <= 5.0
@@ -517,11 +515,11 @@ class Desk:
         fragment = FragmentIndex(chance.choice((*NUMBERS, 0, 1, 2)))
         held = replace(bench.hello_of(liar), progress=told)
         lies: list[Event] = [
-            ProgressArrived(told, number),
+            Received(told, number),
             LinkOpened(twisted(held, chance), number + 1, trusted=True),
-            PullDeclined(ContributionDeclined(ticket, fragment, "")),
+            Received(ContributionDeclined(ticket, fragment, ""), 0),
             SeedArrived(FragmentSeed(1, fragment, EVE, liar.incarnation, "x"), intact=True),
-            LeaveArrived(Leave(EVE, ticket.incarnation, "bye")),
+            Received(Leave(EVE, ticket.incarnation, "bye"), 0),
         ]
         event = chance.choice(lies)
         if isinstance(event, LinkOpened):
@@ -556,7 +554,7 @@ def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) 
         def take(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(state_module, "on_progress", take)
+        monkeypatch.setattr(HANDLERS, "handle", take)
 
     stumble(KeyError("forgotten"))
     bench.step("ana")

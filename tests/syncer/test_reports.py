@@ -7,6 +7,7 @@ from math import inf, nan
 import msgspec
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -27,7 +28,7 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from islands.protocol.syncer.events import ContributionArrived, LinkOpened
 from islands.protocol.syncer.members import WRONGS_MAX
 from islands.protocol.syncer.recovery import Durable
 from islands.protocol.tape.member_entries import WrongReport
@@ -45,7 +46,7 @@ def running(settings: RunSettings | None = None) -> Bench:
 
 def told(bench: Bench, progress: Progress) -> None:
     """A learner reports this."""
-    bench.do(ProgressArrived(progress, bench.connections[progress.name]))
+    bench.do(Received(progress, bench.connections[progress.name]))
 
 
 def fragment(progress: Progress, **changed: int) -> Progress:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, Incarnation, Phase, Status, Version
 from islands.protocol.messages.training import (
     ContributionDeclined,
@@ -17,7 +18,7 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.events import ContributionArrived, PullDeclined
+from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.timeouts import MARGIN
@@ -215,7 +216,7 @@ def test_who_declines_is_excused() -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.answer(ana)
-    bench.do(PullDeclined(ContributionDeclined(ben.ticket, ben.fragment, "nothing")))
+    bench.do(Received(ContributionDeclined(ben.ticket, ben.fragment, "nothing"), 0))
     assert len(bench.merge().parts) == 1
 
 
@@ -223,7 +224,7 @@ def test_if_all_decline_they_are_asked_again() -> None:
     """A round that nobody could answer asks the same again after a while, with the same ticket."""
     bench = seeded("ana")
     (ana,) = opened(bench)
-    bench.do(PullDeclined(ContributionDeclined(ana.ticket, ana.fragment, "nothing")))
+    bench.do(Received(ContributionDeclined(ana.ticket, ana.fragment, "nothing"), 0))
     assert bench.pulls() == []
     bench.tick(2.5)
     assert bench.pulls() == [ana]

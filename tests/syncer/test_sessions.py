@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import OutdatedError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.protocol.messages.membership import (
     Evicted,
@@ -23,7 +24,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import LinkClosed, LinkOpened, ProgressArrived, StopRequested
+from islands.protocol.syncer.events import LinkClosed, LinkOpened, StopRequested
 from islands.protocol.syncer.members import LINKS_FREE
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
@@ -273,7 +274,7 @@ def test_a_report_over_an_old_link_is_ignored() -> None:
     old = bench.connections["ana"]
     bench.hello("ana")
     bench.learners["ana"].steps += 5
-    bench.do(ProgressArrived(bench.learners["ana"].progress(), old))
+    bench.do(Received(bench.learners["ana"].progress(), old))
     assert bench.core.members.learners[bench.learners["ana"].name].progress.steps == 0
 
 

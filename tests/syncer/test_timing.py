@@ -7,13 +7,13 @@ When a round may open.
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName
 from islands.protocol.messages.training import ContributionDeclined
 from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.events import PullDeclined
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.syncer.timing import Durations, Pace, QuorumTarget, grace_s, worth_waiting
 from islands.protocol.syncer.watches import GraceWatch, OverlapShortfall
@@ -164,7 +164,7 @@ def test_who_declines_is_waited_for_no_longer() -> None:
     bench.answer(pulls["ana"])
     assert merged(bench) == []
     declined = ContributionDeclined(pulls["ben"].ticket, pulls["ben"].fragment, "spares its link")
-    bench.do(PullDeclined(declined))
+    bench.do(Received(declined, 0))
     assert merged(bench) == ["ana"]
     assert bench.core.ineligible(pulls["ben"].ticket.name, 0) is None
 

@@ -5,13 +5,13 @@ from math import inf
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import ContributionDeclined, PullFragment
 from islands.protocol.settings.choices import SendTo
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.timing import done_share, speed_share
 from islands.protocol.tape.member_entries import TurnSet
@@ -32,7 +32,7 @@ def ask(bench: Bench, name: str, steps: int = 4) -> list[PullFragment]:
     learner = bench.learners[name]
     learner.steps += steps
     report = replace(learner.progress(), due=(FIRST,))
-    bench.do(ProgressArrived(report, bench.connections[name]))
+    bench.do(Received(report, bench.connections[name]))
     return bench.pulls()
 
 
@@ -72,7 +72,7 @@ def test_only_merged_turns_move_the_clock() -> None:
     bench = made("ana", "ben")
     for _ in range(10):
         (pull,) = ask(bench, "ana")
-        bench.do(PullDeclined(ContributionDeclined(pull.ticket, FIRST, "not now")))
+        bench.do(Received(ContributionDeclined(pull.ticket, FIRST, "not now"), 0))
     assert bench.core.durable.clock == 0.0
     for name, clock in (("ana", 2.0), ("ben", 4.0)):
         (pull,) = ask(bench, name)
@@ -111,9 +111,9 @@ def test_whoever_becomes_eligible_is_asked_without_asking_again() -> None:
 def test_what_was_asked_for_in_a_pause_is_opened_after_it() -> None:
     """While the run is paused, no round is opened."""
     bench = made("ana", "ben")
-    bench.do(MembershipArrived(MembershipChanged(1, (), paused=True)))
+    bench.do(MembershipChanged(1, (), paused=True))
     assert ask(bench, "ana") == []
-    bench.do(MembershipArrived(MembershipChanged(1, (), paused=False)))
+    bench.do(MembershipChanged(1, (), paused=False))
     assert [pull.ticket.name for pull in bench.pulls()] == ["ana"]
 
 
@@ -122,7 +122,7 @@ def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
     bench = made("ana", "ben")
     bench.learners["ana"].steps += 4
     report = replace(bench.learners["ana"].progress(), due=(FragmentIndex(99), FragmentIndex(-1)))
-    bench.do(ProgressArrived(report, bench.connections["ana"]))
+    bench.do(Received(report, bench.connections["ana"]))
     assert bench.pulls() == []
 
 
@@ -181,7 +181,7 @@ def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
     ask(bench, "ben")
     match gone:
         case "declined":
-            bench.do(PullDeclined(ContributionDeclined(pull.ticket, FIRST, "leaving")))
+            bench.do(Received(ContributionDeclined(pull.ticket, FIRST, "leaving"), 0))
         case "link":
             bench.drop("ana")
         case "suspect":

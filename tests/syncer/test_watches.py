@@ -9,10 +9,10 @@ import random
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
-from islands.protocol.syncer.events import LeaveArrived
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.syncer.watches import (
     DIVERGED,
@@ -131,7 +131,7 @@ SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)
 def diverge(bench: Bench, name: str, *, again: bool = True) -> None:
     """The loss of a learner is not finite; it comes back under its next incarnation."""
     learner = bench.learners[name]
-    bench.do(LeaveArrived(Leave(learner.name, learner.incarnation, "not finite", diverged=True)))
+    bench.do(Received(Leave(learner.name, learner.incarnation, "not finite", diverged=True), 0))
     if again:
         bench.hello(name, counter=learner.incarnation.counter + 10)
         bench.adopt(name)
@@ -199,7 +199,7 @@ def test_an_old_word_of_leaving_ends_no_streak() -> None:
     for _ in range(DIVERGED_MAX):
         assert reason_of(bench) is None
         diverge(bench, "ana")
-        bench.do(LeaveArrived(gone))
+        bench.do(Received(gone, 0))
     assert reason_of(bench) == end_reason(SETTINGS)
 
 
@@ -208,7 +208,7 @@ def test_who_left_is_not_waited_for() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")
     ben = bench.learners["ben"]
-    bench.do(LeaveArrived(Leave(ben.name, ben.incarnation, "drained")))
+    bench.do(Received(Leave(ben.name, ben.incarnation, "drained"), 0))
     for _ in range(DIVERGED_MAX):
         diverge(bench, "ana")
     assert reason_of(bench) == end_reason(SETTINGS)

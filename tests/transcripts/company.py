@@ -189,7 +189,7 @@ class Company:
                 for one in self.syncers.values():
                     self._to(one, "", syncer_events.EndHeard())
 
-    def _from_supervisor(self, name: str, message: supervisor_actions.Outgoing) -> None:
+    def _from_supervisor(self, name: str, message: object) -> None:
         def arrive() -> None:
             peer = self.peers.get(name)
             if isinstance(message, MembershipChanged | CommandAnswer) or peer is None:
@@ -201,7 +201,7 @@ class Company:
 
         self._post(f"supervisor to {name}", arrive)
 
-    def _syncer_told(self, name: str, message: supervisor_actions.Outgoing) -> None:
+    def _syncer_told(self, name: str, message: object) -> None:
         """A syncer keeps itself admitted, and hands on what is news for its rules."""
         one = self.syncers.get(name)
         if one is None:
@@ -211,7 +211,7 @@ class Company:
                 if one.membership.on_joined(message):
                     self.beat(name)
             case MembershipChanged():
-                self._syncer(one, syncer_events.MembershipArrived(message))
+                self._syncer(one, message)
             case Stop(reason) if one.state.durable.finished is None:
                 self._syncer(one, syncer_events.StopRequested(reason))
             case _:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from islands.protocol.handlers import Received
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.control import Command
@@ -89,11 +90,11 @@ def for_supervisor(message: ToSupervisor, connection: int) -> supervisor_events.
         case Heartbeat():
             return supervisor_events.HeartbeatArrived(message, connection, trusted=True)
         case Leave():
-            return supervisor_events.LeaveArrived(message)
+            return Received(message, connection)
         case Command():
             return supervisor_events.CommandArrived(message, connection, genuine=True)
         case Stop():
-            return supervisor_events.StopArrived(message, connection)
+            return Received(message, connection)
 
 
 def for_syncer(message: ToSyncer, connection: int, *, fenced: bool) -> syncer_events.Event:
@@ -102,8 +103,8 @@ def for_syncer(message: ToSyncer, connection: int, *, fenced: bool) -> syncer_ev
         case Hello():
             return syncer_events.LinkOpened(message, connection, trusted=True, fenced=fenced)
         case Progress():
-            return syncer_events.ProgressArrived(message, connection)
+            return Received(message, connection)
         case ContributionDeclined():
-            return syncer_events.PullDeclined(message)
+            return Received(message, connection)
         case Leave():
-            return syncer_events.LeaveArrived(message)
+            return Received(message, connection)

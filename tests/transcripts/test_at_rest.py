@@ -10,10 +10,11 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from islands.protocol import sessions
+from islands.protocol.handlers import Received
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
-from islands.protocol.messages.membership import Leave, Refused, Stop
+from islands.protocol.messages.membership import Leave, MembershipChanged, Refused, Stop
 from islands.protocol.messages.training import (
     ContributionDeclined,
     FragmentUpdate,
@@ -37,24 +38,21 @@ REPORT_OF_NOBODY = Progress(NOBODY, NEVER, Phase.STEPPING, 0, 0, 0.0, 0, 0, (), 
 DAMAGED = FragmentUpdate(1, FragmentIndex(0), Version(9, 9), 9, "", 0.0, None)
 
 CONCERNS_NOBODY: dict[type, object] = {
-    SyncerState: syncer_events.ProgressArrived(REPORT_OF_NOBODY, 0),
+    SyncerState: Received(REPORT_OF_NOBODY, 0),
     SupervisorState: supervisor_events.LinkClosed(-1),
     LearnerState: learner_events.FromSyncer(Quarantined(NOBODY, NEVER, "for the log")),
     ObserverState: sessions.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
 }
 
 REPEATED = (
+    Received,
     syncer_events.LinkClosed,
-    syncer_events.MembershipArrived,
-    syncer_events.ProgressArrived,
-    syncer_events.PullDeclined,
+    MembershipChanged,
     syncer_events.SeedArrived,
-    syncer_events.LeaveArrived,
     syncer_events.JournalFinished,
     syncer_events.StopRequested,
     syncer_events.EndHeard,
     syncer_events.Ticked,
-    supervisor_events.LeaveArrived,
     supervisor_events.LinkClosed,
     supervisor_events.Ticked,
     learner_events.FromSyncer,
@@ -101,7 +99,7 @@ class Restful(Company):
         said = getattr(event, "message", None)
         if isinstance(said, Leave) and said.diverged:
             return False  # each is told on the tape, and counted once
-        if isinstance(event, syncer_events.ProgressArrived) and self.settings.budget_tokens:
+        if isinstance(said, Progress) and self.settings.budget_tokens:
             return False  # what is left of a budget is granted in parts, at most one part ahead
         return isinstance(event, REPEATED) and not isinstance(said, ANSWERED)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from islands.protocol import sessions
 from islands.protocol.errors import IslandsError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import Lease
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
@@ -352,18 +353,18 @@ def _syncer_hears(event: object) -> tuple[str, str]:
     match event:
         case syncer_events.LinkOpened(hello):
             return hello.name, "hello"
-        case syncer_events.ProgressArrived(progress):
+        case Received(Progress() as progress):
             return progress.name, "progress"
         case syncer_events.ContributionArrived(contribution):
             return contribution.ticket.name, f"contribution {contribution.ticket}"
-        case syncer_events.PullDeclined(message):
-            return message.ticket.name, f"decline {message.ticket}"
+        case Received(ContributionDeclined() as declined):
+            return declined.name, f"decline {declined.ticket}"
         case syncer_events.SeedArrived(seed):
             return seed.name, f"seed of {seed.fragment}"
-        case syncer_events.LeaveArrived(message):
-            return message.name, "leave"
-        case syncer_events.MembershipArrived(message):
-            return "supervisor", f"view {message.after} to {message.number}"
+        case Received(Leave() as leave):
+            return leave.name, "leave"
+        case MembershipChanged():
+            return "supervisor", f"view {event.after} to {event.number}"
         case syncer_events.StopRequested(reason):
             return "supervisor", f"stop: {reason}"
         case syncer_events.EndHeard():
@@ -377,12 +378,10 @@ def _supervisor_hears(event: object, names: Mapping[int, str]) -> tuple[str, str
         case (
             supervisor_events.JoinArrived(message, connection)
             | supervisor_events.HeartbeatArrived(message, connection)
-            | supervisor_events.StopArrived(message, connection)
+            | Received(message, connection)
             | supervisor_events.CommandArrived(message, connection)
         ):
             return names[connection], _kind(message)
-        case supervisor_events.LeaveArrived(message):
-            return message.name, "leave"
         case _:
             return "", ""
 

@@ -158,6 +158,11 @@ class Contribution:
     answer: int = 0
     ranges: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def name(self) -> LearnerName:
+        """The learner that was asked."""
+        return self.ticket.name
+
 
 @message("ContributionReceived")
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,11 @@ class ContributionDeclined:
     ticket: Ticket
     fragment: FragmentIndex
     reason: str
+
+    @property
+    def name(self) -> LearnerName:
+        """The learner that was asked."""
+        return self.ticket.name
 
 
 @message("ContributionFate")

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
-from islands.protocol.messages.training import Welcome
 from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, UpdateArrived
 
 
@@ -11,7 +9,7 @@ from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, 
 class MessageArrived:
     """A control message from the supervisor or the syncer."""
 
-    message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome
+    message: object
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,8 @@
 
 from dataclasses import dataclass
 
-from islands.protocol.messages.control import CommandAnswer, Drain, StepFigures
-from islands.protocol.messages.membership import (
-    Evicted,
-    HeartbeatAck,
-    Joined,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
+from islands.protocol.messages.control import StepFigures
 from islands.protocol.tape.entry import Record
-
-Outgoing = (
-    Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop | Drain | CommandAnswer
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +11,7 @@ class Send:
     """Send a message on a link; the actor signs the credential of a `Joined` on the way out."""
 
     connection: int
-    message: Outgoing
+    message: object
 
 
 @dataclass(frozen=True, slots=True)

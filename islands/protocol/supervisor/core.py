@@ -6,10 +6,11 @@ are functions over it; the package's docstring says where they are.
 
 from dataclasses import dataclass, field
 
+from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged, SyncerAddress
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.actions import Action, Outgoing, Send
+from islands.protocol.supervisor.actions import Action, Send
 from islands.protocol.supervisor.eviction import MemberRecord, Stalls
 from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.supervisor.view import Follower, View
@@ -79,7 +80,7 @@ class Core:
         """Put an entry on the tape."""
         self.actions.append(Record(entry))
 
-    def send(self, connection: int, message: Outgoing) -> None:
+    def send(self, connection: int, message: object) -> None:
         """Send a message on a link."""
         self.actions.append(Send(connection, message))
 
@@ -215,3 +216,7 @@ class Core:
         return Member(
             LearnerName(name), member.incarnation, member.status, address, stepped, host=host
         )
+
+
+HANDLERS = Handlers[Core, [int, float]]()
+"""Of messages that are events as they come; they are told the connection and the time, too."""

@@ -1,9 +1,13 @@
-"""Events that a supervisor handles. `connection` numbers the link on which a message came."""
+"""Events that a supervisor handles. `connection` numbers the link on which a message came.
+
+A message is an event by itself, unless facts are established beside it (`handlers.py`).
+"""
 
 from dataclasses import dataclass
 
-from islands.protocol.messages.control import Command, StepFigures
-from islands.protocol.messages.membership import Heartbeat, Join, Leave, RunSpecRequest, Stop
+from islands.protocol.handlers import Received
+from islands.protocol.messages.control import Command
+from islands.protocol.messages.membership import Heartbeat, Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +22,6 @@ class JoinArrived:
     connection: int
     proven: bool
     returns: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpecRequested:
-    """A process asks for the run spec."""
-
-    message: RunSpecRequest
-    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +51,12 @@ class NewerSupervisorProven:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveArrived:
-    """A member departs on its own will."""
-
-    message: Leave
-
-
-@dataclass(frozen=True, slots=True)
-class StopArrived:
-    """The other end of a link says that the run is over, which only a syncer may say."""
-
-    message: Stop
-    connection: int
-
-
-@dataclass(frozen=True, slots=True)
 class CommandArrived:
     """An operator's command arrived; `genuine` tells whether the run's key made its proof."""
 
     message: Command
     connection: int
     genuine: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FiguresArrived:
-    """Step figures arrived over the link of the member `name`."""
-
-    name: str
-    message: StepFigures
-    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +79,7 @@ class Ticked:
     """Time has passed; sent at least every heartbeat."""
 
 
-PeerEvent = (
-    JoinArrived
-    | RunSpecRequested
-    | HeartbeatArrived
-    | StopArrived
-    | CommandArrived
-    | FiguresArrived
-)
+PeerEvent = Received | JoinArrived | HeartbeatArrived | CommandArrived
 """Events that the other end of a link causes; what they say may be false."""
 
-Event = PeerEvent | NewerSupervisorProven | LeaveArrived | LinkClosed | ProcessEnded | Ticked
+Event = PeerEvent | NewerSupervisorProven | LinkClosed | ProcessEnded | Ticked

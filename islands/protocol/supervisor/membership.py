@@ -17,7 +17,7 @@ from typing import Never
 
 from islands.protocol.errors import OutdatedError, RefusedError
 from islands.protocol.identities import Incarnation, Role, Status, wrong_name
-from islands.protocol.messages.control import Drain
+from islands.protocol.messages.control import Drain, StepFigures
 from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
     RUN_OVER,
@@ -33,9 +33,8 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import peer_host
-from islands.protocol.supervisor.actions import CountFigures, KillProcess, SendRunSpec
-from islands.protocol.supervisor.core import Core, Drained
-from islands.protocol.supervisor.events import FiguresArrived
+from islands.protocol.supervisor.actions import CountFigures, FinishRun, KillProcess, SendRunSpec
+from islands.protocol.supervisor.core import HANDLERS, Core, Drained
 from islands.protocol.supervisor.eviction import (
     MemberRecord,
     Stalls,
@@ -46,6 +45,7 @@ from islands.protocol.supervisor.eviction import (
 from islands.protocol.supervisor.names import Lineages, why_taken
 from islands.protocol.supervisor.view import Follower
 from islands.protocol.tape import member_entries, process_entries
+from islands.protocol.tape.round_entries import Finished
 from messaging.plain_text import plain
 
 SHOWN = 80
@@ -60,6 +60,7 @@ ASKING_MAX = 1024
 """Most learners that are remembered to wait."""
 
 
+@HANDLERS.handles(RunSpecRequest)
 def on_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: float) -> None:
     """Send the run spec to a process that speaks this protocol, while the run goes on."""
     reason = _mismatch(enquiry.protocol)
@@ -75,7 +76,30 @@ def on_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: floa
     core.actions.append(SendRunSpec(connection, enquiry.name))
 
 
-def stay_s(core: Core, now_s: float) -> float:
+def ends_the_run(core: Core, connection: int) -> bool:
+    """Return whether a link is a syncer's, which alone may say that the run is over."""
+    return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
+
+
+@HANDLERS.handles(Stop)
+def on_stop(core: Core, stop: Stop, connection: int, now_s: float) -> None:
+    """End the run and tell all members, on the word of a syncer; refuse any other sender."""
+    if not ends_the_run(core, connection):
+        core.record(process_entries.Refused("", "only a syncer ends the run"))
+        return
+    if core.finished is not None:
+        core.send(connection, Stop(core.finished))
+        return
+    core.finished = stop.reason
+    for role in Role:
+        for member in core.here[role].values():
+            if member.connection is not None:
+                core.send(member.connection, Stop(stop.reason))
+    core.record(Finished(stop.reason))
+    core.actions.append(FinishRun(stop.reason, _stay_s(core, now_s)))
+
+
+def _stay_s(core: Core, now_s: float) -> float:
     """Return how long to stay after the run's end, so that learners who wait hear of it.
 
     They are no members, such as the hosts of an island of which one is away: they ask now and then.
@@ -265,13 +289,12 @@ def give_way(core: Core, name: str, epoch: int, *, kept: bool) -> Never:
     )
 
 
-def on_figures(core: Core, event: FiguresArrived) -> None:
-    """Count step figures that come over the link of the name's incarnation, until it is evicted."""
-    member = core.members.get(event.name)
-    if member is None or member.status is Status.EVICTED:
-        return
-    if member.connection == event.connection:
-        core.actions.append(CountFigures(event.name, event.message))
+@HANDLERS.handles(StepFigures)
+def on_figures(core: Core, figures: StepFigures, connection: int, _now_s: float) -> None:
+    """Count step figures that come over a member's link, until it is evicted."""
+    for name in core.linked.get(connection, ()):
+        if core.members[name].status is not Status.EVICTED:
+            core.actions.append(CountFigures(name, figures))
 
 
 def _follow(
@@ -395,7 +418,8 @@ def evict(core: Core, member: MemberRecord, reason: str, now_s: float) -> None:
         core.actions.append(KillProcess(member.name, reason))
 
 
-def on_leave(core: Core, leave: Leave) -> None:
+@HANDLERS.handles(Leave)
+def on_leave(core: Core, leave: Leave, _connection: int, _now_s: float) -> None:
     """End the incarnation of a member that departs on its own will."""
     member = core.members.get(leave.name)
     known = member is not None and member.incarnation == leave.incarnation

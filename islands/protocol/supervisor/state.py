@@ -6,25 +6,21 @@ The rules are in the modules that the package's docstring lists; this one applie
 from typing import assert_never
 
 from islands.protocol.errors import UNFORESEEN
-from islands.protocol.identities import Role
-from islands.protocol.messages.membership import Stop, SyncerAddress
+from islands.protocol.handlers import Received
+from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.actions import Action, Drop, FinishRun
+from islands.protocol.supervisor.actions import Action, Drop
 from islands.protocol.supervisor.commands import on_command
-from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.core import HANDLERS, Core
 from islands.protocol.supervisor.events import (
     CommandArrived,
     Event,
-    FiguresArrived,
     HeartbeatArrived,
     JoinArrived,
-    LeaveArrived,
     LinkClosed,
     NewerSupervisorProven,
     PeerEvent,
     ProcessEnded,
-    RunSpecRequested,
-    StopArrived,
     Ticked,
 )
 from islands.protocol.supervisor.eviction import MemberRecord
@@ -33,17 +29,12 @@ from islands.protocol.supervisor.membership import (
     give_way,
     judge_all,
     notice_pause,
-    on_enquiry,
-    on_figures,
     on_heartbeat,
     on_join,
-    on_leave,
     on_link_closed,
-    stay_s,
 )
 from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.tape.process_entries import Refused
-from islands.protocol.tape.round_entries import Finished
 
 
 class SupervisorState:
@@ -138,45 +129,17 @@ class SupervisorState:
                 judge_all(core, now_s)
             case JoinArrived(message, connection, proven, returns):
                 on_join(core, message, connection, now_s, proven=proven, returns=returns)
-            case RunSpecRequested(message, connection):
-                on_enquiry(core, message, connection, now_s)
             case HeartbeatArrived(message, connection, trusted, host):
                 on_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
             case NewerSupervisorProven(name, epoch, kept):
                 give_way(core, name, epoch, kept=kept)
-            case LeaveArrived(message):
-                on_leave(core, message)
+            case Received(message, connection):
+                HANDLERS.handle(core, message, connection, now_s)
             case CommandArrived(message, connection, genuine):
                 on_command(core, message, connection, genuine=genuine, now_s=now_s)
-            case FiguresArrived():
-                on_figures(core, event)
             case LinkClosed(connection):
                 on_link_closed(core, connection, now_s)
             case ProcessEnded(name, reason):
                 on_process_ended(core, name, reason, now_s)
-            case StopArrived(message, connection):
-                self._finish(message.reason, connection, now_s)
             case _:
                 assert_never(event)
-
-    def ends_the_run(self, connection: int) -> bool:
-        """Whether the other end of a link is a syncer, which alone may say that the run is over."""
-        core = self._core
-        return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
-
-    def _finish(self, reason: str, connection: int, now_s: float) -> None:
-        """End the run and tell all members, on the word of a syncer; refuse any other sender."""
-        core = self._core
-        if not self.ends_the_run(connection):
-            core.record(Refused("", "only a syncer ends the run"))
-            return
-        if core.finished is not None:
-            core.send(connection, Stop(core.finished))
-            return
-        core.finished = reason
-        for role in Role:
-            for member in core.here[role].values():
-                if member.connection is not None:
-                    core.send(member.connection, Stop(reason))
-        core.record(Finished(reason))
-        core.actions.append(FinishRun(reason, stay_s(core, now_s)))

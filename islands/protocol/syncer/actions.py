@@ -8,30 +8,8 @@ from dataclasses import dataclass
 
 from islands.protocol.identities import FragmentIndex, Ticket, Version
 from islands.protocol.messages.membership import Evicted, Refused, Stop
-from islands.protocol.messages.training import (
-    ContributionFate,
-    FinalRound,
-    FragmentRequest,
-    FragmentUpdate,
-    LeaseGranted,
-    Paused,
-    PullFragment,
-    Quarantined,
-    Welcome,
-)
+from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.tape.entry import Record
-
-Outgoing = (
-    Welcome
-    | LeaseGranted
-    | PullFragment
-    | ContributionFate
-    | FragmentRequest
-    | FinalRound
-    | Quarantined
-    | Paused
-    | Stop
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +17,7 @@ class Send:
     """Send a control message over a learner's or observer's link."""
 
     connection: int
-    message: Outgoing
+    message: object
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from islands.protocol.messages.training import (
     Quarantined,
 )
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
@@ -239,7 +239,8 @@ def _drop(core: Core, ticket: Ticket, connection: int) -> None:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
-def on_decline(core: Core, declined: ContributionDeclined) -> None:
+@HANDLERS.handles(ContributionDeclined)
+def on_decline(core: Core, declined: ContributionDeclined, _connection: int, _now_s: float) -> None:
     """Excuse a learner that has nothing to answer this pull with."""
     ticket = declined.ticket
     learner = core.members.learners.get(ticket.name)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from islands.protocol.handlers import Handlers
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import OVERLAP_LEAST, RunSettings
-from islands.protocol.syncer.actions import Action, Outgoing, Send, WriteJournal
+from islands.protocol.syncer.actions import Action, Send, WriteJournal
 from islands.protocol.syncer.books import ACCOUNT_BYTES, Books
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
 from islands.protocol.syncer.members import LearnerRecord, Members
@@ -298,7 +299,7 @@ class Core:
         """Put an entry on the event tape."""
         self.actions.append(Record(entry))
 
-    def send(self, connection: int | None, message: Outgoing) -> None:
+    def send(self, connection: int | None, message: object) -> None:
         """Send a control message to a peer that can be reached."""
         if connection is not None:
             self.actions.append(Send(connection, message))
@@ -339,3 +340,7 @@ class Core:
         self.books.records.written()
         self.books.write(self.durable.sequence, fragment, self.grant_of)
         self.actions.append(WriteJournal(self.durable.sequence, fragment, version))
+
+
+HANDLERS = Handlers[Core, [int, float]]()
+"""Of messages that are events as they come; they are told the connection and the time, too."""

@@ -1,15 +1,13 @@
-"""Events that the syncer's state handles. They are past facts; each is handled once, in order."""
+"""Events that the syncer's state handles. They are past facts; each is handled once, in order.
+
+A message is an event by itself, unless facts are measured beside it (`handlers.py`).
+"""
 
 from dataclasses import dataclass
 
-from islands.protocol.messages.membership import Leave, MembershipChanged
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    FragmentSeed,
-    Hello,
-    Progress,
-)
+from islands.protocol.handlers import Received
+from islands.protocol.messages.membership import MembershipChanged
+from islands.protocol.messages.training import Contribution, FragmentSeed, Hello
 from islands.protocol.syncer.plausibility import Check
 
 
@@ -36,34 +34,12 @@ class LinkClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipArrived:
-    """A page of the supervisor's membership view arrived."""
-
-    message: MembershipChanged
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressArrived:
-    """A peer's cumulative report arrived over the link `connection`."""
-
-    progress: Progress
-    connection: int
-
-
-@dataclass(frozen=True, slots=True)
 class ContributionArrived:
     """A contribution arrived, and its payload was measured with the result `check`."""
 
     contribution: Contribution
     check: Check
     connection: int
-
-
-@dataclass(frozen=True, slots=True)
-class PullDeclined:
-    """A learner has nothing to answer a pull with."""
-
-    message: ContributionDeclined
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +55,6 @@ class InitialRead:
     """Version 0 was read from a file, not fetched from a learner; digests by fragment."""
 
     digests: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveArrived:
-    """A learner departs of its own accord."""
-
-    message: Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +121,13 @@ class EndHeard:
     """The supervisor knows that the run is over."""
 
 
-PeerEvent = (
-    LinkOpened | ProgressArrived | ContributionArrived | PullDeclined | SeedArrived | LeaveArrived
-)
+PeerEvent = LinkOpened | Received | ContributionArrived | SeedArrived
 """Events that come from a peer, whose content may be false."""
 
 Event = (
     PeerEvent
     | LinkClosed
-    | MembershipArrived
+    | MembershipChanged
     | InitialRead
     | MergeFinished
     | JournalFinished

@@ -11,19 +11,17 @@ would be a bug of ours.
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
+from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phase, Role
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import Progress
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.commits import release_old_values
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.events import (
     ContributionArrived,
-    LeaveArrived,
     LinkOpened,
     PeerEvent,
-    ProgressArrived,
-    PullDeclined,
     SeedArrived,
 )
 from islands.protocol.syncer.members import STRIKE_WINDOW_S, WRONGS_MAX, LearnerRecord
@@ -37,6 +35,7 @@ STEP_TIME_MAX_S = 7 * 86400.0
 """No step takes longer. The syncer's timeouts and resend intervals follow from step times."""
 
 
+@HANDLERS.handles(Progress)
 def on_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
     """Handle a report; one on an old link or of another incarnation is ignored."""
     learner = core.members.learners.get(progress.name)
@@ -136,22 +135,20 @@ def last_word(
 
 def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
     """End the incarnation, or at least the link, of a peer whose message could not be taken in."""
-    connection: int | None = None
+    message: object
     match event:
         case LinkOpened():
-            name, connection = event.hello.name, event.connection
-        case ProgressArrived():
-            name, connection = event.progress.name, event.connection
+            message = event.hello
+        case Received():
+            message = event.message
         case ContributionArrived():
-            name, connection = event.contribution.ticket.name, event.connection
-        case PullDeclined():
-            name = event.message.ticket.name
+            message = event.contribution
         case SeedArrived():
-            name = event.seed.name
-        case LeaveArrived():
-            name = event.message.name
+            message = event.seed
         case _:
             assert_never(event)
+    name = LearnerName(claimed_name(message) or "")
+    connection = None if isinstance(event, SeedArrived) else event.connection
     learner = core.members.learners.get(name)
     if learner is not None:
         dismiss_wrong(core, learner, wrong, now_s)

@@ -11,7 +11,7 @@ from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FinalRound, Hello, Paused, Quarantined, Welcome
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.donors import name_donor
 from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.members import LearnerRecord
@@ -225,7 +225,8 @@ def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
         round_.excuse(name, reason)
 
 
-def on_leave(core: Core, leave: Leave, now_s: float) -> None:
+@HANDLERS.handles(Leave)
+def on_leave(core: Core, leave: Leave, _connection: int, now_s: float) -> None:
     """End the incarnation of a learner that leaves, and the run once every learner has diverged."""
     learner = core.members.learners.get(leave.name)
     current = learner is not None and learner.incarnation == leave.incarnation

@@ -10,13 +10,14 @@ the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 from typing import assert_never
 
 from islands.protocol.errors import UNFORESEEN, InvariantError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Version
 from islands.protocol.membership import HeartbeatContent
-from islands.protocol.messages.membership import RUN_OVER, Refused, Stop
+from islands.protocol.messages.membership import RUN_OVER, MembershipChanged, Refused, Stop
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import Action, Dismiss
-from islands.protocol.syncer.admission import on_contribution, on_decline
+from islands.protocol.syncer.admission import on_contribution
 from islands.protocol.syncer.books import Books
 from islands.protocol.syncer.closing import (
     advance_closing,
@@ -26,21 +27,17 @@ from islands.protocol.syncer.closing import (
     resume_end,
 )
 from islands.protocol.syncer.commits import on_journalled, on_merged
-from islands.protocol.syncer.core import ClosingStage, Core
+from islands.protocol.syncer.core import HANDLERS, ClosingStage, Core
 from islands.protocol.syncer.events import (
     ContributionArrived,
     EndHeard,
     Event,
     InitialRead,
     JournalFinished,
-    LeaveArrived,
     LinkClosed,
     LinkOpened,
-    MembershipArrived,
     MergeFinished,
     PeerEvent,
-    ProgressArrived,
-    PullDeclined,
     SeedArrived,
     StopRequested,
     SupervisorLinkChanged,
@@ -50,7 +47,7 @@ from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.recovery import Durable
-from islands.protocol.syncer.reports import end_peer, on_progress
+from islands.protocol.syncer.reports import end_peer
 from islands.protocol.syncer.retries import next_sweep_s, on_ticked
 from islands.protocol.syncer.rounds import Rounds, Stage
 from islands.protocol.syncer.scheduling import (
@@ -60,12 +57,7 @@ from islands.protocol.syncer.scheduling import (
     open_turns,
 )
 from islands.protocol.syncer.seeding import on_seed, request_seed
-from islands.protocol.syncer.sessions import (
-    on_leave,
-    on_link_closed,
-    on_link_opened,
-    on_membership,
-)
+from islands.protocol.syncer.sessions import on_link_closed, on_link_opened, on_membership
 from islands.protocol.syncer.timing import Pace
 from islands.protocol.syncer.versions import Versions
 from islands.protocol.syncer.watches import Health
@@ -240,18 +232,14 @@ class SyncerState:
                 on_link_opened(core, event, now_s)
             case LinkClosed(name, connection):
                 on_link_closed(core, LearnerName(name), connection)
-            case MembershipArrived(message):
-                on_membership(core, message, now_s)
-            case ProgressArrived(progress, connection):
-                on_progress(core, progress, connection, now_s)
+            case MembershipChanged():
+                on_membership(core, event, now_s)
+            case Received(message, connection):
+                HANDLERS.handle(core, message, connection, now_s)
             case ContributionArrived(contribution, check, connection):
                 on_contribution(core, contribution, check, connection, now_s)
-            case PullDeclined(message):
-                on_decline(core, message)
             case SeedArrived(seed, intact):
                 on_seed(core, seed, intact=intact)
-            case LeaveArrived(message):
-                on_leave(core, message, now_s)
             case MergeFinished(fragment, number, facts):
                 on_merged(core, fragment, number, facts, now_s)
             case InitialRead(digests):
