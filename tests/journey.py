@@ -39,7 +39,7 @@ BEYOND = {
     ("learner", "Contribute"): "numerics/error_feedback.py:encoded",
     ("learner", "SettleFeedback"): "numerics/error_feedback.py:settle",
     ("learner", "ResetFeedback"): "numerics/error_feedback.py:reset",
-    ("syncer", "BeginMerge"): "syncer/vault.py:merge",
+    ("syncer", "BeginMerge"): "syncer/value_store.py:merge",
     ("syncer", "WriteJournal"): "syncer/journal.py:write",
     ("supervisor", "StartProcess"): "run/composition.py:start",
     ("supervisor", "KillProcess"): "run/hosting/child_processes.py:kill",

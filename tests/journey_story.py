@@ -50,7 +50,7 @@ learner §3.3 PullFragment > answering.py:on_pull
     The pull is open, until a snapshot can answer it.
 learner §2.2,§5 * > answering.py:answer_pulls > Contribute
     A worker encodes the snapshot, and `Contribution` goes to the syncer with its digest.
-syncer §6 ContributionArrived > admission.py:on_contribution
+syncer §6 ContributionArrived > contribution_admission.py:on_contribution
     A worker has measured it. It passes all checks but that of its norm, and enters its round.
 syncer §3.4,§3.5,§3.6,§3.7 * > scheduling.py:close_rounds > BeginMerge
     The round closes: the grace after the quorum is over, or everybody who was asked has answered
@@ -83,9 +83,9 @@ syncer §3.3 LinkOpened > sessions.py:on_link_opened > Send
     Over the new link `Welcome` answers, and rounds that still collect ask the learner again.
 learner §3.3 PullFragment > answering.py:on_pull > ToSyncer
     **A pull is declined**, as without a base or while leaving: `ContributionDeclined` says why.
-syncer §3.4 ContributionDeclined > admission.py:on_decline
+syncer §3.4 ContributionDeclined > contribution_admission.py:on_decline
     The round excuses the learner.
-syncer §3.6,§6 ContributionArrived > admission.py:refuse > Send
+syncer §3.6,§6 ContributionArrived > contribution_admission.py:refuse > Send
     **A base is too old**, or another check fails: `ContributionFate` goes to its sender, who keeps
     the work; its round excuses it. Three strikes quarantine a learner.
 syncer §6 * > scheduling.py:_still_admitted > Send

@@ -167,7 +167,12 @@ PLANTED = [
     ),
     (tidy_rules.field_owners, f"{SYNCER}/reports.py", "core.rounds.open[0] = one\n", "rounds.open"),
     (tidy_rules.field_owners, f"{SYNCER}/a.py", "a, round_.stage = 1, None\n", "round_.stage"),
-    (tidy_rules.field_owners, f"{SYNCER}/a.py", "core.books.grants.pop(name)\n", "books.grants"),
+    (
+        tidy_rules.field_owners,
+        f"{SYNCER}/a.py",
+        "core.journal.grants.pop(name)\n",
+        "journal.grants",
+    ),
     (tidy_rules.field_owners, f"{SYNCER}/reports.py", "durable.clock += 1.0\n", "durable.clock"),
     (tidy_rules.test_docstrings, "tests/test_a.py", "def test_a():\n    pass\n", "`test_a`"),
     (tidy_rules.honest_tests, "tests/test_a.py", "import time\ntime.sleep(1)\n", "sleeps"),
@@ -227,7 +232,7 @@ def test_rule_lets_good_code_pass(rule: FileRule, path: str, text: str) -> None:
     ("path", "text", "says"),
     [
         ("islands/protocol/syncer/state.py", "def f():\n    import time\n", "`time`"),
-        ("islands/protocol/syncer/timing.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
+        ("islands/protocol/syncer/grace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
         ("islands/protocol/learner/state.py", "from numpy import zeros\n", "`numpy`"),
         (
             "islands/protocol/syncer/ledger.py",
@@ -257,9 +262,9 @@ def test_actors_and_facts_may_touch_what_states_may_not() -> None:
     state = Source(
         "islands/protocol/syncer/state.py", "from islands.layout.fragments import Layout\n"
     )
-    vault = Source("islands/syncer/vault.py", "import numpy as np\n")
-    assert list(purity([actor, facts, state, vault])) == []
-    assert len(list(purity([Source("islands/protocol/vault.py", "import time\n")]))) == 1
+    store = Source("islands/syncer/value_store.py", "import numpy as np\n")
+    assert list(purity([actor, facts, state, store])) == []
+    assert len(list(purity([Source("islands/protocol/store.py", "import time\n")]))) == 1
 
 
 def test_tree_reader_skips_what_is_generated(tmp_path: Path) -> None:

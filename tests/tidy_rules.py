@@ -431,8 +431,8 @@ PARTS = {
     "rounds": "rounds.py",
     "round_": "rounds.py",
     "versions": "versions.py",
-    "books": "books.py",
-    "health": "watches.py",
+    "journal": "journalling.py",
+    "health": "health.py",
     "closing": "core.py",
 }
 # What a journal record holds is written by the rules that decide it.

@@ -148,7 +148,7 @@ class JournalWatch:
 
 def syncer_samples(state: SyncerState, watch: JournalWatch, now_s: float) -> Iterator[Sample]:
     """Yield the samples of a syncer that has begun."""
-    pending = state.core.books.journalling
+    pending = state.core.journal.journalling
     oldest = pending[0][0] if pending else None
     rows = state.ledger_rows()
     yield Sample("islands_journal_pending_records", len(pending))

@@ -24,7 +24,7 @@ Combine = Callable[[Sequence[Measured], Sequence[Unit]], Flat]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A merge rule, as the vault uses it.
+    """A merge rule, as the store uses it.
 
     Attributes:
         averages_all: whether all units are merged by the weighted mean, whatever their own rule is;

@@ -1,15 +1,33 @@
 """The handlers of a role's messages, each registered once, where it is defined.
 
-A message that needs no facts beside it is an event as it came, for which the one handler of its
-type is called. So what a role accepts is what it handles.
+A message that needs no facts beside it is an event as it came: the actor hands it on in a
+`Received`, and the one handler of its type is called. So what a role accepts is what it handles.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 C = TypeVar("C")
 M = TypeVar("M")
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that arrived over the link `connection`; what it says may be false."""
+
+    message: object
+    connection: int
+
+
+def claimed_name(message: object) -> str | None:
+    """Return the name in which a message speaks; None if it tells no name.
+
+    An actor compares it with the name under which the link was admitted.
+    """
+    name: str | None = getattr(message, "name", None)
+    return name
 
 
 class Handlers(Generic[C, P]):

@@ -300,7 +300,7 @@ class LocalSystem:
         cut = syncer.state.cut("") if syncer is not None and syncer.begun else None
         if syncer is None or cut is None:
             return False
-        self.values = syncer.vault.published(list(cut.versions))
+        self.values = syncer.store.published(list(cut.versions))
         return True
 
     def _conclude(self) -> Summary:

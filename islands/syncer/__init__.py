@@ -1,12 +1,12 @@
 """The syncer acts: it owns the published fragments, and performs what `protocol/syncer` decides.
 
-- `actor.py`: The syncer's actor
+- `actor.py`: The syncer's actor: messages become events, actions are performed
 - `hooks.py`: Callbacks of a syncer into its host
 - `inspection_queue.py`: Payloads that arrived and are measured on a worker
-- `journal.py`: Writing the journal, recovery
-- `journal_writer.py`: Writing the journal, recovery
-- `share_desk.py`: The shares of contributions that hosts of an island send
-- `value_sender.py`: Whole, as increments, in shares
-- `vault.py`: The syncer's arrays
-- `workers.py`: The syncer's workers
+- `journal.py`: The journal's records on the disk: what is written, and what a restart reads
+- `journal_writer.py`: Recovery and writing on a worker, and what becomes of a disk that fails
+- `share_receiver.py`: The shares of contributions that hosts of an island send
+- `value_sender.py`: Published values on their way: whole, as increments, in shares
+- `value_store.py`: The arrays: published values, optimizer state, contributions that wait
+- `workers.py`: A worker for each kind of heavy work
 """

@@ -76,9 +76,9 @@ from islands.syncer.hooks import Hooks
 from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
-from islands.syncer.share_desk import ShareDesk
+from islands.syncer.share_receiver import ShareReceiver
 from islands.syncer.value_sender import ValueSender
-from islands.syncer.vault import Vault
+from islands.syncer.value_store import ValueStore
 from islands.syncer.workers import SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
@@ -123,7 +123,7 @@ class SyncerActor(RoleActor[Event]):
         super().__init__(name, context)
         self.address = name
         self._hooks = hooks or Hooks()
-        self.vault = Vault(context.settings, context.layout, optimizer, self._hooks.recorder)
+        self.store = ValueStore(context.settings, context.layout, optimizer, self._hooks.recorder)
         self.waiting_bytes_most = 0
         self.state: SyncerState
         self._disk = disk
@@ -144,9 +144,9 @@ class SyncerActor(RoleActor[Event]):
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
-        self._inspections = InspectionQueue(self.vault, workers.inspecting, self.post)
-        self._shares = ShareDesk(self._inspections, credentials, self)
-        self._values = ValueSender(self.vault, self._shares.sessions, workers.inspecting, self)
+        self._inspections = InspectionQueue(self.store, workers.inspecting, self.post)
+        self._shares = ShareReceiver(self._inspections, credentials, self)
+        self._values = ValueSender(self.store, self._shares.sessions, workers.inspecting, self)
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -213,7 +213,7 @@ class SyncerActor(RoleActor[Event]):
             initial = self._initial
             attempt(
                 self._workers.merging,
-                lambda: self.vault.keep_initial(initial()),
+                lambda: self.store.keep_initial(initial()),
                 done=lambda digests: self.post(InitialRead(digests)),
                 failed=lambda error: self.fail("the initial value", error),
             )
@@ -238,7 +238,7 @@ class SyncerActor(RoleActor[Event]):
             for index, arrays in enumerate(recovered.fragments):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
-                self.vault.restore(index, published.version, arrays)
+                self.store.restore(index, published.version, arrays)
         return SyncerState(
             context.settings,
             context.layout.fingerprint,
@@ -290,7 +290,7 @@ class SyncerActor(RoleActor[Event]):
             if isinstance(action, WriteJournal):
                 entry = round_entries.Journal(action.sequence, action.fragment, str(action.version))
                 self.record(entry)
-        self.waiting_bytes_most = max(self.waiting_bytes_most, self.vault.waiting_bytes)
+        self.waiting_bytes_most = max(self.waiting_bytes_most, self.store.waiting_bytes)
         deadline_s = self.state.deadline_s(now_s)
         if deadline_s < self._due_s or self._due_s <= now_s:
             self._due_s = deadline_s
@@ -307,15 +307,15 @@ class SyncerActor(RoleActor[Event]):
                 self.drop(connection, "dismissed")
             case BeginMerge(fragment, number):
                 self._workers.merging.submit(
-                    lambda: self.vault.merge(action),
+                    lambda: self.store.merge(action),
                     lambda facts: self.post(MergeFinished(fragment, number, facts)),
                 )
             case DropContribution(ticket, connection):
-                self.vault.drop(ticket, connection)
+                self.store.drop(ticket, connection)
             case InstallSeed(version, digests):
-                self.vault.install_seed(version, digests)
+                self.store.install_seed(version, digests)
             case ReleaseValues(fragment, version):
-                self.vault.release(fragment, version)
+                self.store.release(fragment, version)
             case WriteJournal():
                 self._write_journal(action)
             case Record(entry):
@@ -335,7 +335,7 @@ class SyncerActor(RoleActor[Event]):
     def _write_journal(self, action: WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
-        held, fragment, version = self.vault.journal_arrays, action.fragment, action.version
+        held, fragment, version = self.store.journal_arrays, action.fragment, action.version
         arrays = {} if fragment is None or version is None else held(fragment, version)
         self._writer.write((action.sequence, metadata, fragment, version, arrays))
 
@@ -351,7 +351,7 @@ class SyncerActor(RoleActor[Event]):
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
         """Return the published values and their cut; None before every fragment has a version."""
         cut = self.state.cut(reason) if self.begun else None
-        return None if cut is None else (self.vault.published(list(cut.versions)), cut)
+        return None if cut is None else (self.store.published(list(cut.versions)), cut)
 
     async def on_stop(self, reason: str) -> None:
         """End; before the end of the run, the hook `stopped` is given what is published."""

@@ -20,12 +20,12 @@ from islands.protocol.ranges import size_of
 from islands.protocol.settings.choices import Precision
 from islands.protocol.syncer.eligibility import BUSY
 from islands.protocol.syncer.events import ContributionArrived, SeedArrived
+from islands.protocol.syncer.health import LoadWatch
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.shares import Answer, Assemblies, Assembly
-from islands.protocol.syncer.watches import LoadWatch
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
-from islands.syncer.vault import UNFIT, Vault
+from islands.syncer.value_store import UNFIT, ValueStore
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
@@ -42,19 +42,19 @@ class InspectionQueue:
         whole: told the connection and the ticket of a contribution whose last share has arrived.
 
     Args:
-        vault: measures payloads, and keeps contributions that are finite.
+        store: measures payloads, and keeps contributions that are finite.
         worker: runs the measurements.
         post: given the event for each payload that was measured.
     """
 
     def __init__(
         self,
-        vault: Vault,
+        store: ValueStore,
         worker: Worker,
         post: Callable[[ContributionArrived | SeedArrived], object],
     ) -> None:
         """Start with nothing waiting."""
-        self._vault = vault
+        self._store = store
         self._worker = worker
         self._post = post
         self.whole: Callable[[int, Ticket], object] = lambda _, __: None
@@ -87,10 +87,10 @@ class InspectionQueue:
             del self._tickets[number]
             check, measured = result
             if measured is not None and check.finite:
-                self._vault.hold(message.ticket, connection, measured)
+                self._store.hold(message.ticket, connection, measured)
             self._post(ContributionArrived(message, check, connection))
 
-        self._worker.submit(lambda: self._vault.inspect(message, payload), arrive)
+        self._worker.submit(lambda: self._store.inspect(message, payload), arrive)
 
     def _take_head(
         self, connection: int, head: Contribution, payload: tuple[memoryview, ...]
@@ -127,7 +127,7 @@ class InspectionQueue:
     @property
     def sizes(self) -> list[int]:
         """The number of elements of each fragment."""
-        return self._vault.sizes
+        return self._store.sizes
 
     def forget_shares(self, name: LearnerName) -> None:
         """Forget a learner's contributions that are not whole, since its link is gone."""
@@ -141,7 +141,7 @@ class InspectionQueue:
         Raises:
             MalformedError: it does not fit; the text says why.
         """
-        size, precision = self._vault.size(message.fragment), message.precision
+        size, precision = self._store.size(message.fragment), message.precision
         if size is None:
             raise MalformedError(f"there is no fragment {message.fragment}")
         if precision not in IN_SHARES:
@@ -165,8 +165,8 @@ class InspectionQueue:
         """Copy a share on the worker; the last one makes its contribution whole."""
         ranges = message.ranges
         if assembly.buffer is None:
-            assembly.buffer = self._vault.room(size_bytes(assembly.size, message.precision))
-        whole, place = assembly.buffer, self._vault.place
+            assembly.buffer = self._store.room(size_bytes(assembly.size, message.precision))
+        whole, place = assembly.buffer, self._store.place
 
         def arrive(intact: bool) -> None:  # noqa: FBT001  a callback's only argument
             if intact:
@@ -200,7 +200,7 @@ class InspectionQueue:
             self._done(name)
             self._post(SeedArrived(seed, intact=intact))
 
-        self._worker.submit(lambda: self._vault.keep_seed(seed, payload), arrive)
+        self._worker.submit(lambda: self._store.keep_seed(seed, payload), arrive)
 
     def note(self, entry: Entry) -> Entry:
         """Count what a round lacks because it waits here; return the entry with the names added."""

@@ -40,7 +40,7 @@ METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A journal as read: metadata, and each fragment's arrays, named by `Vault.journal_arrays`."""
+    """A journal as read: metadata, and each fragment's arrays (`ValueStore.journal_arrays`)."""
 
     durable: Durable
     fragments: tuple[dict[str, NDArray[np.generic]], ...]
@@ -251,7 +251,7 @@ class Journal:
             metadata: `encode(durable)`.
             fragment: the fragment whose value goes with it; None for none.
             version: version of that value.
-            arrays: those of `Vault.journal_arrays`.
+            arrays: those of `ValueStore.journal_arrays`.
 
         Raises:
             FencedError: a syncer of a higher epoch owns the journal.

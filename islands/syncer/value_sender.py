@@ -16,25 +16,27 @@ from islands.protocol.identities import LearnerName, Version
 from islands.protocol.messages.shares import UpdateShare
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.syncer.shares import ShareSessions
-from islands.syncer.share_desk import Links
-from islands.syncer.vault import Vault
+from islands.syncer.share_receiver import Links
+from islands.syncer.value_store import ValueStore
 from messaging.codec.tensors import digest_of
 from messaging.links.link import Lane
 
 
 class ValueSender:
-    """Sends the values of the vault.
+    """Sends the values of the store.
 
     Args:
-        vault: holds them.
+        store: holds them.
         sessions: who is sent shares.
         worker: computes digests of shares, off the loop.
         links: the syncer's, whose state tells what receivers have reported.
     """
 
-    def __init__(self, vault: Vault, sessions: ShareSessions, worker: Worker, links: Links) -> None:
+    def __init__(
+        self, store: ValueStore, sessions: ShareSessions, worker: Worker, links: Links
+    ) -> None:
         """Have sent nothing yet."""
-        self._vault = vault
+        self._store = store
         self._sessions = sessions
         self._worker = worker
         self._links = links
@@ -68,7 +70,7 @@ class ValueSender:
             self._send_whole(connection, message)
             return
         self._in_shares.setdefault(connection, {})[fragment] = version
-        value = self._vault.payload(message)[0]
+        value = self._store.payload(message)[0]
         parts = {
             host: tuple(value[4 * start : 4 * stop] for start, stop in ranges)
             for host, ranges in receivers.items()
@@ -114,7 +116,7 @@ class ValueSender:
         return any(link.holds(_topic(message.fragment)) for link in links)
 
     def _send_whole(self, connection: int, message: FragmentUpdate) -> None:
-        self._send(connection, message, self._vault.payload(message), message.fragment)
+        self._send(connection, message, self._store.payload(message), message.fragment)
 
     def _send(
         self, connection: int, body: object, payload: tuple[memoryview, ...], fragment: int

@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 
 from islands.actors.ports import ThreadWorker, Worker
 from islands.protocol.errors import IslandsError
-from islands.protocol.syncer.watches import INSPECTING, MERGING, WRITING, Busy
+from islands.protocol.syncer.health import INSPECTING, MERGING, WRITING, Busy
 
 T = TypeVar("T")
 

@@ -408,7 +408,7 @@ class Model:
         self._later(self.link.merge_s, self.syncer, done)
 
     def _measure(self, action: syncer_actions.BeginMerge) -> None:
-        """Keep the new value as a vault does; what contributions are measured against is held."""
+        """Keep the new value as a store does; what contributions are measured against is held."""
         values = self._values[action.fragment]
         assert action.current in values, "the value to step from was freed"
         if self.settings.anchor is Anchor.CURRENT:

@@ -19,7 +19,7 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Leave
 from islands.protocol.supervisor.core import Core, Drained
-from islands.protocol.syncer.watches import DIVERGED
+from islands.protocol.syncer.health import DIVERGED
 from islands.run.run_end import (
     ExitResponse,
     RunEnd,

@@ -233,9 +233,9 @@ class Bench:
         """Everything written so far becomes durable; returns the actions that follow."""
         followed: list[Action] = []
         for _ in range(100):
-            if not self.core.books.journalling:
+            if not self.core.journal.journalling:
                 break
-            followed += self.do(JournalFinished(self.core.books.journalling[-1][0]))
+            followed += self.do(JournalFinished(self.core.journal.journalling[-1][0]))
         self.actions = followed
         return followed
 

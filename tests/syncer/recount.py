@@ -41,5 +41,5 @@ def recount(core: Core) -> None:
         assert core.eligible(core.rounds.barren % core.fragments) == []
     if core.closing is None:
         shown = tokens_used_up(core)
-        core.books.forget_unspent()
+        core.journal.forget_unspent()
         assert shown == tokens_used_up(core)

@@ -310,7 +310,7 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
     while bench.now_s < latest_s:
         assert closing.stage is not ClosingStage.FINISHED
         bench.core.went_forward()
-        bench.core.health.standing.clear()  # as if it had just done some work (`standing.py`)
+        bench.core.health.standing.clear()  # as if it had just done some work (`standstill.py`)
         bench.tick(5.0)
         bench.journal()
         assert closing.latest_s == latest_s

@@ -20,7 +20,7 @@ from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.recovery import fresh
 from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, encode
-from islands.syncer.vault import Vault
+from islands.syncer.value_store import ValueStore
 
 LAYOUT: Layout = NumpyTrainer(2).layout
 NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))
@@ -43,37 +43,37 @@ def settings_of(
     return RunSettings(fragments=2, merge=merge, outer=outer, update_precision=updates)
 
 
-def vault_of(settings: RunSettings) -> Vault:
+def store_of(settings: RunSettings) -> ValueStore:
     """One without values."""
-    return Vault(settings, LAYOUT, outer_optimizer(settings.outer))
+    return ValueStore(settings, LAYOUT, outer_optimizer(settings.outer))
 
 
-def seeded(settings: RunSettings) -> Vault:
+def seeded(settings: RunSettings) -> ValueStore:
     """One with version 0."""
-    vault = vault_of(settings)
+    store = store_of(settings)
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(one.size).astype(np.float32) for one in LAYOUT.fragments]
-    vault.install_seed(Version(1, 0), vault.keep_initial(values))
-    return vault
+    store.install_seed(Version(1, 0), store.keep_initial(values))
+    return store
 
 
-def merge(vault: Vault, fragment: int, number: int) -> None:
-    """Merge the same three contributions as every other vault at this number."""
+def merge(store: ValueStore, fragment: int, number: int) -> None:
+    """Merge the same three contributions as every other store at this number."""
     rng = np.random.default_rng((fragment, number))
     place = LAYOUT.fragments[fragment]
     parts = []
     for name in NAMES:
         ticket = Ticket(1, number, name, Incarnation(1, 1))
         delta = rng.standard_normal(place.size).astype(np.float32)
-        vault.hold(ticket, 0, measure(delta, place.units))
+        store.hold(ticket, 0, measure(delta, place.units))
         parts.append(MergePart(ticket, 0, Version(1, number - 1), 8, 2, 1.0))
     current, target = Version(1, number - 1), Version(1, number)
-    vault.merge(BeginMerge(FragmentIndex(fragment), number, current, target, tuple(parts)))
+    store.merge(BeginMerge(FragmentIndex(fragment), number, current, target, tuple(parts)))
     for part in parts:
-        vault.drop(part.ticket)
+        store.drop(part.ticket)
 
 
-def journalled(folder: Path, settings: RunSettings, vault: Vault, number: int) -> None:
+def journalled(folder: Path, settings: RunSettings, store: ValueStore, number: int) -> None:
     """Write all fragments as they are now."""
     journal = Journal(RealDisk(folder), len(LAYOUT.fragments))
     journal.recover()
@@ -83,27 +83,27 @@ def journalled(folder: Path, settings: RunSettings, vault: Vault, number: int) -
         version = Version(1, number)
         durable.sequence += 1
         durable.published[index] = Published(version, "digest", number)
-        arrays = vault.journal_arrays(index, version)
+        arrays = store.journal_arrays(index, version)
         journal.write(durable.sequence, encode(durable), index, version, arrays)
 
 
-def restarted(folder: Path, settings: RunSettings) -> Vault:
+def restarted(folder: Path, settings: RunSettings) -> ValueStore:
     """What a fresh process makes of the journal."""
     recovered = Journal(RealDisk(folder), len(LAYOUT.fragments)).recover()
     assert recovered is not None
-    vault = vault_of(settings)
+    store = store_of(settings)
     for index, arrays in enumerate(recovered.fragments):
         published = recovered.durable.published[index]
         assert published is not None
-        vault.restore(index, published.version, arrays)
-    return vault
+        store.restore(index, published.version, arrays)
+    return store
 
 
-def bits(vault: Vault, number: int) -> dict[str, tuple[str, bytes]]:
+def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
     """Value and state of all fragments."""
     found: dict[str, NDArray[np.generic]] = {}
     for index in range(len(LAYOUT.fragments)):
-        arrays = vault.journal_arrays(index, Version(1, number))
+        arrays = store.journal_arrays(index, Version(1, number))
         found |= {f"{index} {name}": array for name, array in arrays.items()}
     return {name: (array.dtype.str, array.tobytes()) for name, array in found.items()}
 
@@ -135,16 +135,16 @@ def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
 ) -> None:
     """A run that goes on in float32 has, after a merge, what one has that never left anything."""
     settings = settings_of(OUTER["plain"], MergeRule.AVERAGE, UpdatePrecision.FP4)
-    vault, exact = (
+    store, exact = (
         seeded(settings),
         seeded(replace(settings, update_precision=UpdatePrecision.FLOAT32)),
     )
     for number in range(1, 5):
-        merge(vault, 0, number)
-        merge(vault, 1, number)
+        merge(store, 0, number)
+        merge(store, 1, number)
         merge(exact, 0, number)
-    assert np.abs(vault.value(0, Version(1, 4)) - exact.value(0, Version(1, 4))).max() > 1e-3
-    journalled(tmp_path, settings, vault, 4)
+    assert np.abs(store.value(0, Version(1, 4)) - exact.value(0, Version(1, 4))).max() > 1e-3
+    journalled(tmp_path, settings, store, 4)
     revived = restarted(tmp_path, replace(settings, update_precision=UpdatePrecision.FLOAT32))
     merge(revived, 0, 5)
     merge(exact, 0, 5)
@@ -156,16 +156,16 @@ def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
 
 def goes_on_bit_for_bit(settings: RunSettings, folder: Path) -> None:
     """Restart a syncer in the middle, and compare it with one that is not restarted."""
-    vault = seeded(settings)
+    store = seeded(settings)
     for number in range(1, 5):
         for fragment in range(2):
-            merge(vault, fragment, number)
-    journalled(folder, settings, vault, 4)
+            merge(store, fragment, number)
+    journalled(folder, settings, store, 4)
     revived = restarted(folder, settings)
-    assert bits(revived, 4) == bits(vault, 4)
+    assert bits(revived, 4) == bits(store, 4)
     for number in range(5, 10):
         for fragment in range(2):
-            merge(vault, fragment, number)
+            merge(store, fragment, number)
             merge(revived, fragment, number)
-        assert bits(revived, number) == bits(vault, number)
-    assert bits(vault, 9) != bits(vault, 8)
+        assert bits(revived, number) == bits(store, number)
+    assert bits(store, 9) != bits(store, 8)

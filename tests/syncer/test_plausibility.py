@@ -473,7 +473,7 @@ class Desk:
             begun, ones = self.merging.pop(0), (1.0,) * 3
             facts = MergeFacts(str(begun.target), ones, ones, 1.0, 0.0)
             self.do(MergeFinished(begun.fragment, begun.round, facts))
-        while self.bench.core.books.journalling:
+        while self.bench.core.journal.journalling:
             self.bench.journal()
             self.follow()
         for name in HONEST:

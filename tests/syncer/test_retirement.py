@@ -90,7 +90,7 @@ def test_a_smaller_batch_of_its_does_not_keep_the_run_open() -> None:
     for holder in leases.holders.values():
         holder.used_tokens = holder.quota_tokens
     leases.budget_tokens = leases.granted_tokens + BATCH // 2
-    bench.core.books.forget_unspent()
+    bench.core.journal.forget_unspent()
     bench.tick(1.0)
     assert bench.core.closing is not None
 

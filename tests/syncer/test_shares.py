@@ -14,7 +14,7 @@ from islands.protocol.messages.shares import RANGES_MAX
 from islands.protocol.messages.training import Contribution
 from islands.protocol.ranges import Ranges, held_by, size_of
 from islands.protocol.syncer.shares import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
-from islands.syncer.vault import Vault
+from islands.syncer.value_store import ValueStore
 from messaging.codec.tensors import digest
 
 ANA = LearnerName("ana")
@@ -32,9 +32,9 @@ def head(round_: int = 0, answer: int = 1, name: LearnerName = ANA) -> Contribut
 def place(assembly: Assembly, ranges: Ranges, value: NDArray[np.float32]) -> None:
     """Do what a worker does with a share that was claimed."""
     if assembly.buffer is None:
-        assembly.buffer = Vault.room(value.nbytes)
+        assembly.buffer = ValueStore.room(value.nbytes)
     payload = np.concatenate([value[start:stop] for start, stop in ranges]).view(np.uint8).data
-    assert Vault.place(assembly.buffer, ranges, payload, digest(payload))
+    assert ValueStore.place(assembly.buffer, ranges, payload, digest(payload))
     assembly.placed += size_of(ranges)
 
 

@@ -12,8 +12,8 @@ from islands.protocol.messages.training import ContributionDeclined, PullFragmen
 from islands.protocol.settings.choices import SendTo
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.grace import done_share, speed_share
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.syncer.timing import done_share, speed_share
 from islands.protocol.tape.member_entries import TurnSet
 from islands.protocol.tape.round_entries import Abandoned, Opened
 from tests.syncer.bench import Bench, seeded

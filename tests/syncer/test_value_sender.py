@@ -16,7 +16,7 @@ from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
 from messaging.links.link import Link
 from tests.syncer.actor_bench import ANA, LAYOUT, WHO, Room, open_syncer, say
-from tests.syncer.test_share_desk import island
+from tests.syncer.test_share_receiver import island
 from tests.virtual import virtual
 
 SIZES = [fragment.size for fragment in LAYOUT.fragments]
@@ -91,7 +91,7 @@ async def test_what_follows_an_unreported_share_goes_whole() -> None:
 
         async def newer(number: int) -> Ranges:
             body = replace(update(), version=Version(1, number))
-            published = room.actor.vault._shelves[0].values  # noqa: SLF001
+            published = room.actor.store._shelves[0].values  # noqa: SLF001
             published[body.version] = published[Version(1, 0)]
             (head,) = await values(room, ana, body)
             assert isinstance(head.body, FragmentUpdate)

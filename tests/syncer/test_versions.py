@@ -26,7 +26,7 @@ from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, InitialRead, LinkOpened, SeedArrived
 from islands.protocol.syncer.versions import Increments, KeptVersions, newest_of, waits_s
 from islands.protocol.tape.round_entries import Merged
-from islands.syncer.vault import IncrementShelf
+from islands.syncer.value_store import IncrementShelf
 from tests.syncer.bench import Bench, opened, seeded
 
 

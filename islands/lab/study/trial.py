@@ -237,7 +237,7 @@ def _published(world: World) -> Sequence[NDArray[np.float32]]:
     assert syncer is not None, "its tokens were counted just now"
     cut = syncer.state.cut("")
     assert cut is not None, "nobody steps before every fragment has a version"
-    return syncer.vault.published(list(cut.versions))
+    return syncer.store.published(list(cut.versions))
 
 
 def _workload(trial: Trial) -> Workload:

@@ -379,7 +379,7 @@ class World:
         cut = actor.state.cut("")
         if actor.state.durable.finished is None or cut is None:
             return
-        values = actor.vault.published(list(cut.versions))
+        values = actor.store.published(list(cut.versions))
         finite = all(bool(np.isfinite(value).all()) for value in values)
         digests = [digest(as_buffer(value)) for value in values]
         self.note(Final([str(version) for version in cut.versions], digests, finite))

@@ -15,7 +15,7 @@ After that "its step" is the longest of the last `STEPS_KEPT`: one in ten may ev
 something. A learner that compiles in the middle of a step says so with its heartbeats.
 
 Stalled is only a status: `Stalls` decides which processes are killed for it, and when, and the
-syncer when a member's tokens go to others (`islands/protocol/syncer/standing.py`). A learner that
+syncer when a member's tokens go to others (`islands/protocol/syncer/standstill.py`). A learner that
 obeys a drain waits for 2 · `evict_s` at most; its step may take as long as it would without being
 stalled.
 

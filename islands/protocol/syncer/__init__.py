@@ -10,8 +10,8 @@ What it knows, below the rules:
 - `versions.py`: Newest versions, increments between them, the fetch of version 0
 - `leases.py`: Data leases and token quotas
 - `ledger.py`: The fate of every token
-- `books.py`: How far own data was read, and when a journal record is written
-- `watches.py`: Standstill, swings, divergence and overload, each with its warning
+- `journalling.py`: How far own data was read, and when a journal record is written
+- `health.py`: Standstill, swings, divergence and overload, each with its warning
 - `events.py`: What the state handles
 - `actions.py`: What it returns; the actor performs it in order
 
@@ -19,7 +19,7 @@ Rules that look at one thing:
 
 - `eligibility.py`: Which learners may be asked
 - `plausibility.py`: What makes a weight honest: checks of reported numbers, and of norms
-- `timing.py`: Grace, quorum, the pace of rounds, the length of turns
+- `grace.py`: Grace, quorum, the pace of rounds, the length of turns
 - `timeouts.py`: Every other wait, from measured times
 - `stability.py`: How long an outer step may be
 
@@ -29,7 +29,7 @@ Rules that act:
 - `sessions.py`: Links of peers, and the supervisor's view of them
 - `reports.py`: Reports of learners, checked and taken into the books
 - `scheduling.py`: On which fragment the next round opens, whom it asks, when it closes
-- `admission.py`: The fate of a contribution that arrived
+- `contribution_admission.py`: The fate of a contribution that arrived
 - `commits.py`: New versions, and when the values of old ones are freed
 - `seeding.py`: Where version 0 comes from
 - `recipients.py`: To whom a value is sent, and when again
@@ -37,7 +37,7 @@ Rules that act:
 - `retirement.py`: The end of an incarnation, and what it leaves to others
 - `donors.py`: Donors of inner moments
 - `shares.py`: Contributions that come in shares, and the sessions of an island's hosts
-- `standing.py`: Whom the run waits for
+- `standstill.py`: Whom the run waits for
 - `retries.py`: Retransmission, and the sweep that looks for what is wrong
 - `pausing.py`: How a run is paused
 - `closing.py`: How a run ends

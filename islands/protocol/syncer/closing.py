@@ -57,8 +57,8 @@ def advance_closing(core: Core, now_s: float) -> None:
         closing.enter(ClosingStage.CUTTING)
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
-        core.books.records.want()
-    elif closing.stage is ClosingStage.CUTTING and core.books.all_durable:
+        core.journal.records.want()
+    elif closing.stage is ClosingStage.CUTTING and core.journal.all_durable:
         closing.enter(ClosingStage.FINISHED)
         _wait_for_supervisor(core, closing, now_s)
         _finish(core, closing)
@@ -76,7 +76,7 @@ def on_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
 
 def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
     in_vain = not core.supervised and now_s >= closing.deadline_s
-    return core.books.all_durable and (core.durable.reported or in_vain)
+    return core.journal.all_durable and (core.durable.reported or in_vain)
 
 
 def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
@@ -89,7 +89,7 @@ def on_end_heard(core: Core) -> None:
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
-        core.books.records.want()
+        core.journal.records.want()
 
 
 def resume_end(core: Core, now_s: float) -> None:
@@ -113,14 +113,14 @@ def tokens_used_up(core: Core) -> bool:
     """Return whether nobody can do one more batch with its quota or with the rest of the budget.
 
     This is asked after every event, so the reader and holder that last showed that tokens are left
-    (`Books.unspent`) are checked first.
+    (`Journalling.unspent`) are checked first.
     """
     leases = core.durable.leases
     if leases.remaining_tokens is None:
         return False
-    if core.books.unspent is not None and _can_spend(core, *core.books.unspent):
+    if core.journal.unspent is not None and _can_spend(core, *core.journal.unspent):
         return False
-    core.books.forget_unspent()
+    core.journal.forget_unspent()
     reading = [
         learner
         for learner in core.members.learners.values()
@@ -139,7 +139,7 @@ def tokens_used_up(core: Core) -> bool:
     richest = max(left, key=lambda name: (left[name], name), default=None)
     for holder in (None, richest):
         if _can_spend(core, least.name, holder):
-            core.books.show_unspent(least.name, holder)
+            core.journal.show_unspent(least.name, holder)
     return False
 
 
@@ -195,7 +195,7 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
             core.touch(name)
     core.durable.stopping = reason
     core.record(round_entries.Closing(reason))
-    core.books.records.want()
+    core.journal.records.want()
     for name in core.names():
         core.send(core.members.learners[name].connection, FinalRound(core.durable.epoch, reason))
 

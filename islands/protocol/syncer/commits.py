@@ -26,7 +26,7 @@ from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, 
 from islands.protocol.messages.training import Merged
 from islands.protocol.settings.choices import Anchor
 from islands.protocol.syncer.actions import DropContribution, ReleaseValues
-from islands.protocol.syncer.admission import record_fate
+from islands.protocol.syncer.contribution_admission import record_fate
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.events import MergeFacts
 from islands.protocol.syncer.members import LearnerRecord
@@ -94,7 +94,7 @@ def _keep_cursors(core: Core, round_: Round) -> None:
     """Keep the cursors of what is merged; tell once if there is no room for one."""
     positions = core.durable.positions
     refused = positions.merged(round_.contributions, core.durable.ledger.books)
-    if refused and core.books.refuse_cursor():
+    if refused and core.journal.refuse_cursor():
         kept, size_bytes = len(positions.held), positions.size_bytes
         core.record(round_entries.CursorNotKept(refused[0], kept, size_bytes))
 
@@ -149,13 +149,13 @@ def _staleness(round_: Round, name: LearnerName) -> int:
 
 def on_journalled(core: Core, sequence: int, now_s: float) -> None:
     """Commit what the records up to `sequence` hold, now that they are durable, and send it."""
-    for fragment in core.books.take_durable(sequence):
+    for fragment in core.journal.take_durable(sequence):
         if core.seeded:
             _commit(core, fragment, now_s)
     seeding = core.versions.seeding
-    if seeding is not None and seeding.journalled is not None and not core.books.journalling:
+    if seeding is not None and seeding.journalled is not None and not core.journal.journalling:
         journal_seed(core, seeding, now_s)
-    for name, granted in core.books.take_grants(sequence).items():
+    for name, granted in core.journal.take_grants(sequence).items():
         learner = core.members.learners.get(name)
         if learner is not None and learner.incarnation == granted.incarnation:
             core.send(learner.connection, granted)
@@ -166,7 +166,7 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     assert newest is not None, "what is journalled has a version"
     core.versions.commit(fragment, newest, newest)
     round_ = core.rounds.remove(fragment)
-    core.books.positions.merged(round_.contributions, core.durable.ledger.books)
+    core.journal.positions.merged(round_.contributions, core.durable.ledger.books)
     core.went_forward()
     core.rounds.await_adoption(fragment, newest.version, round_)
     core.record(round_entries.Committed(fragment, str(newest.version), newest.digest))

@@ -2,7 +2,8 @@
 
 Each part has one owner: its fields are written by its own methods alone, and each counts how often
 it has changed. The rules are functions over `Core`: `sessions.py` (membership), `scheduling.py`
-(rounds), `admission.py` (contributions), `commits.py` (versions), `closing.py` (the end).
+(rounds), `contribution_admission.py` (contributions), `commits.py` (versions), and `closing.py`
+(the end).
 """
 
 from collections.abc import Callable
@@ -15,15 +16,15 @@ from islands.protocol.messages.training import LeaseGranted
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import OVERLAP_LEAST, RunSettings
 from islands.protocol.syncer.actions import Action, Send, WriteJournal
-from islands.protocol.syncer.books import ACCOUNT_BYTES, Books
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
+from islands.protocol.syncer.grace import overlap_needed
+from islands.protocol.syncer.health import Health
+from islands.protocol.syncer.journalling import ACCOUNT_BYTES, Journalling
 from islands.protocol.syncer.members import LearnerRecord, Members
 from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.rounds import Rounds
 from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s, resend_s
-from islands.protocol.syncer.timing import overlap_needed
 from islands.protocol.syncer.versions import Versions
-from islands.protocol.syncer.watches import Health
 from islands.protocol.tape.entry import Entry, Record
 
 
@@ -119,7 +120,7 @@ class Core:
     durable: Durable
     rounds: Rounds
     versions: Versions
-    books: Books
+    journal: Journalling
     health: Health
     members: Members = field(default_factory=Members)
     closing: Closing | None = None
@@ -131,7 +132,7 @@ class Core:
         """The changes of all parts that rules read, so far: at rest, the sum stays as it is."""
         parts = self.members.changes + self.rounds.changes + self.versions.changes
         closing = 0 if self.closing is None else self.closing.changes
-        return parts + self.books.changes + closing
+        return parts + self.journal.changes + closing
 
     @property
     def fragments(self) -> int:
@@ -214,7 +215,7 @@ class Core:
     def touch(self, name: LearnerName) -> None:
         """Mark a learner that joined, left, reported or was judged, so that indexes are updated."""
         self.members.touch(name)
-        self.books.may_need(name)
+        self.journal.may_need(name)
 
     def update_indexes(self) -> None:
         """Update the learner index and the pace ranking with the learners that changed."""
@@ -254,7 +255,7 @@ class Core:
         return self.rounds.pace.setter()
 
     def pace_allows(self) -> bool:
-        """Return whether enough steps were done for one more round (`timing.py`).
+        """Return whether enough steps were done for one more round (`grace.py`).
 
         A learner that waits for a merge steps no further. So if no ready learner steps, no round is
         open, and one waits though it has adopted all values, a round is due, whatever was counted.
@@ -316,17 +317,17 @@ class Core:
 
     def next_record_s(self) -> float | None:
         """Return when the next record without a fragment may be written; None if none is known."""
-        if any(fragment is None for _, fragment in self.books.journalling):
+        if any(fragment is None for _, fragment in self.journal.journalling):
             return None  # the time is known once the one under way is durable
         accounts = len(self.durable.ledger.books) * self.fragments
         size_bytes = self.durable.positions.size_bytes
-        return self.books.records.at_s(accounts + size_bytes // ACCOUNT_BYTES)
+        return self.journal.records.at_s(accounts + size_bytes // ACCOUNT_BYTES)
 
     def write_due(self, now_s: float) -> None:
         """Write a record without a fragment if one is due."""
         at_s = self.next_record_s()
         if at_s is not None and at_s <= now_s:
-            self.books.records.written(now_s)
+            self.journal.records.written(now_s)
             self._write(None, None)
 
     def write_fragment(self, fragment: int) -> None:
@@ -337,8 +338,8 @@ class Core:
 
     def _write(self, fragment: int | None, version: Version | None) -> None:
         self.durable.sequence += 1
-        self.books.records.written()
-        self.books.write(self.durable.sequence, fragment, self.grant_of)
+        self.journal.records.written()
+        self.journal.write(self.durable.sequence, fragment, self.grant_of)
         self.actions.append(WriteJournal(self.durable.sequence, fragment, version))
 
 

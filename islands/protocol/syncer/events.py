@@ -44,7 +44,7 @@ class ContributionArrived:
 
 @dataclass(frozen=True, slots=True)
 class SeedArrived:
-    """A fragment of the initial value arrived; `intact` tells whether `Vault.keep_seed` took it."""
+    """A fragment of the initial value arrived; `intact` if `ValueStore.keep_seed` took it."""
 
     seed: FragmentSeed
     intact: bool

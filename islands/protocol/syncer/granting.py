@@ -16,9 +16,9 @@ from islands.protocol.tape.round_entries import Granted
 def grant(core: Core, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
     core.update_indexes()
-    for name in sorted(core.books.ungranted):
+    for name in sorted(core.journal.ungranted):
         take_back(core, name)
-    for name in core.books.take_ungranted():
+    for name in core.journal.take_ungranted():
         _top_up(core, name, now_s)
 
 
@@ -39,14 +39,14 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
         chunk_steps=_chunk_steps(core, learner),
         proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
     )
-    core.books.set_hungry(name, hungry=holder.unused_tokens < batch)
+    core.journal.set_hungry(name, hungry=holder.unused_tokens < batch)
     if granted:
         _record_grant(core, name)
         lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
-        needed = holder.leases is not held or name in core.books.grants or short
-        core.books.records.want(now_s if needed else now_s + min(lasts_s, core.resend_s()) / 2)
-        core.books.granted(name)
+        needed = holder.leases is not held or name in core.journal.grants or short
+        core.journal.records.want(now_s if needed else now_s + min(lasts_s, core.resend_s()) / 2)
+        core.journal.granted(name)
 
 
 def _chunk_steps(core: Core, learner: LearnerRecord) -> int:

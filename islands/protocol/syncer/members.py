@@ -4,7 +4,7 @@
 
 `LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
 read data, which share the budget, and the best donor of inner moments (`donors.py`).
-`timing.py` keeps which are ready, with their ranks. No rule may look at all learners after every
+`grace.py` keeps which are ready, with their ranks. No rule may look at all learners after every
 event: a run has thousands of each. A rule that changes a learner calls `Core.touch`, and the index
 takes the learner in before it is next read. `tests/syncer/recount.py` compares all of it with a
 count from scratch, after every event of the syncer's tests and of random histories.
@@ -93,7 +93,7 @@ class LearnerRecord:
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since. `still` says that it has stood still
-    for long (`standing.py`), and `donor` is the one whose moments it may ask for
+    for long (`standstill.py`), and `donor` is the one whose moments it may ask for
     (`donors.py`). `kept` are the values that it still has from before this incarnation, by
     fragment; empty unless it has one of each.
     """

@@ -25,7 +25,7 @@ def set_paused(core: Core, *, paused: bool) -> None:
         return
     core.durable.paused = paused
     core.record(member_entries.Paused() if paused else member_entries.Resumed())
-    core.books.records.want()
+    core.journal.records.want()
     core.rounds.forget_adoptions()
     for name in core.names():
         send_paused(core, name)
@@ -46,6 +46,6 @@ def missed_pause(core: Core, name: LearnerName) -> bool:
 
 def count_time(core: Core, now_s: float) -> None:
     """Count the time since the last event against the budget, if the run was at work in it."""
-    passed_s = core.books.count_until(now_s)
+    passed_s = core.journal.count_until(now_s)
     if core.seeded and core.closing is None and not core.durable.paused:
         core.durable.elapsed_s += passed_s

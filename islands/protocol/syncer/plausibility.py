@@ -17,8 +17,8 @@ step time               twice what this syncer's clock has seen for a step, and 
                         has seen at least, and before that `STEP_CLAIMED_MIN_S` (`granted_step_s`)
 tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
                         first step it gets no more of the remaining budget than others (`leases.py`)
-credits of the pace     one round and one report (`timing.py`)
-bytes of a cursor       `CURSOR_BYTES_MAX` (`books.py` bounds their number)
+credits of the pace     one round and one report (`grace.py`)
+bytes of a cursor       `CURSOR_BYTES_MAX` (`journalling.py` bounds their number)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 

@@ -8,8 +8,8 @@ from islands.protocol.settings.choices import SendTo, Trigger
 from islands.protocol.syncer.actions import SendValue
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because
+from islands.protocol.syncer.grace import set_turn
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.timing import set_turn
 from islands.protocol.syncer.versions import increments_since
 from islands.protocol.tape.member_entries import TurnSet
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.errors import JournalError
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.books import Positions
+from islands.protocol.syncer.journalling import Positions
 from islands.protocol.syncer.leases import LeaseBook, ordinary_grant_steps
 from islands.protocol.syncer.ledger import Ledger
 from islands.protocol.syncer.members import Fence

@@ -18,7 +18,7 @@ from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Evicted, Refused, Stop
 from islands.protocol.messages.training import Hello
 from islands.protocol.syncer.actions import Dismiss
-from islands.protocol.syncer.admission import withdraw
+from islands.protocol.syncer.contribution_admission import withdraw
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.leases import Holder
 from islands.protocol.syncer.members import LearnerRecord
@@ -45,7 +45,7 @@ def retire(
     if learner.role is Role.LEARNER:
         core.versions.note_gone(name, [report.version for report in learner.progress.fragments])
         close_accounts(core, name)
-        core.books.records.want()
+        core.journal.records.want()
 
 
 def end(core: Core, name: LearnerName, reason: str) -> None:
@@ -54,7 +54,7 @@ def end(core: Core, name: LearnerName, reason: str) -> None:
         retire(core, name, reason)
     else:
         close_accounts(core, name)
-        core.books.records.want()
+        core.journal.records.want()
 
 
 def end_unsettled(core: Core, reason: str) -> None:
@@ -77,7 +77,7 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     returned = durable.leases.close(name, book.processed)
     core.rounds.pace.forget(name)
     core.members.present(name)
-    core.books.gave_back(name)  # its unused quota may be granted to others
+    core.journal.gave_back(name)  # its unused quota may be granted to others
     incarnation = str(book.incarnation)
     core.record(BookClosed(name, incarnation, book.processed))
     for lease in returned:
@@ -92,8 +92,8 @@ def take_back(core: Core, name: LearnerName) -> None:
     if not _stands_still(learner, holder) or not (holder.unused_tokens or holder.unfinished):
         return
     returned = core.durable.leases.take_back(name)
-    core.books.gave_back(name)
-    core.books.records.want()
+    core.journal.gave_back(name)
+    core.journal.records.want()
     core.record(QuotaReturned(name, str(holder.incarnation), holder.used_tokens))
     for lease in returned:
         core.record(LeaseReturned(name, lease.pass_index, lease.shard, lease.position))

@@ -8,15 +8,15 @@ after each repetition, and a value replaces an older one that is still queued; a
 from islands.protocol.identities import TRAINING, LearnerName, Role, Status
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.health import why
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import missed_pause, send_paused
 from islands.protocol.syncer.recipients import repeat_lacking
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask
 from islands.protocol.syncer.seeding import repeat_request
-from islands.protocol.syncer.standing import look_at_members
+from islands.protocol.syncer.standstill import look_at_members
 from islands.protocol.syncer.timeouts import warning_patience_s
-from islands.protocol.syncer.watches import why
 from islands.protocol.tape.round_entries import GraceZero, NothingMerged
 
 SWEEPS_PER_RESEND = 2
@@ -71,7 +71,7 @@ def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
     learner = core.members.learners[name]
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
-    granted = 0 if holder is None or name in core.books.grants else holder.quota_tokens
+    granted = 0 if holder is None or name in core.journal.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:
         core.send(learner.connection, core.grant_of(name))
     if missed_pause(core, name) and core.closing is None:
@@ -111,7 +111,7 @@ def _look_at_grace(core: Core, now_s: float) -> None:
 
 
 def _look_at_merges(core: Core, now_s: float) -> None:
-    """Record a warning if learners step and nothing is merged (`watches.py`)."""
+    """Record a warning if learners step and nothing is merged (`health.py`)."""
     watch, awaits = core.health.merge_watch, core.seeded and not core.durable.paused
     for_s = watch.stands_still_s(
         core.durable.merges,

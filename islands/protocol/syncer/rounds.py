@@ -14,8 +14,8 @@ from math import inf
 
 from islands.protocol.identities import LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution
+from islands.protocol.syncer.grace import Durations, FastestStep, Pace
 from islands.protocol.syncer.plausibility import NormGauge
-from islands.protocol.syncer.timing import Durations, FastestStep, Pace
 
 ABANDONED_KEPT = 64
 """Abandoned rounds that are kept, to measure by how much a late answer missed its round."""

@@ -27,18 +27,18 @@ from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, 
 from islands.protocol.messages.training import PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.admission import Refusal, refuse
+from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.grace import QuorumTarget, done_share, grace_s, worth_waiting
+from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
-from islands.protocol.syncer.timing import QuorumTarget, done_share, grace_s, worth_waiting
-from islands.protocol.syncer.watches import NAMED_MOST
 from islands.protocol.tape import round_entries
 
 
 def open_rounds(core: Core, now_s: float) -> None:
-    """Open as many rounds as compute has earned and the overlap can hide (`timing.py`).
+    """Open as many rounds as compute has earned and the overlap can hide (`grace.py`).
 
     Where learners gossip there is none before the closing ones.
     """
@@ -159,7 +159,7 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
 
 
 def current_grace_s(core: Core) -> float:
-    """Return the seconds that a round now waits after its quorum (`timing.py`)."""
+    """Return the seconds that a round now waits after its quorum (`grace.py`)."""
     settings = core.settings
     return grace_s(
         core.rounds.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety

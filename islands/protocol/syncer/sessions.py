@@ -14,6 +14,7 @@ from islands.protocol.syncer.closing import begin_closing
 from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.donors import name_donor
 from islands.protocol.syncer.events import LinkOpened
+from islands.protocol.syncer.health import end_reason
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
@@ -22,7 +23,6 @@ from islands.protocol.syncer.reports import admit_report, goes_back, last_word, 
 from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask
-from islands.protocol.syncer.watches import end_reason
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
 
@@ -85,7 +85,7 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
         core.send(connection, Paused(core.durable.epoch, core.durable.paused))
         if learner.quarantined:  # it may wait for a value with its contribution
             core.send(connection, Quarantined(learner.name, learner.incarnation, "third strike"))
-        if hello.name not in core.books.grants:
+        if hello.name not in core.journal.grants:
             core.send(connection, core.grant_of(learner.name))
         _ask_again(core, learner, now_s)
 
@@ -182,7 +182,7 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
 def _welcome(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.versions.published)
     reads = hello.role is Role.LEARNER and not hello.progress.tokens
-    position = core.books.positions.of(hello.name) if reads else b""
+    position = core.journal.positions.of(hello.name) if reads else b""
     donor = name_donor(core, learner, hello, now_s)
     return Welcome(core.durable.epoch, versions, donor, core.epoch_proof, position)
 
@@ -280,7 +280,7 @@ def _fence_older(core: Core, member: Member) -> None:
             return
         if book.incarnation < member.incarnation or ended:
             close_accounts(core, name)
-            core.books.records.want()
+            core.journal.records.want()
     if ended:
         core.durable.fence.end(name, member.incarnation)
 

@@ -17,8 +17,6 @@ from islands.protocol.messages.membership import RUN_OVER, MembershipChanged, Re
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import Action, Dismiss
-from islands.protocol.syncer.admission import on_contribution
-from islands.protocol.syncer.books import Books
 from islands.protocol.syncer.closing import (
     advance_closing,
     begin_closing,
@@ -27,6 +25,7 @@ from islands.protocol.syncer.closing import (
     resume_end,
 )
 from islands.protocol.syncer.commits import on_journalled, on_merged
+from islands.protocol.syncer.contribution_admission import on_contribution
 from islands.protocol.syncer.core import HANDLERS, ClosingStage, Core
 from islands.protocol.syncer.events import (
     ContributionArrived,
@@ -43,7 +42,10 @@ from islands.protocol.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
+from islands.protocol.syncer.grace import Pace
 from islands.protocol.syncer.granting import grant
+from islands.protocol.syncer.health import Health
+from islands.protocol.syncer.journalling import Journalling
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.recovery import Durable
@@ -58,9 +60,7 @@ from islands.protocol.syncer.scheduling import (
 )
 from islands.protocol.syncer.seeding import on_seed, request_seed
 from islands.protocol.syncer.sessions import on_link_closed, on_link_opened, on_membership
-from islands.protocol.syncer.timing import Pace
 from islands.protocol.syncer.versions import Versions
-from islands.protocol.syncer.watches import Health
 from islands.protocol.tape.round_entries import Row
 
 FIXED_POINT_LIMIT = 1000
@@ -108,7 +108,7 @@ class SyncerState:
             versions=Versions.of(
                 settings, durable.published, initial=initial, returns_until_s=returns_until_s
             ),
-            books=Books(now_s, durable.positions.copy()),
+            journal=Journalling(now_s, durable.positions.copy()),
             health=Health(now_s),
         )
         if durable.finished is not None:

@@ -28,8 +28,8 @@ from typing import Any
 import msgspec
 
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.health import DIVERGED
 from islands.protocol.syncer.state import SyncerState
-from islands.protocol.syncer.watches import DIVERGED
 from islands.run.records.figures import RunFigures, in_order
 
 Summary = dict[str, object]

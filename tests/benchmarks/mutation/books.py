@@ -1,4 +1,4 @@
-"""Books and sessions: ledger, leases, reports, incarnations, learners, the supervisor."""
+"""Journalling and sessions: ledger, leases, reports, incarnations, learners, the supervisor."""
 
 from tests.benchmarks.mutation.kind import Mutation
 

@@ -238,11 +238,11 @@ REPLAY = (
 RULES = (
     Mutation(
         "a round paid at the next interval's price",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "        for name in self.credits:\n            paid",
         "        self.round_interval_steps = next_interval_steps\n"
         "        for name in self.credits:\n            paid",
-        ("tests/syncer/test_timing.py",),
+        ("tests/syncer/test_grace.py",),
     ),
     Mutation(
         "silent learners asked again at closing",

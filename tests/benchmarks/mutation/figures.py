@@ -2,7 +2,7 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
-SYNCER_WATCHES = "tests/syncer/test_watches.py"
+SYNCER_WATCHES = "tests/syncer/test_health.py"
 CLUSTER_ONE_TOTAL = "tests/run/test_one_total.py"
 CLUSTER_RUN_END = "tests/run/test_run_end.py"
 CLUSTER_RUN_FOLDER = "tests/run/test_run_folder.py"
@@ -129,7 +129,7 @@ FIGURES = (
     ),
     Mutation(
         "kernels that compile make a worker look full",
-        "islands/protocol/syncer/watches.py",
+        "islands/protocol/syncer/health.py",
         "if not self._merged or (",
         "if (",
         (SYNCER_WATCHES,),

@@ -3,7 +3,7 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 SYNCER_LEDGER = "tests/syncer/test_ledger.py"
-SYNCER_ADMISSION = "tests/syncer/test_admission.py"
+SYNCER_ADMISSION = "tests/syncer/test_contribution_admission.py"
 LEARNER_ACCOUNT = "tests/learner/test_account.py"
 LEARNER_ACTOR = "tests/learner/test_actor.py"
 LEARNER_ENGINE = "tests/learner/test_engine.py"
@@ -17,7 +17,7 @@ ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
-SYNCER_VAULT = "tests/syncer/test_vault.py"
+SYNCER_VAULT = "tests/syncer/test_value_store.py"
 
 GLUE = (
     Mutation(
@@ -50,42 +50,42 @@ GLUE = (
     ),
     Mutation(
         "a decided answer is decided again over the next link",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "if known or _admitted(core, ticket) is not None:",
         "if copies > 1 or _admitted(core, ticket) is not None:",
         (SYNCER_PLAUSIBILITY,),
     ),
     Mutation(
         "momentum not carried to the next merge",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "self._shelve(shelf, action.target, value, step.state)",
         "self._shelve(shelf, action.target, value, shelf.state)",
         (ORACLE_VALUES,),
     ),
     Mutation(
         "momentum zero after a restart",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "self._shelves[fragment] = _FragmentValues({version: value}, state)",
         "self._shelves[fragment] = _FragmentValues({version: value}, self._optimizer.init(value))",
         (ORACLE_VALUES,),
     ),
     Mutation(
         "weights paired with the wrong contributions",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "for p in action.parts]",
         "for p in reversed(action.parts)]",
         (ORACLE_VALUES,),
     ),
     Mutation(
         "anchor current ignored for an older base",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "if self._settings.anchor is Anchor.CURRENT and",
         "if False and",
         (ORACLE_VALUES,),
     ),
     Mutation(
         "rebasing from another kept value than the named base",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "base = shelf.values[part.base]",
         "base = shelf.values[min(shelf.values)]",
         (ORACLE_VALUES,),
@@ -99,14 +99,14 @@ GLUE = (
     ),
     Mutation(
         "the clip factor ignored",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "if part.scale < 1:",
         "if False:",
         (ORACLE_VALUES,),
     ),
     Mutation(
         "digests of contributions not verified",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "if digest(payload[0]) != contribution.digest:",
         "if False:",
         (SYNCER_VAULT, SYNCER_ADMISSION),
@@ -127,7 +127,7 @@ GLUE = (
     ),
     Mutation(
         "an older incarnation's ticket admitted",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "if learner is None or observing or learner.incarnation != ticket.incarnation:",
         "if learner is None or observing:",
         (SYNCER_VAULT, SYNCER_ADMISSION),
@@ -148,7 +148,7 @@ GLUE = (
     ),
     Mutation(
         "discarded tokens claimed again",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "if not _discarded(core, contribution):",
         "if True:",
         (SYNCER_VAULT, SYNCER_ADMISSION),

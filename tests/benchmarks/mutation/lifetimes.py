@@ -6,7 +6,7 @@ SYNCER_JOURNAL = "tests/syncer/test_journal.py"
 SYNCER_DURABLE = "tests/syncer/test_recovery.py"
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
 SYNCER_RETRIES = "tests/syncer/test_retries.py"
-SYNCER_TIMING = "tests/syncer/test_timing.py"
+SYNCER_TIMING = "tests/syncer/test_grace.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 LEARNER_MOMENTS = "tests/learner/test_moments.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
@@ -16,7 +16,7 @@ SYNCER_PAUSING = "tests/syncer/test_pausing.py"
 CREDENTIALS = "tests/protocol/test_credentials.py"
 RECOVERY = "tests/run/test_recovery.py"
 ORACLE_INCREMENTS = "tests/oracle/test_increments.py"
-SYNCER_VAULT = "tests/syncer/test_vault.py"
+SYNCER_VAULT = "tests/syncer/test_value_store.py"
 
 LIFETIMES = (
     Mutation(
@@ -36,7 +36,7 @@ LIFETIMES = (
     Mutation(
         "the run is over before its end is durable",
         "islands/protocol/syncer/closing.py",
-        "elif closing.stage is ClosingStage.CUTTING and core.books.all_durable:",
+        "elif closing.stage is ClosingStage.CUTTING and core.journal.all_durable:",
         "elif closing.stage is ClosingStage.CUTTING:",
         (SYNCER_CLOSING,),
     ),
@@ -50,7 +50,7 @@ LIFETIMES = (
     Mutation(
         "that the end was heard is not journalled",
         "islands/protocol/syncer/closing.py",
-        ("        core.durable.reported = True\n        core.books.records.want()\n"),
+        ("        core.durable.reported = True\n        core.journal.records.want()\n"),
         "        core.durable.reported = True\n",
         (SYNCER_CLOSING,),
     ),
@@ -91,21 +91,21 @@ LIFETIMES = (
     ),
     Mutation(
         "credits grow without bound",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "min(self.cap_steps, self.credits.get(name, 0.0) + steps)",
         "self.credits.get(name, 0.0) + steps",
         (SYNCER_TIMING,),
     ),
     Mutation(
         "debts grow without bound",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "max(CREDIT_FLOOR_STEPS, paid)",
         "paid",
         (SYNCER_TIMING,),
     ),
     Mutation(
         "the lower median sets the pace",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "place = (count - 1) // 2",
         "place = count // 2",
         (SYNCER_TIMING,),
@@ -161,14 +161,14 @@ LIFETIMES = (
     ),
     Mutation(
         "what increments left is not journalled",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         'return {"value": shelf.values[version], **shelf.state, **remainder}',
         'return {"value": shelf.values[version], **shelf.state}',
         (SYNCER_VAULT,),
     ),
     Mutation(
         "what increments left is forgotten",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "        self.remainder = made.remainder\n",
         "        self.remainder = None\n",
         (ORACLE_INCREMENTS,),

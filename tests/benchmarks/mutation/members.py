@@ -14,33 +14,33 @@ SYNCER_DONORS = "tests/syncer/test_donors.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_JOURNAL = "tests/syncer/test_journal.py"
-SYNCER_STANDING = "tests/syncer/test_standing.py"
+SYNCER_STANDING = "tests/syncer/test_standstill.py"
 
 MEMBERS = (
     Mutation(
         "who stands still keeps its tokens",
-        "islands/protocol/syncer/standing.py",
+        "islands/protocol/syncer/standstill.py",
         "if stood_s < GRACE_LIMITS * limit_s:",
         "if True:",
         (SYNCER_STANDING,),
     ),
     Mutation(
         "who stands still has no grace",
-        "islands/protocol/syncer/standing.py",
+        "islands/protocol/syncer/standstill.py",
         "GRACE_LIMITS = 2",
         "GRACE_LIMITS = 1",
         (SYNCER_STANDING,),
     ),
     Mutation(
         "the syncer's own suspension is a member's standing still",
-        "islands/protocol/syncer/standing.py",
+        "islands/protocol/syncer/standstill.py",
         "            before.since_s += late_s\n",
         "            pass\n",
         (SYNCER_STANDING,),
     ),
     Mutation(
         "a claimed step of a week is waited for",
-        "islands/protocol/syncer/standing.py",
+        "islands/protocol/syncer/standstill.py",
         "return min(own_s, max(first_s, STALLED_STEPS * core.step_s))",
         "return own_s",
         (SYNCER_STANDING,),

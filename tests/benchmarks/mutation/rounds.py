@@ -3,13 +3,13 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
-SYNCER_TIMING = "tests/syncer/test_timing.py"
-SYNCER_ADMISSION = "tests/syncer/test_admission.py"
+SYNCER_TIMING = "tests/syncer/test_grace.py"
+SYNCER_ADMISSION = "tests/syncer/test_contribution_admission.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_ELIGIBILITY = "tests/syncer/test_eligibility.py"
-SYNCER_VAULT = "tests/syncer/test_vault.py"
+SYNCER_VAULT = "tests/syncer/test_value_store.py"
 
 ROUNDS = (
     Mutation(
@@ -52,28 +52,28 @@ ROUNDS = (
     ),
     Mutation(
         "a decline excuses nobody",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "        round_.excuse(ticket.name, declined.reason)\n",
         "        pass\n",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an answer over a link that is gone is taken",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "if connection != learner.connection:",
         "if False:",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a closed round's ticket stays open",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "        and round_.stage is Stage.COLLECTING\n        and round_.asked",
         "        and round_.asked",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "another round's ticket is admitted",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "        and round_.asked.get(learner.name) == contribution.ticket\n",
         "        and learner.name in round_.asked\n",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
@@ -87,28 +87,28 @@ ROUNDS = (
     ),
     Mutation(
         "norms compared per step instead of per root of steps",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "check.norm / (sqrt(steps) * rate)",
         "check.norm / (steps * rate)",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the learning rate left out of the norms",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "check.norm / (sqrt(steps) * rate)",
         "check.norm / sqrt(steps)",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a refused contribution leaves no claim",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)",
         "pass",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "strikes are not counted",
-        "islands/protocol/syncer/admission.py",
+        "islands/protocol/syncer/contribution_admission.py",
         "    if refused.strike:\n",
         "    if False:\n",
         (SYNCER_ROUNDS, SYNCER_ADMISSION, SYNCER_PLAUSIBILITY),
@@ -171,7 +171,7 @@ ROUNDS = (
     ),
     Mutation(
         "a grant is sent before it is durable",
-        "islands/protocol/syncer/books.py",
+        "islands/protocol/syncer/journalling.py",
         "while self.written_grants and self.written_grants[0][0] <= sequence:",
         "while self.written_grants:",
         (SYNCER_COMMITS,),
@@ -255,35 +255,35 @@ ROUNDS = (
     ),
     Mutation(
         "grace longer than a step",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "return min(step_s, safety * hidden_s)",
         "return safety * hidden_s",
         (SYNCER_TIMING, SYNCER_ROUNDS),
     ),
     Mutation(
         "grace ignores what the exchange needs",
-        "islands/protocol/syncer/timing.py",
+        "islands/protocol/syncer/grace.py",
         "overlap_steps * step_s - quorum_s - sync_s",
         "overlap_steps * step_s",
         (SYNCER_TIMING, SYNCER_ROUNDS),
     ),
     Mutation(
         "the first answer to a ticket is overwritten by a repetition",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "if connection not in by_link:",
         "if True:",
         (SYNCER_VAULT,),
     ),
     Mutation(
         "an optimizer's state is not journalled",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         'return {"value": shelf.values[version], **shelf.state, **remainder}',
         'return {"value": shelf.values[version], **remainder}',
         (ORACLE_VALUES,),
     ),
     Mutation(
         "too few versions are kept",
-        "islands/syncer/vault.py",
+        "islands/syncer/value_store.py",
         "[: -self._settings.values_kept]",
         "[:-1]",
         (ORACLE_VALUES,),

@@ -1,4 +1,4 @@
-"""What a vault records is enough to redo it: older bases, clipped norms, restarts, lost frames."""
+"""What a store records is enough to redo it: older bases, clipped norms, restarts, lost frames."""
 
 from dataclasses import replace
 from math import inf, isnan, nan
@@ -31,7 +31,7 @@ from islands.run.records.merge_record import (
     Header,
     Merged,
 )
-from islands.syncer.vault import Vault
+from islands.syncer.value_store import ValueStore
 
 LAYOUT: Layout = plan(
     [Leaf("w", (16, 8)), Leaf("bias", (8,)), Leaf("state:mean", (8,), role=Role.STATE)],
@@ -45,7 +45,7 @@ EXACT = 1e-6
 
 
 class Recorded:
-    """A vault that records, as a syncer's start has one.
+    """A store that records, as a syncer's start has one.
 
     Args:
         folder: the run's folder.
@@ -58,7 +58,7 @@ class Recorded:
         optimizer = Sgd.of(settings.outer)
         self.told: list[str] = []
         self._recorder = ContributionRecorder(folder, settings, LAYOUT, "Sgd", self.told.append)
-        self.vault = Vault(settings, LAYOUT, optimizer, self._recorder)
+        self.store = ValueStore(settings, LAYOUT, optimizer, self._recorder)
         self.epoch = epoch
         self.number = 0
         self._rng = np.random.default_rng(epoch)
@@ -66,8 +66,8 @@ class Recorded:
     def seed(self) -> None:
         """Begin with version 0."""
         value = self._rng.standard_normal(FRAGMENT.size).astype(np.float32)
-        digests = self.vault.keep_initial([value])
-        self.vault.install_seed(Version(self.epoch, 0), digests)
+        digests = self.store.keep_initial([value])
+        self.store.install_seed(Version(self.epoch, 0), digests)
 
     def merge(self, before: Version, *bases: Version, scale: float = 1.0) -> Version:
         """Merge one contribution for each base, of random values, and return the new version."""
@@ -75,17 +75,17 @@ class Recorded:
         for name, base in zip(NAMES, bases, strict=False):
             ticket = Ticket(self.epoch, self.number, LearnerName(name), Incarnation(1, 1))
             values = 0.1 * self._rng.standard_normal(FRAGMENT.size).astype(np.float32)
-            self.vault.hold(ticket, 0, measure(values, FRAGMENT.units))
+            self.store.hold(ticket, 0, measure(values, FRAGMENT.units))
             tokens = 80 if name == "ana" else 320
             parts.append(MergePart(ticket, 0, base, 10, tokens, scale))
         target = Version(self.epoch, before.number + 1)
         self.number += 1
-        self.vault.merge(BeginMerge(0, self.number, before, target, tuple(parts)))
+        self.store.merge(BeginMerge(0, self.number, before, target, tuple(parts)))
         return target
 
     def journalled(self, version: Version) -> dict[str, NDArray[np.generic]]:
         """What the journal would hold of a version."""
-        return self.vault.journal_arrays(0, version)
+        return self.store.journal_arrays(0, version)
 
     def close(self) -> None:
         """End the start."""
@@ -201,7 +201,7 @@ def test_a_restart_goes_on_from_what_was_redone(tmp_path: Path) -> None:
     start.merge(kept, kept, kept)  # the syncer is killed before this version is durable
     start.close()
     again = Recorded(tmp_path, epoch=2)
-    again.vault.restore(0, kept, dict(recovered))
+    again.store.restore(0, kept, dict(recovered))
     last = again.merge(kept, kept, kept)
     again.merge(last, last, last)
     again.close()
@@ -220,13 +220,13 @@ def test_merges_that_are_missing_are_told(tmp_path: Path) -> None:
     version = start.merge(Version(1, 0), Version(1, 0), Version(1, 0))
     start.close()
     lost = Recorded(tmp_path, epoch=2)
-    lost.vault.restore(0, version, dict(start.journalled(version)))
+    lost.store.restore(0, version, dict(start.journalled(version)))
     for _ in range(6):
         version = lost.merge(version, version, version)
     lost.close()
     (tmp_path / FOLDER / "0002.record").unlink()
     again = Recorded(tmp_path, epoch=3)
-    again.vault.restore(0, version, dict(lost.journalled(version)))
+    again.store.restore(0, version, dict(lost.journalled(version)))
     again.merge(version, version)
     again.close()
     found = replayed(tmp_path)
@@ -244,7 +244,7 @@ def test_what_follows_a_lost_frame_cannot_be_redone(tmp_path: Path) -> None:
     start.close()  # what is merged now finds no writer
     start.merge(first, first)
     again = Recorded(tmp_path, epoch=1)
-    again.vault.restore(0, Version(1, 2), dict(start.journalled(Version(1, 2))))
+    again.store.restore(0, Version(1, 2), dict(start.journalled(Version(1, 2))))
     again.merge(Version(1, 2), Version(1, 2))
     again.close()
     (tmp_path / FOLDER / "0002.record").rename(tmp_path / FOLDER / "0003.record")

@@ -29,8 +29,7 @@ from islands.protocol.messages.training import (
     Welcome,
 )
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer import books
-from islands.protocol.syncer.books import DEPARTED_KEPT, Positions, RecordSchedule
+from islands.protocol.syncer import journalling
 from islands.protocol.syncer.events import (
     ContributionArrived,
     JournalFinished,
@@ -38,6 +37,7 @@ from islands.protocol.syncer.events import (
     MergeFacts,
     MergeFinished,
 )
+from islands.protocol.syncer.journalling import DEPARTED_KEPT, Positions, RecordSchedule
 from islands.protocol.tape.round_entries import CursorNotKept
 from islands.syncer.journal import decode, encode
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
@@ -220,7 +220,7 @@ def test_the_number_of_cursors_is_bounded(members: int) -> None:
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 10 bytes of cursors."""
-    monkeypatch.setattr(books, "HELD_BYTES_MAX", 10)
+    monkeypatch.setattr(journalling, "HELD_BYTES_MAX", 10)
 
 
 @pytest.mark.usefixtures("little_room")
@@ -282,8 +282,8 @@ def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
         written += bench.written()
     assert len(written) == 1
     granted: list[LeaseGranted] = []
-    while bench.core.books.journalling:
-        bench.do(JournalFinished(bench.core.books.journalling[-1][0]))
+    while bench.core.journal.journalling:
+        bench.do(JournalFinished(bench.core.journal.journalling[-1][0]))
         written += bench.written()
         granted += bench.sent(LeaseGranted)
     assert len(written) == 2
@@ -314,16 +314,16 @@ def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
     one, *others = bench.core.durable.leases.holders[ana.name].leases
     ana.leases = (Lease(one.pass_index, one.shard, one.position, done=True), *others)
     bench.report("ana")  # it needs a further shard: granted, and in no record yet
-    assert bench.core.books.grants == {ana.name: None}
+    assert bench.core.journal.grants == {ana.name: None}
     bench.do(JournalFinished(first.sequence))
     (sent,) = bench.sent(LeaseGranted)
     assert (sent.quota_tokens, sent.leases) == (given, (one, *others))
-    assert ana.name in bench.core.books.grants
+    assert ana.name in bench.core.journal.grants
     bench.journal()
     (sent,) = bench.sent(LeaseGranted)
     assert sent.leases == tuple(bench.core.durable.leases.holders[ana.name].leases)
-    assert not bench.core.books.grants
-    assert not bench.core.books.written_grants
+    assert not bench.core.journal.grants
+    assert not bench.core.journal.written_grants
 
 
 def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
@@ -341,7 +341,7 @@ def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
     bench = seeded("ana", "ben", settings=BUDGET)
     pulls = spend(bench, "ana", all_of_it=False)
     assert bench.written() == []
-    assert bench.learners["ana"].name in bench.core.books.grants
+    assert bench.learners["ana"].name in bench.core.journal.grants
     bench.answer(pulls[-1])
     bench.merge()
     (record,) = bench.written()
@@ -381,7 +381,7 @@ def test_a_thousand_ends_are_a_few_records() -> None:
     bench.do(MembershipChanged(1, members))
     assert len(bench.written()) == 1
     bench.journal()
-    assert bench.core.books.all_durable
+    assert bench.core.journal.all_durable
     assert bench.core.durable.ledger.books == {}
 
 

@@ -11,7 +11,7 @@ from islands.protocol.identities import Fate
 from islands.protocol.messages.training import ContributionFate, PullFragment
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
-from islands.protocol.syncer.admission import Refusal, refusal
+from islands.protocol.syncer.contribution_admission import Refusal, refusal
 from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.plausibility import (
     LATELY,

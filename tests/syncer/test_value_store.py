@@ -1,4 +1,4 @@
-"""What the vault says of a payload, and what it keeps of it."""
+"""What the store says of a payload, and what it keeps of it."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -26,9 +26,9 @@ from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.admission import refusal
+from islands.protocol.syncer.contribution_admission import refusal
 from islands.protocol.syncer.plausibility import Check
-from islands.syncer.vault import Vault
+from islands.syncer.value_store import ValueStore
 from messaging.codec.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(2).layout
@@ -39,10 +39,10 @@ GOOD = np.arange(SIZE, dtype=np.float32)
 NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 
 
-def vault(**changes: object) -> Vault:
+def store(**changes: object) -> ValueStore:
     """An empty one."""
     settings = replace(RunSettings(fragments=2), **changes)  # type: ignore[arg-type]
-    return Vault(settings, LAYOUT, Sgd.of(settings.outer))
+    return ValueStore(settings, LAYOUT, Sgd.of(settings.outer))
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
@@ -66,11 +66,11 @@ def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> N
     sent = encode(GOOD, precision)
     payload = (as_buffer(sent),)
     said = contribution(GOOD, precision=precision.value, digest=digest(payload[0]))
-    check, measured = vault().inspect(said, payload)
+    check, measured = store().inspect(said, payload)
     assert (check.schema_ok, check.finite) == (True, True)
     assert measured is not None
     np.testing.assert_array_equal(measured.values, decode(sent, GOOD.size, precision))
-    check, measured = vault().inspect(said, (payload[0][:-1],))
+    check, measured = store().inspect(said, (payload[0][:-1],))
     assert (check.schema_ok, measured) == (False, None)
 
 
@@ -79,7 +79,7 @@ def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
     sent = encode(GOOD, "top_k", share=2 / SIZE)
     sent[:3] = 255, 255, 255
     said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
-    check, measured = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    check, measured = store(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
     assert (check.schema_ok, measured) == (False, None)
     refused = refusal(check, untrue=None, fenced=None, ticket_open=True, stale=None)
     assert refused is not None
@@ -94,9 +94,9 @@ def test_the_share_that_is_sent_is_that_of_the_run() -> None:
     """Another one makes another length, which is refused."""
     sent = encode(GOOD, "top_k", share=2 / SIZE)
     said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
-    check, _ = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    check, _ = store(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
     assert check.schema_ok
-    check, _ = vault(top_k_share=4 / SIZE).inspect(said, (as_buffer(sent),))
+    check, _ = store(top_k_share=4 / SIZE).inspect(said, (as_buffer(sent),))
     assert not check.schema_ok
 
 
@@ -107,7 +107,7 @@ def test_a_broken_value_is_seen_in_every_precision() -> None:
     for precision in QUANTIZERS:
         payload = as_buffer(encode(broken, precision))
         said = contribution(GOOD, precision=precision.value, digest=digest(payload))
-        assert not vault().inspect(said, (payload,))[0].finite
+        assert not store().inspect(said, (payload,))[0].finite
 
 
 @pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
@@ -115,7 +115,7 @@ def test_an_intact_contribution_is_measured(precision: Precision) -> None:
     """Its norm is that of its values in float32, and they are handed over with it."""
     halved = precision is Precision.BFLOAT16
     values = GOOD.astype(ml_dtypes.bfloat16) if halved else GOOD
-    check, measured = vault(precision=precision).inspect(contribution(values), (as_buffer(values),))
+    check, measured = store(precision=precision).inspect(contribution(values), (as_buffer(values),))
     wide = values.astype(np.float32)
     norm = float(np.linalg.norm(wide.astype(np.float64)))
     assert check == Check(schema_ok=True, digest_ok=True, finite=True, norm=check.norm)
@@ -128,7 +128,7 @@ def test_a_damaged_contribution_is_not_kept() -> None:
     """One changed bit is enough: the digest is that of what was sent."""
     damaged = GOOD.copy()
     damaged.view(np.uint32)[5] ^= 1
-    check, measured = vault().inspect(contribution(GOOD), (as_buffer(damaged),))
+    check, measured = store().inspect(contribution(GOOD), (as_buffer(damaged),))
     assert (check.schema_ok, check.digest_ok, measured) == (True, False, None)
 
 
@@ -148,20 +148,20 @@ def test_what_does_not_fit_the_layout_is_not_looked_at(
     said: Contribution, payload: tuple[memoryview, ...]
 ) -> None:
     """Lengths and types come from the syncer's own layout, never from the message."""
-    assert vault().inspect(said, payload) == (NOTHING, None)
+    assert store().inspect(said, payload) == (NOTHING, None)
 
 
 def test_what_is_not_finite_is_seen() -> None:
     """One element is enough."""
     values = GOOD.copy()
     values[-1] = np.nan
-    check, _ = vault().inspect(contribution(values), (as_buffer(values),))
+    check, _ = store().inspect(contribution(values), (as_buffer(values),))
     assert (check.schema_ok, check.digest_ok, check.finite) == (True, True, False)
 
 
 def test_a_damaged_seed_is_not_taken() -> None:
     """Nor is one of another length, or one that is not finite; the right one is."""
-    held = vault()
+    held = store()
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(as_buffer(GOOD)))
     damaged = GOOD + np.float32(1)
     broken = np.full(SIZE, np.inf, np.float32)
@@ -174,7 +174,7 @@ def test_a_damaged_seed_is_not_taken() -> None:
 
 def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
     """Of several that others offered before, the digest decides."""
-    held = vault()
+    held = store()
     offered = [np.full(f.size, n, np.float32) for n in (1, 2) for f in LAYOUT.fragments]
     for index, value in enumerate(offered):
         said = digest(as_buffer(value))
@@ -189,7 +189,7 @@ def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
 
 def test_one_seed_is_kept_per_fragment_and_sender() -> None:
     """The first of its newest incarnation stands: it may be what is being installed."""
-    held = vault()
+    held = store()
 
     def offer(number: int, counter: int = 1) -> bool:
         value = np.full(SIZE, number, np.float32)
@@ -205,15 +205,15 @@ def test_an_initial_value_that_does_not_fit_is_refused() -> None:
     """With a sentence that says where."""
     whole = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
     with pytest.raises(UserError, match="has 1 fragments, the run has 2"):
-        vault().keep_initial(whole[:1])
+        store().keep_initial(whole[:1])
     with pytest.raises(UserError, match="fragment 1"):
-        vault().keep_initial([whole[0], whole[1][:-1]])
-    assert len(vault().keep_initial(whole)) == 2
+        store().keep_initial([whole[0], whole[1][:-1]])
+    assert len(store().keep_initial(whole)) == 2
 
 
 def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
     """Others over it change nothing, and what came over another link is another answer."""
-    held = vault(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
+    held = store(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
     held.keep_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
     zeros = [digest(as_buffer(np.zeros(f.size, np.float32))) for f in LAYOUT.fragments]
     held.install_seed(Version(1, 0), tuple(zeros))
@@ -230,7 +230,7 @@ def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
 
 def test_old_values_are_freed_and_the_newest_stays() -> None:
     """Increments that led on from them go as well; what they left is journalled still."""
-    shelves = vault(update_precision=UpdatePrecision.INT8)
+    shelves = store(update_precision=UpdatePrecision.INT8)
     old, new = Version(1, 0), Version(1, 1)
     shelves.restore(0, old, {"value": GOOD, "momentum": np.zeros_like(GOOD)})
     shelves.hold(Ticket(1, 0, ANA, WHO), 1, measure(GOOD, LAYOUT.fragments[0].units))
@@ -249,7 +249,7 @@ def test_old_values_are_freed_and_the_newest_stays() -> None:
 
 def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
     """Links reuse such buffers: one that a value lies in is kept for as long as the value."""
-    shelves = vault()
+    shelves = store()
     arrived = bytearray(as_buffer(GOOD))
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(memoryview(arrived)))
     assert shelves.keep_seed(seed, (memoryview(arrived).toreadonly(),))
@@ -275,7 +275,7 @@ class CountingSgd(Sgd):
 def test_the_optimizers_state_is_made_where_a_seed_arrives() -> None:
     """On a worker: for a large model it took the loop seconds in which no heartbeat was sent."""
     settings = RunSettings(fragments=2)
-    held = Vault(settings, LAYOUT, CountingSgd())
+    held = ValueStore(settings, LAYOUT, CountingSgd())
     values = [np.ones(f.size, np.float32) for f in LAYOUT.fragments]
     digests = held.keep_initial(values)
     assert CountingSgd.made == [value.size for value in values]

@@ -1,8 +1,8 @@
 """The shares of contributions that hosts of an island send, and the sessions over which they come.
 
-`shares.py` says who may open one and what may come over it, `shares.py` how shares
-become a contribution. A share that fits no pull is dropped; a link over which one comes that no
-honest host sends is closed. Either way the tape tells why, and no memory is taken.
+`protocol/syncer/shares.py` says who may open one, what may come over it, and how shares become a
+contribution. A share that fits no pull is dropped; a link over which one comes that no honest host
+sends is closed. Either way the tape tells why, and no memory is taken.
 """
 
 from typing import Protocol
@@ -52,7 +52,7 @@ class Links(Protocol):
         """Write an entry to the tape."""
 
 
-class ShareDesk:
+class ShareReceiver:
     """Takes the shares of all islands.
 
     Args:

@@ -13,8 +13,7 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
-from islands.protocol.syncer.timeouts import WARN_EVERY_S
-from islands.protocol.syncer.watches import (
+from islands.protocol.syncer.health import (
     DIVERGED,
     DIVERGED_MAX,
     FULL_SHARE,
@@ -31,6 +30,7 @@ from islands.protocol.syncer.watches import (
     SwingWatch,
     end_reason,
 )
+from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.tape import round_entries
 from islands.run.run_end import RunEnd
 from tests.syncer.bench import Bench, opened, seeded

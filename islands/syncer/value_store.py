@@ -122,7 +122,7 @@ class _Seed:
     state: OuterState
 
 
-class Vault:
+class ValueStore:
     """All arrays of one syncer.
 
     Args:

@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.syncer.closing import cannot_step, waited_for
 from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.health import NAMED_MOST, Standing
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.retirement import end
-from islands.protocol.syncer.watches import NAMED_MOST, Standing
 from islands.protocol.tape.round_entries import WaitsFor
 
 STALLED_STEPS = 5
@@ -97,7 +97,7 @@ def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
 def _wanted_from(core: Core) -> Iterator[LearnerName]:
     """Yield who holds tokens while the budget has no batch for another one that used up its own."""
     leases, learners = core.durable.leases, core.members.learners
-    hungry = (name for name in core.books.hungry if name in learners and learners[name].reachable)
+    hungry = (name for name in core.journal.hungry if name in learners and learners[name].reachable)
     batches = sorted((learners[name].progress.batch_tokens, name) for name in hungry)
     remaining = leases.remaining_tokens
     if remaining is None or not batches or remaining >= batches[0][0]:

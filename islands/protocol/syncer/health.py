@@ -4,7 +4,8 @@
 an entry `nothing_merged`. It tells for how long, what became of the rounds meanwhile, and for each
 learner why it was not asked, how long its answer has been awaited, or by how much its last one was
 late. The log and the screen show it. It is repeated while it stays true, at most once a minute.
-`waits_for` names the members that a run waits for (`standing.py`), and is repeated in the same way.
+`waits_for` names the members that a run waits for (`standstill.py`), and is repeated
+in the same way.
 
 **Swings** (oscillation): merged directions undo those before them, so the outer step is too long.
 
@@ -57,8 +58,8 @@ from dataclasses import dataclass, field
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.training import FragmentProgress
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.grace import Durations, overlap_needed
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
-from islands.protocol.syncer.timing import Durations, overlap_needed
 
 IDLE_KEPT = 64
 """Names that were ended for standing still and have done no step since, of which it is known."""
@@ -438,7 +439,7 @@ class Health:
     """The memory of the sweep: warnings, and who does no step.
 
     `swept_s` is the time of the last sweep (`retries.py`). `standing` has the accounts that show no
-    work, and `idle` the names that were ended for it and have done no step since (`standing.py`).
+    work, and `idle` the names that were ended for it and have done no step since (`standstill.py`).
     """
 
     swept_s: float

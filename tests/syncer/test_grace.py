@@ -14,9 +14,9 @@ from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.grace import Durations, Pace, QuorumTarget, grace_s, worth_waiting
+from islands.protocol.syncer.health import GraceWatch, OverlapShortfall
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
-from islands.protocol.syncer.timing import Durations, Pace, QuorumTarget, grace_s, worth_waiting
-from islands.protocol.syncer.watches import GraceWatch, OverlapShortfall
 from tests.syncer.bench import Bench, opened, seeded
 
 

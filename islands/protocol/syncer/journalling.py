@@ -1,4 +1,4 @@
-"""Books: how far own data was read, when the journal is written, which grants are under way.
+"""Journalling: how far own data was read, when the journal is written, which grants are under way.
 
 **Positions.** A loop that reads its own data sends a cursor with each contribution: how far it had
 read at the step boundary at which the contribution was taken. The cursor that is kept of a name is
@@ -186,7 +186,7 @@ class RecordSchedule:
 
 
 @dataclass(slots=True)
-class Books:
+class Journalling:
     """Records and grants under way from the books to the journal, and from there to learners.
 
     `positions` are those of `Durable` that are durable, so that they may be sent; `cursors_full` is

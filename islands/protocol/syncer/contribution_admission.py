@@ -88,7 +88,7 @@ def refusal(
 def on_contribution(
     core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
 ) -> None:
-    """Admit a contribution to its round, or give it another fate (`admission.py`).
+    """Admit a contribution to its round, or give it another fate (`contribution_admission.py`).
 
     The first answer to a ticket stands, whatever link others come over. No answer is taken from an
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
