@@ -199,6 +199,26 @@ class Room:
         skipped = {*self.dispatchers, self.state.methods.get("_advance")}
         return [each for each in rules if each not in skipped]
 
+    @cached_property
+    def first(self) -> set[Class | Function]:
+        """The rules of every event that run before the event's own."""
+        found: set[Class | Function] = set()
+        for statement in self.entry.node.body:
+            called = {*self.index.calls([statement], self.entry)}
+            if called & self.dispatchers or isinstance(statement, ast.Match):
+                break
+            found |= called
+        return found
+
+    def label(self, cls: Class) -> str:
+        """The name of an event or message, and in brackets the message that comes in the event."""
+        fields = [each for each in cls.node.body if isinstance(each, ast.AnnAssign)]
+        names = [name for each in fields for name in ast.walk(each.annotation)]
+        held = [self.index.top(cls.module, each) for each in names if isinstance(each, ast.expr)]
+        inside = [f"`{each.name}`" for each in held if isinstance(each, Class) and is_message(each)]
+        brackets = f" ({', '.join(inside)})" if inside and not is_message(cls) else ""
+        return f"`{cls.name}`{brackets}"
+
     def after(self, event: str) -> set[Class | Function]:
         """What an event reaches; of `*`, what every event does."""
         if event == "*":
@@ -318,7 +338,8 @@ def story(text: str, rooms: dict[str, Room]) -> Iterator[str]:
         assert here, f"{one.role}: {one.event} does not reach {one.rule}"
         assert {*one.actions} <= {*room.leads(here[0])}, f"{one.rule} returns no {one.actions}"
         effects = {cls.name: effect for cls, effect in room.effects.items()}
-        links = ["*every event*" if one.event == "*" else f"`{one.event}`", f"`{one.rule}`"]
+        labels = {cls.name: room.label(cls) for cls in room.cases}
+        links = [labels.get(one.event, "*every event*"), f"`{one.rule}`"]
         links += [f"`{action}` → {effects[action]}" for action in one.actions]
         yield f"{number}. **{one.role}** ({', '.join(one.sections)}): {one.told}"
         yield f"   {' → '.join(links)}"
@@ -344,13 +365,14 @@ def tables(room: Room) -> Iterator[str]:
         marks += [f"{room.place(method)} ({kind})" for method in case.holders]
         passes = case.hands_on or room.dispatchers & {*case.handlers}
         leads = "what its messages do" if passes else room.cell(case.reached)
-        yield row(f"`{cls.name}`", room.makers(cls), ", ".join(marks), leads)
+        yield row(room.label(cls), room.makers(cls), ", ".join(marks), leads)
     yield ""
     gossips = room.role in STATES
     yield row("hook that the learner calls" if gossips else "rule of every event", "may lead to")
     yield row("---", "---")
     for rule in room.always:
-        yield row(room.place(rule), room.cell(room.index.reached([rule])))
+        mark = " (first)" if rule in room.first and not gossips else ""
+        yield row(room.place(rule) + mark, room.cell(room.index.reached([rule])))
     for method, actions in room.failing:
         yield row(f"{room.place(method)}, where a rule fails", room.cell(actions))
     yield ""

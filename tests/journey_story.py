@@ -18,26 +18,32 @@ INTRODUCTION = """\
 
 Generated from the code by `python -m tests.journey`; a test compares it. An actor hands an event to
 its role's state, which returns actions and touches nothing; the actor performs them in order, and
-what comes of it is the next event. [protocol.md](protocol.md) says what the rules are; § is a
-section of it, and §2.1 the first rule in its list. `Record`, an entry for the tape, is an action of
-every role, and left out here.
+what comes of it is the next event. [protocol.md](protocol.md) says what the rules are; §3.4 is its
+heading of that number, and §2.1 the first item of the list under the heading §2. `Record`, an entry
+for the tape, is an action of every role, and left out here.
 
 Rules stand in `islands/protocol/<role>/`, what performs their actions in `islands/<role>/`; a path
-with a folder is relative to `islands/`. After the actor's method comes what a worker, the device's
-thread or the host does then. A *dispatcher* hands on what an event contains. *In place* says that
-the method named handles an event itself. With every event a state runs further rules, before or
-after the event's own; those of the syncer run until nothing changes.
+with a folder is relative to `islands/`. After the actor's method comes what a worker, the thread of
+the device or the host of the role does then ([glossary.md](glossary.md) tells these apart). *In
+place* says that the method named handles an event itself. With every event a state runs further
+rules: those marked *first* before the event's own, all others after it; the syncer runs these again
+until nothing changes.
+
+A message is an event as it comes (inside `FromSupervisor`, `FromSyncer`, `MessageArrived` or
+`Received`, whose *dispatcher* hands it on), unless facts are needed beside it. Other events name in
+brackets the message that they hold.
 
 Gossip is no role, but a schedule of the learner. Its rules stand in `islands/protocol/gossip/`, and
 `islands/learner/gossip.py` and `islands/learner/boundary.py` perform its actions. The learner hands
-its events to it. It has no rules of its own for every event: those of the learner call its hooks.
+its events to it, and the learner's own rules call its hooks, one of them with every event.
 """
 
 TRIP = """
 learner §2.1 StepFinished > steps.py:on_step
-    A step ends. Its steps and tokens are counted for every fragment.
+    A step ends. Its steps and tokens are open work of every fragment.
 learner §2.2 * > answering.py:answer_pulls > PlanSnapshots
-    The fragments that are due next are to be copied at the boundaries to come.
+    Which fragments are likely to be pulled next has changed: these are to be copied at the
+    boundaries to come.
 learner §2.2 SnapshotTaken > answering.py:on_snapshot
     A copy has reached the host, while the next step runs.
 learner §2.3 * > state.py:_report > ToSyncer
@@ -49,24 +55,28 @@ syncer §3.1,§3.2,§3.3 * > scheduling.py:open_rounds > Send
 learner §3.3 PullFragment > answering.py:on_pull
     The pull is open, until a snapshot can answer it.
 learner §2.2,§5 * > answering.py:answer_pulls > Contribute
-    A worker encodes the snapshot, and `Contribution` goes to the syncer with its digest.
+    A snapshot answers it. A worker encodes it, and `Contribution` goes to the syncer with its
+    digest.
 syncer §6 ContributionArrived > contribution_admission.py:on_contribution
-    A worker has measured it. It passes all checks but that of its norm, and enters its round.
+    A worker has measured it. It passes all checks, of which the one of its norm is yet to come,
+    and has arrived in its round.
 syncer §3.4,§3.5,§3.6,§3.7 * > scheduling.py:close_rounds > BeginMerge
-    The round closes: the grace after the quorum is over, or everybody who was asked has answered
-    or is excused. What passes the check of norms is merged by a worker, with the outer step.
+    The quorum is complete, and everybody who was asked has answered or is excused, or the grace is
+    over: the round closes. Norms are checked; what passes is merged by a worker, with the outer
+    step.
 syncer §3.8 MergeFinished > commits.py:on_merged > WriteJournal
-    The books are changed, and a worker writes the new value and the books to the journal.
+    The books are changed in memory, and a worker writes them and the new value to the journal.
 syncer §3.8,§5 JournalFinished > commits.py:on_journalled > SendValue
-    The record is durable, so the version is committed: `FragmentUpdate` goes to every learner and
-    observer that has a link and lacks it, whole, as increments, or in shares.
+    The record is durable, so the version is committed: `FragmentUpdate` goes to everybody with a
+    link who lacks it, does not compile and, by `send_to`, is to have it; whole, as increments, or
+    in shares.
 learner §2.4 UpdateArrived > steps.py:on_update > AdoptValue
-    The value is here, and its digest was checked. A boundary adopts it, and keeps the local work
-    that it does not contain.
+    The value is here, and its digest was checked. A boundary adopts it, and overwrites, mixes or
+    carries over the open work that it does not contain.
 observer §3.8 UpdateArrived > state.py:_on_update > Keep
     An observer keeps the value, and evaluates the newest ones at intervals.
 learner §2.4 ValueAdopted > steps.py:on_adopted
-    The value is the base now, and the account counts from it what is still to be merged.
+    The value is the base now. What the account counts as open work is what was carried over.
 learner §2.3 * > state.py:_report > ToSyncer
     The next `Progress` names the version that was adopted.
 syncer §3.4,§6 Progress > reports.py:on_progress > ReleaseValues
@@ -76,40 +86,51 @@ syncer §3.4,§6 Progress > reports.py:on_progress > ReleaseValues
 
 BRANCHES = """
 learner §2 SyncerLinkChanged > membership.py:on_syncer_link > ToSyncer
-    **A link breaks.** The learner steps on, forgets open pulls, and says `Hello` over a new link.
+    **A link breaks.** The learner steps on, forgets open pulls but not what it sent, and says
+    `Hello` over a new link.
 syncer §3.4 LinkClosed > sessions.py:on_link_closed
-    Meanwhile every open round excuses it.
+    Meanwhile each open round excuses it in which its contribution has not arrived.
 syncer §3.3 LinkOpened > sessions.py:on_link_opened > Send
-    Over the new link `Welcome` answers, and rounds that still collect ask the learner again.
+    Over the new link `Welcome` answers. Rounds that still collect ask the learner again, as far as
+    it has not answered them and is eligible.
 learner §3.3 PullFragment > answering.py:on_pull > ToSyncer
     **A pull is declined**, as without a base or while leaving: `ContributionDeclined` says why.
 syncer §3.4 ContributionDeclined > contribution_admission.py:on_decline
-    The round excuses the learner.
-syncer §3.6,§6 ContributionArrived > contribution_admission.py:refuse > Send
-    **A base is too old**, or another check fails: `ContributionFate` goes to its sender, who keeps
-    the work; its round excuses it. Three strikes quarantine a learner.
+    The round excuses the learner; if it lacks its quorum in the end, it asks it again.
+learner §2.2 ContributionSkipped > answering.py:on_skipped
+    **The link does not take an answer**, full or new as it is. The pull is open again, and is
+    answered after the next step, or when it is repeated.
+syncer §6 ContributionArrived > contribution_admission.py:refuse > Send
+    **A check fails**, say that of the digest: `ContributionFate` tells the sender, whose local
+    value keeps the work; its round excuses it. Three strikes within ten minutes quarantine an
+    incarnation; *late* and *stale* are none.
+syncer §3.4,§6 ContributionArrived > contribution_admission.py:refuse > Send
+    **It comes too late**, its round being closed or abandoned: `ContributionFate` says so.
 syncer §6 * > scheduling.py:_still_admitted > Send
     **A norm is refused** as a round closes: `ContributionFate` is a rejection, and a strike. Below
     the quorum the round collects further.
 syncer §3.4 * > scheduling.py:abandon > Send
-    **A quorum is missed** until the timeout: the round is abandoned, its contributions are late,
-    and the fragment keeps its version.
+    **A quorum is missed** until the timeout: the round is abandoned, and the fragment keeps its
+    version. `ContributionFate` tells those whose contributions had arrived that they are late.
 supervisor §7 Ticked > membership.py:judge_all > Send
     **A learner is silent**, so it is evicted: `Evicted` goes to it, if it still has a link.
 supervisor §7 * > core.py:publish > Send
     `MembershipChanged` goes to the syncer.
-syncer §7,§15.4 MembershipChanged > sessions.py:on_membership > DropContribution
-    What it sent to rounds that still collect is dropped, and its incarnation is fenced.
+syncer §6,§7,§15.4 MembershipChanged > sessions.py:on_membership > DropContribution
+    What it sent to rounds that still collect is dropped, and its incarnation is fenced. What is in
+    closed rounds is merged: its tokens, lost at first, are applied then.
 learner §8.1 Evicted > membership.py:on_evicted > ToSupervisor
-    If it lives, it keeps its moments and asks to `Join` under a new incarnation.
+    If it lives, it keeps its moments, drops its open work, and asks to `Join` under a new
+    incarnation.
 learner §8.3 HeartbeatAck > membership.py:on_ack > DialSyncer
     **The syncer dies.** Learners step on, and dial it where the supervisor says that it is.
-learner §15.2 Welcome > membership.py:on_welcome
-    If it died before the record was durable, the new syncer has the version before the merge, as
-    the learner has: nothing of it was merged, and the next contribution holds the work.
+learner §2,§15.2 Welcome > membership.py:on_welcome
+    If it died before the record was durable, the new syncer has the version before the merge, and
+    nothing of it was merged. A learner that has adopted that version knows by it that what is in
+    doubt was not applied; what is still in its local value is in its next contribution.
 syncer §8.3 LinkOpened > recipients.py:send_lacking > SendValue
     If it died after that, the new syncer reads the version from its journal, and sends it to
-    whoever lacks it, with the newest contribution of the receiver that it contains.
+    whoever lacks it, naming the newest contribution of the receiver that it contains.
 """
 """What may go otherwise, in the same form."""
 

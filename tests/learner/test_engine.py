@@ -108,6 +108,34 @@ def test_what_is_merged_is_taken_from_the_local_value_once(second: int) -> None:
     assert [event.carried for event in bench.adopted] == [False, True, True]
 
 
+@pytest.mark.parametrize("between", [(), (3,), (3, -5, 40)])
+def test_values_that_come_before_the_one_with_it_add_nothing_twice(
+    between: tuple[int, ...],
+) -> None:
+    """What others did comes with each of them, and what was sent is told from it as a difference.
+
+    The base is no longer the one that the contribution was sent from when the value that contains
+    it arrives.
+    """
+    bench = Bench()
+    bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.step()
+    bench.do()
+    sent = bench.taken[0].snapshot.buffer()
+    bench.step()
+    bench.do()
+    done = bench.engine.trainer.value(0)
+    left = done + np.frombuffer(sent, np.float32)
+    for number, others in enumerate(between, start=1):
+        bench.do(replace(bench.adopt(others), version=Version(1, number), carry=True))
+        value = bench.engine.trainer.value(0)
+        np.testing.assert_allclose(value, others + done, rtol=1e-5, atol=1e-5)
+    merged = Merged(epoch=1, round=5, steps=1, tokens=BATCH)
+    bench.do(replace(bench.adopt(99), carry=True, merged=merged, sent=sent))
+    np.testing.assert_allclose(bench.engine.trainer.value(0), 99 + left, rtol=1e-5, atol=1e-5)
+    assert np.abs(left).max() > 1e-4
+
+
 def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
     """All that was done is in it: nothing is added and subtracted that would only be rounded."""
     bench = Bench()
