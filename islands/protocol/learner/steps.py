@@ -101,7 +101,7 @@ def on_paused(core: Core, message: Paused) -> None:
 def on_quarantined(core: Core, notice: Quarantined) -> None:
     """Stop at the next boundary: nothing of this incarnation is applied any more.
 
-    The syncer then grants others what this learner has left (`islands.protocol.syncer.quarantine`).
+    The syncer then grants others what this learner has left (`protocol/syncer/retirement.py`).
     """
     if notice.incarnation == core.incarnation and not core.run.quarantined:
         core.run.quarantined = True

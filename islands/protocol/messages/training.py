@@ -24,9 +24,10 @@ class FragmentProgress(Compact, frozen=True):
     """What a learner did with one fragment, cumulative over its incarnation.
 
     `version` is the version it holds as its base (None before the first), `base_steps` the number
-    of the incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens
-    whose fate the learner knows: all up to then, less those in contributions that it is in doubt
-    about. Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
+    of the incarnation's steps that are no open work (protocol §2): they were merged, or
+    overwritten. `settled_tokens` are the incarnation's tokens whose fate the learner knows: all up
+    to then, less those in contributions that it is in doubt about. Of these, `overwritten_tokens`
+    were discarded by adoptions without having been merged.
 
     No field changes with a mere step, so most entries of a report equal those of the one before it,
     and the syncer need not check equal entries again.
@@ -136,13 +137,12 @@ class PullFragment:
 class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
-    `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
-    the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
-    `acknowledge` the sender asks to be told when the last byte has arrived. `cursor` tells how far
-    the sender's own data was read at that boundary; it is opaque, and empty if the sender has none.
-    If `ranges` are given, the payload has these elements alone, and the others come in shares with
-    the same ticket and `answer` (`messages.shares`); `digest` is that of the whole value either
-    way.
+    `steps` and `tokens` are those of the open work at the step boundary at which the value was
+    taken; `processed_tokens` is the incarnation's total at that boundary. With `acknowledge` the
+    sender asks to be told when the last byte has arrived. `cursor` tells how far the sender's own
+    data was read at that boundary; it is opaque, and empty if the sender has none. If `ranges` are
+    given, the payload has these elements alone, and the others come in shares with the same ticket
+    and `answer` (`messages.shares`); `digest` is that of the whole value either way.
     """
 
     ticket: Ticket

@@ -30,7 +30,7 @@ from islands.protocol.settings.outer import OuterSettings, check_taken
 from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 
 REPORTS_PER_ROUND = 8
-"""Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""
+"""Progress reports per interval between rounds; fewer if it has fewer steps (see `grace.py`)."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 OVERLAP_LEAST = 2

@@ -11,7 +11,7 @@ A learner is **ready** when nothing about it as a whole speaks against asking it
 
 A ready learner is **eligible** for a fragment when also
 
-6. it did at least one step since it adopted its base of that fragment;
+6. it has open work on that fragment: a step that was neither merged nor overwritten;
 7. its base contains its own last merged contribution: what was applied is never applied again;
 8. its base is one of the `staleness_max` + 1 newest versions, which the syncer keeps.
 

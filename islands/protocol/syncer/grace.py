@@ -37,10 +37,9 @@ Credits are bounded on both sides. The upper bound keeps a learner that ran ahea
 could open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound
 keeps a slow learner from falling ever further behind.
 
-Deviation: protocol §3.1 bounds credits above by max(1, H/P), with one report per H/P steps. In the
-event model the steps reported above the bound were lost, and the effective H came out up to 14 %
-too long (H=24, P=1). Eight reports per interval, and a bound that is higher by one report, keep it
-within 3 %.
+With a bound of max(1, H/P), and one report per H/P steps, the steps reported above the bound are
+lost, and the effective H comes out up to 14 % too long [M: event model, H=24, P=1]. Eight reports
+per interval, and a bound that is higher by one report, keep it within 3 %.
 
 **Turns**, where learners open rounds: all learners are to take the same time over theirs.
 """

@@ -10,8 +10,8 @@ incarnation did not use is given out again, so the tokens processed are exactly 
 rest too small for one batch). Grants shrink towards the end, so that all learners finish together
 (guided self-scheduling).
 
-Deviation: protocol §9 lets the supervisor hand out leases. They live with the syncer because their
-positions do: both must be in the same journal record to be exact.
+Leases live with the syncer, and not with the supervisor, because their positions do: both must be
+in the same journal record to be exact (protocol §9).
 """
 
 from collections.abc import Collection

@@ -39,16 +39,16 @@ about their optimum, ever wider, no two norms are alike. Were it refused, it wou
 on, offer √k times as much after k turns, and be refused again, until it is quarantined. Scaled, it
 moves the values by no more than a contribution just within the limit, which passes anyway.
 
-Deviation: protocol §6 lets every finite norm enter the medians, and clips if half of a round
-exceeds. So one contributor of two, or one alone in its round, was never refused however long it
-was, and its norms entered until they passed unclipped. If two learners drift apart slowly, nobody
-can tell which one is right; among three a liar is alone.
+Were every finite norm to enter the medians, and all to be clipped where half of a round exceeds,
+one contributor of two, or one alone in its round, would never be refused however long it was, and
+its norms would enter until they passed unclipped. If two learners drift apart slowly, nobody can
+tell which one is right; among three a liar is alone.
 
-Deviation: protocol §6 divides the norm by steps × learning rate. Local progress grows between
-√steps (noise) and steps (drift), so the rate of a learner with one step (slow, or just back) is up
-to √H times that of the others, and an honest learner is refused for H > 100. Dividing by √steps
-instead never makes few steps look large, and a contribution with 1000 times its norm stands out as
-clearly.
+The norm is divided by √steps × learning rate, not by steps × learning rate. Local progress grows
+between √steps (noise) and steps (drift), so the latter makes the rate of a learner with one step
+(slow, or just back) up to √H times that of the others, and refuses an honest learner for H > 100.
+Dividing by √steps never makes few steps look large, and a contribution with 1000 times its norm
+stands out as clearly.
 """
 
 from collections import deque

@@ -33,8 +33,7 @@ its quorum asks each learner that becomes eligible, and an absent learner is exc
 not by these timeouts.
 
 Source: protocol §7, "the rest derive from measured step and transfer times".
-Deviation: protocol §3.4 has 4·P·ξ_step alone, with which no round closes where the network is
-slower.
+With 4·P·ξ_step alone for a round, none closes where the network is slower.
 """
 
 from dataclasses import dataclass, field
