@@ -64,7 +64,7 @@ class BeginMerge:
 
 @dataclass(frozen=True, slots=True)
 class DropContribution:
-    """Free the payloads of a ticket: of all links, or only of `connection` if it is given."""
+    """Free the payloads that came for a ticket, over any link or only over `connection`."""
 
     ticket: Ticket
     connection: int | None = None
