@@ -2,9 +2,12 @@
 
 import re
 import sys
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -59,3 +62,20 @@ def test_every_block_is_a_recipe_or_explained() -> None:
     tried = {index for recipe in RECIPES.values() for index in recipe}
     assert tried | {0, SHARED} == set(range(len(BLOCKS)))
     assert "islands.load" in BLOCKS[0]
+
+
+def test_an_average_is_evaluated_and_neither_sent_nor_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It follows the published values; its layout and its digest are those of the line alone."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
+    averaged = import_module("averaged").Averaged(decay=0.75)
+    plain = import_module("line").Line()
+    settings = RunSettings(fragments=1)
+    made = [JaxWorkload(task, "line").plan(settings) for task in (averaged, plain)]
+    assert made[0].layout.leaves == made[1].layout.leaves
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        jax.eval_shape(lambda p: averaged.evaluate(p, None), (jnp.ones(()), jnp.ones(())))
+    found = [averaged.evaluate((np.float32(x), np.float32(0)), None) for x in (1.0, 5.0, 5.0)]
+    assert [each["slope"] for each in found] == [1.0, 5.0, 5.0]
+    assert [each["average_slope"] for each in found] == [1.0, 2.0, 2.75]

@@ -41,6 +41,7 @@ LINES_AROUND = 16
 """Lines of the panel that are not rows of learners."""
 LEARNERS_LEAST = 3
 EVENTS_SHOWN = 5
+METRICS_SHOWN = 4
 SLOWLY_S = 2.0
 """Silence of a learner from which it is shown; heartbeats come every second."""
 STYLES = {Health.WELL: "green", Health.WAITING: "yellow", Health.ILL: "red"}
@@ -167,6 +168,7 @@ def _line(status: RunStatus) -> str:
         f"yield {status.yield_so_far:.2f}",
         "" if figures.loss is None else f"loss {figures.loss:.3f}",
         f"{name} {values[-1]:.3f}" if values else "",
+        *_metrics(status),
         "" if compiling_s is None else f"compiling for {duration(compiling_s)}",
         *learners,
     ]
@@ -216,13 +218,20 @@ def _before_a_loss(status: RunStatus) -> str:
     return "no loss yet"
 
 
+def _metrics(status: RunStatus) -> list[str]:
+    """Return what steps report beside the loss, as means over learners."""
+    told = list(status.figures.metrics.items())[:METRICS_SHOWN]
+    return [f"{name} {value:.4g}" for name, value in told]
+
+
 def _results(status: RunStatus) -> str:
-    """Return the line on merges, yield, learning rate and evictions."""
+    """Return the line on merges, yield, learning rate, evictions and metrics of steps."""
     figures = status.figures
-    return (
-        f"{figures.merges:,} merges   yield {status.yield_so_far:.2f}   "
-        f"learning rate {status.rate:.3g}   evictions {figures.evictions}"
-    )
+    parts = [
+        f"{figures.merges:,} merges   yield {status.yield_so_far:.2f}",
+        f"learning rate {status.rate:.3g}   evictions {figures.evictions}",
+    ]
+    return "   ".join([*parts, *_metrics(status)])
 
 
 def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:

@@ -50,6 +50,9 @@ class Dispatched(Protocol):
     def wait(self) -> float | None:
         """Wait until the step is done and return its loss; None if the loss is not known."""
 
+    def metrics(self) -> dict[str, float]:
+        """Return what else the step reports, once it is done, by name."""
+
 
 class Leased(Protocol):
     """The data of the leases that are held, if the loop reads what the syncer leases."""
@@ -294,7 +297,7 @@ class SteppedCompute:
         took_s = now_s - max(began_s, self._ready_s) if steps > FIRST_STEPS_COMPILE else 0.0
         self._ready_s = now_s
         event = StepFinished(steps, tokens, took_s, loss is None or isfinite(loss), leases)
-        self._outlet.report(StepReport(event, loss, 0.0, 0.0))
+        self._outlet.report(StepReport(event, loss, 0.0, 0.0, step.metrics()))
 
     def _failed(self, error: Exception) -> None:
         self._outlet.report(ComputeFailed(error))

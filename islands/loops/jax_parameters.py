@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
-from islands.loops.own_model import OwnMoments, check_finite, places_of
+from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import PieceShape, cut_of, read_rows
 from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy
@@ -54,19 +54,30 @@ Known = Mapping[str, tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was dispatched: one number of the parameters that it made, and its loss."""
+    """A step that was dispatched: one number of what it made, its loss and its metrics."""
 
     number: Array
     loss: Loss | None
+    told: Mapping[str, Loss]
 
     def wait(self) -> float | None:
         """Wait until the step is done, and return its loss; nan if what it made is no number."""
         made = float(self.number)
         if not isfinite(made):
             return made
-        if self.loss is None or (isinstance(self.loss, jax.Array) and self.loss.is_deleted()):
-            return None
-        return float(np.mean(np.asarray(self.loss, np.float64)))
+        return None if self.loss is None else _mean(self.loss)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics that can still be read."""
+        means = {name: _mean(value) for name, value in self.told.items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _mean(value: Loss) -> float | None:
+    """Return the mean of an array; None if it was deleted, as by a step that it was donated to."""
+    if isinstance(value, jax.Array) and value.is_deleted():
+        return None
+    return float(np.mean(np.asarray(value, np.float64)))
 
 
 class JoinedModel(OwnMoments, JaxModel):
@@ -167,13 +178,22 @@ class JaxParameters:
         """The optimizer's state to go on with; None where none was told."""
         return None if self._moments is None else self._moments.give()
 
-    def dispatched(self, loss: object) -> Dispatched:
+    def checked(self, value: object, name: str) -> Loss:
+        """Return a number of a step, or an array of one, as it is.
+
+        Raises:
+            TaskError: it is neither.
+        """
+        return checked(value, name)
+
+    def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
 
         Raises:
             TaskError: the loss is no number, and no array of numbers.
         """
-        return Step(self.model.mark(), None if loss is None else checked(loss))
+        told = {name: checked(value, name) for name, value in metrics.items()}
+        return Step(self.model.mark(), None if loss is None else checked(loss), told)
 
     def _chosen(self) -> tuple[Array, ...]:
         return tuple(self._leaves[place] for place in self._places)
@@ -196,21 +216,21 @@ def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
             check_array(path, leaf)
 
 
-def checked(loss: object) -> Loss:
-    """Return a loss as it is, if it is one.
+def checked(loss: object, name: str = "loss") -> Loss:
+    """Return a loss, or a metric of this name, as it is, if it is one.
 
     Raises:
         TaskError: it is no number, and no array of numbers, or this process cannot read it.
     """
     if isinstance(loss, jax.Array) and not (loss.is_fully_addressable or loss.is_fully_replicated):
         raise TaskError(
-            "the loss lies in parts on devices of several processes, of which each can read only "
-            "its own: hand in its mean, computed by the step"
+            f"the {name} lies in parts on devices of several processes, of which each can read "
+            "only its own: hand in its mean, computed by the step"
         )
     if isinstance(loss, jax.Array | np.ndarray | np.generic | float | int) and np.size(loss):
         return loss
     raise TaskError(
-        f"the loss is a {type(loss).__name__}; hand in a number or an array of them, or nothing"
+        f"the {name} is a {type(loss).__name__}; hand in a number or an array of them, or nothing"
     )
 
 

@@ -15,7 +15,7 @@ taken is given back. Once the run is over, `boundary` returns what it is given, 
 are the user's own affair.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -24,6 +24,7 @@ from islands.loops.background import Background
 from islands.loops.own_data import Batch, CursorReader, LeasedBatches, Read, unpacked
 from islands.loops.own_model import Parameters, Tree
 from islands.protocol.errors import SettingsError, TaskError, TaskFailedError
+from islands.protocol.messages.control import wrong_metrics
 from islands.tasks.data.shards import ShardPlan
 
 State = TypeVar("State")
@@ -70,6 +71,7 @@ class JoinedRun(Generic[Tree]):
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
         self._ended = False
+        self._logged: dict[str, object] = {}
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
         self._give()
@@ -160,6 +162,23 @@ class JoinedRun(Generic[Tree]):
                 "optimizer's state, and come to boundary with them before the next step"
             )
         return self._params
+
+    def log(self, metrics: Mapping[str, object]) -> None:
+        """Report metrics of the step that the next boundary books, such as an accuracy.
+
+        Args:
+            metrics: by name, numbers or arrays that may not be computed yet. They are shown and
+                recorded as means over steps, and decide nothing. `loss` is the step's loss, for a
+                loop that hands none to a boundary, as with an optimizer of PyTorch.
+
+        Raises:
+            TaskError: a name cannot be reported, there are too many, or one is no number.
+        """
+        wrong = wrong_metrics(self._logged | dict(metrics))
+        if wrong is not None:
+            raise TaskError(wrong)
+        for name, value in metrics.items():
+            self._logged[name] = self._parameters.checked(value, name)
 
     def batches(self, read: Read[Batch], size: int) -> Iterator[Batch]:
         """Read what the syncer leases: each record of the data once in a pass, by whichever loop.
@@ -376,7 +395,10 @@ class JoinedRun(Generic[Tree]):
             return
         self._cursors.booked(stepped=stepped)
         if stepped:
-            self._compute.stepped(self._parameters.dispatched(loss))
+            logged, self._logged = self._logged, {}
+            given = logged.pop("loss", None)
+            loss = given if loss is None else loss
+            self._compute.stepped(self._parameters.dispatched(loss, logged))
         elif not self._told_no_step:
             self._told_no_step = True
             self._background.say(NO_STEP)

@@ -5,6 +5,7 @@ peer's, as learners of tasks do; what is broken is the user's to reset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from islands.layout.leaves import Layout
@@ -14,6 +15,7 @@ from islands.model.moment_plan import MomentPlan
 from islands.protocol.errors import InvariantError, TaskError
 
 Tree = TypeVar("Tree")
+NO_METRICS: Mapping[str, object] = MappingProxyType({})
 
 
 class Parameters(Protocol[Tree]):
@@ -41,8 +43,23 @@ class Parameters(Protocol[Tree]):
     def opt_state(self) -> object:
         """The optimizer's state to go on with; None where the run was joined without it."""
 
-    def dispatched(self, loss: object) -> Dispatched:
-        """Return what tells that the step which made the held parameters has finished."""
+    def checked(self, value: object, name: str) -> object:
+        """Return a number of a step, or an array of one, as it is kept until the step is done.
+
+        Raises:
+            TaskError: it is neither.
+        """
+
+    def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
+        """Return what tells that the step which made the held parameters has finished.
+
+        Args:
+            loss: its loss; None if it is not told.
+            metrics: what else it reports, as `checked` returned it.
+
+        Raises:
+            TaskError: the loss is no number.
+        """
 
 
 class HeldMoments(Protocol):

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
-from islands.loops.own_model import OwnMoments, check_finite, places_of
+from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
 from islands.model.interfaces import host_named
 from islands.protocol.errors import InvariantError, SettingsError, TaskError
@@ -31,10 +31,11 @@ WIRE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class TorchStep:
-    """A step that was dispatched: one number of what it made, and its loss if that is told."""
+    """A step that was dispatched: one number of what it made, its loss and its metrics."""
 
     number: torch.Tensor
     loss: torch.Tensor | float | None
+    told: Mapping[str, torch.Tensor | float]
     arrived: "torch.cuda.Event | None"
 
     def wait(self) -> float | None:
@@ -45,6 +46,10 @@ class TorchStep:
         if not isfinite(made):
             return made
         return None if self.loss is None else float(self.loss)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics."""
+        return {name: float(value) for name, value in self.told.items()}
 
 
 class TorchModel(OwnMoments):
@@ -280,14 +285,23 @@ class TorchParameters:
     def opt_state(self) -> None:
         """Nothing: the optimizer keeps its state, and changes it in place."""
 
-    def dispatched(self, loss: object) -> Dispatched:
+    def checked(self, value: object, name: str) -> torch.Tensor | float:
+        """Return a number of a step, or a tensor of one, as it is.
+
+        Raises:
+            TaskError: it is neither.
+        """
+        return checked(value, name)
+
+    def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
 
         Raises:
             TaskError: the loss is no number, and no tensor of numbers.
         """
         number = self.model.mark()
-        return TorchStep(number, None if loss is None else checked(loss), self.model.queued())
+        told = {name: checked(value, name) for name, value in metrics.items()}
+        return TorchStep(number, None if loss is None else checked(loss), told, self.model.queued())
 
 
 def path_of(name: str) -> str:
@@ -309,8 +323,8 @@ def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return named
 
 
-def checked(loss: object) -> torch.Tensor | float:
-    """Return a loss as it is, without its gradients, if it is one number.
+def checked(loss: object, name: str = "loss") -> torch.Tensor | float:
+    """Return a loss, or a metric of this name, without its gradients, if it is one number.
 
     Raises:
         TaskError: it is no number, and no tensor of one.
@@ -320,7 +334,7 @@ def checked(loss: object) -> torch.Tensor | float:
     if isinstance(loss, float | int):
         return loss
     raise TaskError(
-        f"the loss is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
+        f"the {name} is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
     )
 
 

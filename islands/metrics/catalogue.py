@@ -127,6 +127,12 @@ METRICS = (
     _gauge("learner_tokens_per_second", "tokens a second", "its speed while it steps", "learner"),
     _gauge("learner_stall_seconds", "seconds", "its longest gap between two steps", "learner"),
     _gauge("learner_loss", "the task's", "its smoothed loss", "learner"),
+    _gauge(
+        "learner_metric",
+        "the task's",
+        "what its steps report beside the loss, smoothed: 16 metrics at most",
+        *("learner", "metric"),
+    ),
     _gauge("learner_diverged", "0 or 1", "whether its last loss was no finite number", "learner"),
     _gauge(
         "learner_silent_seconds", "seconds", "since it was last heard, while present", "learner"

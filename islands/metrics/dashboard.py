@@ -117,6 +117,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         over_time("Tokens a second", NUMBER, "islands_run_tokens_per_second"),
         over_time("Loss", NUMBER, "islands_run_loss", "islands_learner_loss"),
+        over_time("Metrics of steps", NUMBER, "islands_learner_metric"),
         over_time("Evaluation", NUMBER, "islands_run_evaluation"),
         over_time("Learning rate", NUMBER, "islands_run_learning_rate"),
         over_time(

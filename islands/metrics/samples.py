@@ -79,9 +79,9 @@ def run_samples(status: RunStatus, age_s: float) -> Iterator[Sample]:
     yield from _learners(status)
 
 
-def _known(name: str, value: float | None) -> Iterator[Sample]:
+def _known(name: str, value: float | None, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     if value is not None:
-        yield Sample(name, value)
+        yield Sample(name, value, labels)
 
 
 def _evaluation(figures: RunFigures) -> Iterator[Sample]:
@@ -117,6 +117,8 @@ def _learner(line: LearnerLine) -> Iterator[Sample]:
     yield Sample("islands_learner_stall_seconds", done.gaps.largest_s, name)
     if done.loss is not None:
         yield Sample("islands_learner_loss", done.loss, name)
+    for metric, value in done.metrics.items():
+        yield from _known("islands_learner_metric", value, (line.name, metric))
     yield Sample("islands_learner_diverged", done.diverged, name)
     if line.silent_s is not None:
         yield Sample("islands_learner_silent_seconds", line.silent_s, name)

@@ -183,6 +183,7 @@ def _done(done: LearnerFigures) -> Told:
         "steps": done.steps,
         "tokens": done.tokens,
         "loss": done.loss,
+        "metrics": done.metrics,
         "step_time_s": done.step_time_s,
         "stepping_s": done.stepping_s,
         "incarnations": done.incarnations,

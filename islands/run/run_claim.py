@@ -36,6 +36,7 @@ SET_ASIDE = (
     SUMMARY_FILE,
     "final.safetensors",
     "tensorboard",
+    "sinks",
     RECORDED,
     *PICTURE_FILES,
     *GROWING,

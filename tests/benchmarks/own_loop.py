@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from islands.layout.layout_file import write_leaves
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
+from islands.loops.own_model import NO_METRICS
 from islands.model.interfaces import PendingStep
 from messaging.clock import MonotonicClock
 from tests.benchmarks.step_overhead import AIM, MIB, endless, upper_bound
@@ -46,6 +47,9 @@ class Finished:
     def wait(self) -> float:
         return self.step.loss()
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
 
 class Parameters:
     """The accelerator's arrays; its model is held on the device, so nothing is taken or given."""
@@ -65,7 +69,10 @@ class Parameters:
     def give(self) -> Accelerator:
         return self.model
 
-    def dispatched(self, loss: object) -> Dispatched:
+    def checked(self, value: object, name: str) -> object:
+        return value
+
+    def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         assert isinstance(loss, Finished)
         return loss
 

@@ -45,6 +45,9 @@ class Step:
             raise self.error
         return self.loss
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
 
 class Loop:
     """A model that a test steps, and what its compute told."""

@@ -1,6 +1,6 @@
 """What a user holds of a run: each step is booked once, and no end is silent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import nan
 
@@ -13,6 +13,7 @@ from islands.learner.stepped_compute import Dispatched, SteppedCompute
 from islands.loops.background import Background
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
+from islands.loops.own_model import NO_METRICS
 from islands.protocol.errors import RefusedError, SettingsError, TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, ResetMoments
@@ -30,9 +31,13 @@ class Step:
     """A step that is done."""
 
     loss: float
+    told: Mapping[str, object]
 
     def wait(self) -> float:
         return self.loss
+
+    def metrics(self) -> dict[str, float]:
+        return {name: float(str(value)) for name, value in self.told.items()}
 
 
 class Model(NumpyTrainer):
@@ -61,6 +66,7 @@ class Parameters:
         self.booked = 0
         self.stepped = False
         self.opt_state: object = None
+        self.reported: list[tuple[object, dict[str, object]]] = []
 
     @property
     def diverged(self) -> bool:
@@ -77,9 +83,13 @@ class Parameters:
         self.given += 1
         return self.given
 
-    def dispatched(self, loss: object) -> Dispatched:
+    def checked(self, value: object, name: str) -> object:
+        return value
+
+    def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         self.booked += 1
-        return Step(1.0 if loss is None else float(str(loss)))
+        self.reported.append((loss, dict(metrics)))
+        return Step(1.0 if loss is None else float(str(loss)), metrics)
 
 
 class Alone(Background):
@@ -142,6 +152,38 @@ def test_a_step_is_booked_by_the_boundary_after_it() -> None:
             loop.step()
     assert loop.booked == 2
     assert loop.background.reasons == ["its loop has ended"]
+
+
+def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next() -> None:
+    """Several calls add up; a loss that was logged is the step's unless the boundary has it."""
+    loop = Loop()
+    run, params = loop.run, loop.run.params
+    for logged, loss in (({"loss": 3.0, "accuracy": 0.5}, None), ({}, 2.0), ({"loss": 3.0}, 1.0)):
+        params = run.boundary(params)
+        loop.step()
+        run.log(logged)
+        run.log({"norm": 7.0})
+        params = run.boundary(params, loss)
+    assert loop.parameters.reported == [
+        (3.0, {"accuracy": 0.5, "norm": 7.0}),
+        (2.0, {"norm": 7.0}),
+        (1.0, {"norm": 7.0}),
+    ]
+    run.leave()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [({"a b": 1.0}, "named 'a b'"), ({f"m{i}": 1.0 for i in range(17)}, "there are 17 metrics")],
+)
+def test_metrics_that_cannot_be_reported_are_refused_at_once(
+    metrics: dict[str, object], says: str
+) -> None:
+    """Where the loop logs them, and not a step later."""
+    loop = Loop()
+    with pytest.raises(TaskError, match=says):
+        loop.run.log(metrics)
+    loop.run.leave()
 
 
 def leaves(loop: Loop) -> None:

@@ -125,6 +125,8 @@ def test_a_step_tells_its_loss_and_whether_it_made_numbers() -> None:
     module = Network()
     parameters = TorchParameters(module, layout_of())
     assert parameters.dispatched(None).wait() is None
+    told = {"accuracy": torch.tensor(0.25, requires_grad=True), "norm": 2}
+    assert parameters.dispatched(None, told).metrics() == {"accuracy": 0.25, "norm": 2.0}
     assert parameters.dispatched(torch.tensor([0.5], requires_grad=True)).wait() == 0.5
     with pytest.raises(TaskError, match="the loss is a dict"):
         parameters.dispatched({"loss": 1.0})

@@ -17,7 +17,7 @@ export function learnerColumns(state, now_s, limits, recent) {
         figure("steps", (row) => whole(row.steps)),
         figure("tokens", (row) => whole(row.tokens)),
         figure("tokens/s", (row) => count(row.tokens_per_s)),
-        figure("loss", (row) => number(row.loss)),
+        figure("loss", (row) => [number(row.loss), ...metricsOf(row)].join(", ")),
         figure("step", (row) => (row.step_time_s ? duration(row.step_time_s) : NONE)),
         figure("heartbeat", (row) => heartbeat(row, limits, state)),
         figure("in last rounds", (_, learner) => tookPart(learner, recent)),
@@ -29,6 +29,11 @@ export function learnerColumns(state, now_s, limits, recent) {
         figure("away", (_, learner) => share(learner, state, now_s, "away")),
         { title: "fates of its contributions", wide: true, value: fatesOf },
     ];
+}
+
+// What the steps of its task report beside the loss.
+function metricsOf(row) {
+    return Object.entries(row.metrics ?? {}).map(([name, value]) => `${name} ${number(value)}`);
 }
 
 function fillName(cell, learner) {
