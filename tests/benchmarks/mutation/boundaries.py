@@ -15,8 +15,8 @@ BOUNDARIES = (
     Mutation(
         "a boundary without a step books none",
         "islands/loops/joined_run.py",
-        "        if stepped:\n            self._compute.stepped",
-        "        if announced:\n            self._compute.stepped",
+        "        if stepped:\n            logged, self._logged",
+        "        if announced:\n            logged, self._logged",
         (JOINED_RUN, WITHOUT_A_STEP),
     ),
     Mutation(
