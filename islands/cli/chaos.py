@@ -11,6 +11,7 @@ from islands.cli.schema import plain
 from islands.files.whole_files import replace_file
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import unusable
+from messaging.clock import MonotonicClock, WallClock
 
 if TYPE_CHECKING:
     from islands.lab.faults.verdict import Played, Verdict
@@ -114,16 +115,26 @@ def _write(
 ) -> None:
     import yaml
 
-    from islands.lab.faults.report import page
+    from islands.lab.faults.report import chapters, marks
+    from islands.page.report import history_lines, judged_page, run_lines
+    from islands.run.records.figures import FIGURES_FILE
 
     files = " ".join(str(path) for path in common.config)
     simulate = " --simulate" if options.simulate else ""
     replay = f"islands chaos {files} --seed {options.seed}{simulate}"
     scenario = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
-    text = page(options, played, verdict, replay, scenario)
+    around = chapters(options, played, verdict, replay, scenario)
+    run = options.file.run
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / HISTORY_FILE, b"".join(line + b"\n" for line in played.history))
+        if options.simulate or not (folder / FIGURES_FILE).exists():  # one tape tells all
+            lines, struck = history_lines(folder / HISTORY_FILE, run), []
+        else:
+            offset_s = WallClock().now_s() - MonotonicClock().now_s()
+            found = [finding.struck for finding in played.findings]
+            lines, struck = run_lines(folder), list(marks(found, offset_s))
+        text = judged_page(lines, struck, f"chaos {run.run}", around)
         replace_file(folder / REPORT_FILE, text.encode())
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be written", error) from error

@@ -173,8 +173,10 @@ const HANDLERS = {
         const learner = state.learners.get(entry.name);
         if (learner) learner.gaveUp = entry.reason || "it ended too often";
     },
-    fault: (state, entry) =>
-        mark(state, entry, "fault", `${entry.fault}: ${entry.names.join(", ")}`),
+    fault: (state, entry) => {
+        for (const name of entry.names)
+            mark(state, { ...entry, name }, "fault", `${entry.fault}: ${name}`);
+    },
     healed: (state, entry) => mark(state, entry, "start", "all faults have stopped"),
     quarantined: (state, entry) => {
         learnerOf(state, entry.name).quarantined = entry.reason;

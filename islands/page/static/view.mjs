@@ -172,6 +172,7 @@ export class View {
     }
 
     renderFigures(state, now_s) {
+        byId("figures").hidden = !state.figures; // of a history alone nothing was counted
         const figures = state.figures ?? {};
         const settings = state.run?.settings;
         const [metric, value] = Object.entries(figures.evaluation ?? {})[0] ?? ["evaluation", null];
@@ -275,6 +276,7 @@ export class View {
     }
 
     renderLoss(state) {
+        byId("loss").closest("section").hidden = !state.curves && state.finished !== "";
         const curves = state.curves ?? { loss: [], pace: [], learners: {}, evaluations: {} };
         const byTime = this.axis === "time";
         const begun_s = state.first_s ?? 0;

@@ -9,7 +9,7 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.cli.parsing import parse
-from islands.lab.faults.report import page
+from islands.lab.faults.report import chapters
 from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.simulated import ROUTE, left_out, play, scenario_of
 from islands.lab.faults.verdict import verdict_of
@@ -68,13 +68,13 @@ def test_a_scenario_of_the_tree_is_read(name: str) -> None:
 
 
 def test_a_scenario_keeps_every_promise_on_a_virtual_clock() -> None:
-    """What the simulation can express of it is played, and its page fetches nothing."""
+    """What the simulation can express of it is played, and its chapters fetch nothing."""
     options = read_file("quick.yaml")
     played = play(options, print)
     verdict = verdict_of(options, played.findings, None, played.violations, played.left_out)
     assert verdict.kept, [*played.violations, *(j.broken for j in verdict.judged)]
     assert played.findings
-    shown = page(options, played, verdict, "islands chaos <file>", "learners: 3")
+    shown = "".join(chapters(options, played, verdict, "islands chaos <file>", "learners: 3"))
     links = Links()
     links.feed(shown)
     assert (links.fetched, links.open) == ([], [])
@@ -202,7 +202,9 @@ def test_the_command_writes_the_page_and_the_history(
     assert main(["chaos", str(small(tmp_path)), "--simulate", "--folder", folder]) == 0
     assert "Every promise was kept" in capsys.readouterr().out
     assert read((tmp_path / "out" / "history.jsonl").read_bytes().split(b"\n")[:-1])
-    assert (tmp_path / "out" / "chaos.html").read_text().startswith("<!DOCTYPE html>")
+    shown = (tmp_path / "out" / "chaos.html").read_text()
+    assert "Every promise was kept" in shown
+    assert '"kind":"fault"' in shown
     hasty = ["--back_most_s", "0.001", "--folder", str(tmp_path / "hasty")]
     assert main(["chaos", str(small(tmp_path)), "--simulate", *hasty]) == 1
     assert "1 of 1 faults broke a promise" in capsys.readouterr().out
