@@ -15,7 +15,7 @@ export const KEPT = {
     log: 2000,
     segments: 400,
     rates: 900,
-    points: 4000,
+    points: 1500,
     curves: 24,
 };
 

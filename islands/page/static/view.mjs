@@ -43,6 +43,7 @@ const EVENTS_SHOWN = 250;
 const MATRIX_LEARNERS = 24;
 const FRAGMENTS_SHOWN = 240;
 const CURVES = 6;
+const CROWD = 64;
 const LEVELS = { ill: "problem", warn: "notice", well: "good", plain: "" };
 const GROUPS = {
     "": "notable",
@@ -124,6 +125,7 @@ export class View {
     render() {
         const { state, now_s } = this;
         if (!state) return;
+        setData(byId("main"), "crowd", String(state.learners.size > CROWD));
         this.renderHead(state);
         this.renderAttention(state, now_s);
         this.renderFigures(state, now_s);
