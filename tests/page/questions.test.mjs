@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { openRound } from "../../islands/page/static/exchanges.mjs";
 import * as format from "../../islands/page/static/format.mjs";
 import { attention, placeIn, uptime, why } from "../../islands/page/static/questions.mjs";
 import { begin, reduce } from "../../islands/page/static/reducer.mjs";
@@ -280,4 +281,17 @@ for (const [name, value, text] of TEXTS) {
 test("an axis has no zeros that say nothing", () => {
     assert.equal(format.short(200_000, format.count), "200 k");
     assert.equal(format.short(0.25), "0.25");
+});
+
+test("an open round tells its quorum, and when only its grace is left", () => {
+    const [round] = fold(OPENED.slice(0, -1)).rounds.values();
+    const told = (quorum, arrived) => {
+        const arrivals = new Map(["a", "b", "c", "d"].slice(0, arrived).map((name) => [name, {}]));
+        return openRound({ ...round, arrivals }, round.opened_s + 2, { quorum });
+    };
+    assert.match(told(2, 1), /: 1 of 4 arrived, 2 needed, open for 2.0 s$/);
+    assert.match(told(2, 2), /: 2 of 4 arrived, in its grace, /);
+    assert.match(told(null, 3), /: 3 of 4 arrived, 4 needed, /);
+    assert.match(told(9, 3), /, 4 needed, /);
+    assert.match(told("auto", 1), /: 1 of 4 arrived, open for /);
 });

@@ -2,10 +2,24 @@
 
 import { age, duration, percent, plural, whole } from "./format.mjs";
 
-export function openRound(round, now_s) {
+export function openRound(round, now_s, settings) {
     const asked = round.asked?.length ?? 0;
     const open = age(now_s - round.opened_s);
-    return `round ${round.number}: ${round.arrivals.size} of ${asked} arrived, open for ${open}`;
+    const arrived = `${round.arrivals.size} of ${asked} arrived`;
+    const quorum = quorumOf(settings, asked);
+    const stage =
+        quorum === null
+            ? ""
+            : round.arrivals.size < quorum
+              ? `, ${quorum} needed`
+              : ", in its grace";
+    return `round ${round.number}: ${arrived}${stage}, open for ${open}`;
+}
+
+// Contributions that a round waits for; null where the syncer decides it anew for each ("auto").
+function quorumOf(settings, asked) {
+    if (!settings || settings.quorum === "auto") return null;
+    return settings.quorum === null ? asked : Math.min(settings.quorum, asked);
 }
 
 export function lastRound(state, fragment) {

@@ -387,7 +387,7 @@ export class View {
                 );
                 setText(
                     item.children[3],
-                    open ? openRound(open, now_s) : lastRound(state, fragment),
+                    open ? openRound(open, now_s, settings) : lastRound(state, fragment),
                 );
             },
         );
