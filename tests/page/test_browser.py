@@ -1,5 +1,6 @@
 """The page in a real browser, of a real run in which a learner dies and comes back."""
 
+import json
 import os
 import signal
 from itertools import product
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from islands.page.report import write_report
 from tests.browser import (
     PHONE,
     SCHEMES,
@@ -20,6 +22,7 @@ from tests.browser import (
     overflow_px,
 )
 from tests.integration.programs import control, merges, open_room, pids, write_config
+from tests.page.run_folder import make_run
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -106,3 +109,29 @@ async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> Non
         await room.run("islands.cli", "report", folder, "--out", report)
         reported = await looked_at(browser, report.as_uri(), offline=True)
     assert {name: reported[name] for name in SAME} == {name: shown[name] for name in SAME}
+
+
+@pytest.mark.skipif(LACKS is not None, reason=LACKS or "")
+@pytest.mark.long("tests/page/test_report.py::test_text_of_a_run_ends_no_element_of_the_page")
+@pytest.mark.parametrize("rounds", [0, 5])
+async def test_bad_input_is_shown_as_text_and_runs_nothing(tmp_path: Path, rounds: int) -> None:
+    """A name that is markup, damaged lines, kinds of another version, and a run without a round."""
+    folder, report = make_run(tmp_path / "run", rounds), tmp_path / "report.html"
+    name = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    admitted = {"name": name, "role": "learner", "incarnation": "1.9"}
+    lines = (
+        '{"at_s":2.5,"actor":"supervisor","kind":"admitted",' + json.dumps(admitted)[1:],
+        '{"at_s":2.6,"actor":"supervisor","kind":"admitted","name":7}',
+        '{"at_s":2.7,"actor":"syncer","kind":"merged","round":{}}',
+        '{"at_s":2.8,"actor":"syncer","kind":"of_yesterday","what":[]}',
+        '{"at_s":2.9,"actor":"sync',
+    )
+    with (folder / "tape.jsonl").open("a") as tape:
+        tape.write("\n".join(lines) + "\n")
+    write_report([folder], report)
+    async with chromium() as browser:
+        page, told = await open_page(browser, report.as_uri(), offline=True)
+        await page.wait_for_selector("#learners tbody tr")
+        assert await page.locator("#learners tbody th", has_text=name).count() == 1
+        assert await page.locator("#learners img, #learners script").count() == 0
+        assert told == []
