@@ -2,8 +2,8 @@
 
 A moment in which nothing moves is a pause: then all outputs of a hub are read through their own
 doors. At the end the hub is one of this process, so that its status and its page can be read once
-more beside what it has written. A sink joins both lists by a reader: in `of_pause` if it has a
-door of its own while the run goes on, in `of_end` if it leaves something behind.
+more beside what it has written. What a sink is given, over all hubs, ends at the same total; that
+its library keeps it is tested where that is installed (`tests/sinks`).
 """
 
 import asyncio
@@ -35,6 +35,9 @@ from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator
 from islands.run.records.figures import restored
 from islands.settings.host import RunOptions
+from islands.sinks.following import Follower
+from islands.sinks.sink import METRICS as SENT
+from islands.sinks.sink import points_of, totals_of
 from tests.integration.programs import (
     LIMIT_S,
     ROOT,
@@ -204,6 +207,15 @@ def of_end(hub: Coordinator) -> dict[str, Total]:
     }
 
 
+def of_sinks(folder: Path, kept: Path) -> int:
+    """The tokens at the last point that a sink is given, over all hubs; as its summary says."""
+    follower = Follower(folder, SENT, kept)
+    points = [point for rows in iter(follower.read, []) for point in map(points_of, rows) if point]
+    last = max(point.tokens for point in points)
+    assert totals_of(json.loads((folder / "summary.json").read_text()))["tokens"] == last
+    return last
+
+
 def agreed(outputs: Mapping[str, Total]) -> Total:
     """What all of them say."""
     first = next(iter(outputs.values()))
@@ -300,4 +312,5 @@ async def test_all_outputs_agree_to_the_token(tmp_path: Path) -> None:
     assert set(processed(summary)) == {at_end}
     assert imbalance(summary) == 0
     assert entries(folder / "metrics.jsonl", "evaluation")[-1]["tokens"] == at_end
+    assert of_sinks(folder, tmp_path / "kept") == at_end
     assert incarnations(summary)["learner-1"] > 1
