@@ -91,6 +91,7 @@ def test_a_sink_that_there_is_not_is_refused() -> None:
         CoordinatorSettings.of(options, RunSpec(), Path("runs"))
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of the libraries beneath it
 def test_mlflow_agrees_to_the_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every point of the rows is there once, also if they are sent again, and the total."""
     pytest.importorskip("mlflow", reason="MLflow is not installed")
