@@ -1,6 +1,6 @@
 """The gossip schedule: newcomers, rounds, and the end of the run."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -255,9 +255,13 @@ class Newcomer:
             )
             self.gossip.view.listed[member.name] = member
 
-    def given(self, donor: str, checked: Checked) -> bool:
-        """What a donor gives has come; returns whether it is taken over."""
-        self.gossip.donor, self.core.actions = donor, []
+    def given(self, donor: str, checked: Checked, *, last: str | None = None) -> bool:
+        """What a donor gives has come; returns whether it is taken over.
+
+        `last` is the one that was asked last: by default this one.
+        """
+        self.gossip.donor, self.core.actions = last or donor, []
+        self.gossip.asked[self.gossip.donor] = None
         incarnation = self.gossip.view.listed[LearnerName(donor)].incarnation
         message = ValueGiven(FragmentIndex(0), incarnation, 3, "digest")
         self.gossip.on_gossip(self.core, ValueArrived(donor, message, checked, memoryview(b"")))
@@ -267,6 +271,27 @@ class Newcomer:
         """Why the last value was refused, as the tape tells it."""
         entries = [action.entry for action in self.core.actions if isinstance(action, Record)]
         return [entry.reason for entry in entries if isinstance(entry, ShareRefused)]
+
+
+def test_a_value_that_was_long_under_way_is_taken() -> None:
+    """Another donor has been asked meanwhile; who was not asked gives in vain."""
+    newcomer = Newcomer(*NAMES)
+    assert not newcomer.given("bo", Checked(None, 9.0, 1.0), last="cy")
+    newcomer.gossip.asked["bo"] = None
+    assert newcomer.given("bo", Checked(None, 9.0, 1.0), last="cy")
+
+
+def test_the_wait_for_donors_that_are_silent_doubles() -> None:
+    """Each question costs a link a whole value, so a slow link is not asked for ever more."""
+    bench = gossiping(alone=False)
+    asked_s = [
+        bench.now_s
+        for _ in range(400)
+        if any(isinstance(each, ToNeighbour) for each in bench.do(Ticked(), after_s=0.25))
+    ]
+    waits = [later - sooner for sooner, later in pairwise(asked_s)]
+    assert waits[1:] == [2 * wait for wait in waits[:-1]]
+    assert len(waits) >= 3
 
 
 def test_an_ordinary_value_is_taken_at_once() -> None:

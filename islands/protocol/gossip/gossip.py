@@ -53,6 +53,10 @@ if TYPE_CHECKING:  # the memory holds its schedule
     from islands.protocol.learner.core import Core
 
 
+DOUBLINGS_MAX = 6
+"""How often the wait for a donor doubles: each question costs a whole value on the link."""
+
+
 class Stage(StrEnum):
     """The stages of a learner that gossips."""
 
@@ -65,9 +69,10 @@ class Stage(StrEnum):
 class Gossip(Schedule):
     """The schedule of a learner that gossips, and what it knows of the others.
 
-    `address` is where it listens. `donor` is the learner that is asked for its slow values, since
-    `asked_s`; `taken` are the fragments that came, `far` the distances of values of the next one
-    that were too far, by donor, and `round` is the newest round of donors.
+    `address` is where it listens. `donor` is the learner that was asked last for its slow values,
+    at `asked_s`; `asked` are all that were asked for the next fragment, and `unanswered` counts
+    how often since the last answer; `taken` are the fragments that came, `far` the distances of
+    values of the next one that were too far, by donor, and `round` is the newest round of donors.
     `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
     exchanges is measured from version 0 again.
     """
@@ -80,6 +85,8 @@ class Gossip(Schedule):
     stage: Stage = Stage.NEW
     donor: str = ""
     asked_s: float = 0.0
+    asked: dict[str, None] = field(default_factory=dict)
+    unanswered: int = 0
     taken: dict[int, None] = field(default_factory=dict)
     far: dict[str, float] = field(default_factory=dict)
     round: int = -1
@@ -133,6 +140,8 @@ class Gossip(Schedule):
         """
         self.exchanges.end()
         self.view = SupervisorView()
+        self.asked.clear()
+        self.unanswered = 0
         if not sound:
             self.stage, self.donor = Stage.NEW, ""
             self.taken.clear()
@@ -230,7 +239,8 @@ class Gossip(Schedule):
             self.stage, self.donor = Stage.SETTLED, ""
             return
         limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
-        late = core.now_s >= self.asked_s + limit_s
+        doublings = min(max(0, self.unanswered - 1), DOUBLINGS_MAX)
+        late = core.now_s >= self.asked_s + limit_s * 2**doublings
         if self.donor in donors and self.stage is Stage.ASKING and not late:
             return
         later = [name for name in donors if name > self.donor]
@@ -240,17 +250,28 @@ class Gossip(Schedule):
     def _ask(self, core: "Core") -> None:
         missing = [index for index in range(core.fragments) if index not in self.taken]
         if core.incarnation is not None and missing:
+            self.asked[self.donor] = None
+            self.unanswered += 1
             wanted = ValueWanted(FragmentIndex(missing[0]), core.incarnation)
             core.actions.append(ToNeighbour(self.donor, wanted))
 
     def _on_value(self, core: "Core", event: ValueArrived) -> None:
-        """Take over a fragment of the donor's; the last one lets the learner step."""
+        """Take over a fragment of a donor's; the last one lets the learner step.
+
+        A value may travel longer than its donor is waited for, so that of any who was asked counts,
+        and the one that has answered is asked for the next.
+        """
         given = event.message
-        if self.stage is not Stage.ASKING or event.sender != self.donor:
+        if self.stage is not Stage.ASKING or event.sender not in self.asked:
             return
-        if given.fragment in self.taken or self._refuses(core, event):
+        if given.fragment in self.taken:
             return
+        self.unanswered = 0
+        if self._refuses(core, event):
+            return
+        self.donor = event.sender
         self.taken[given.fragment] = None
+        self.asked.clear()
         self.far.clear()
         self.round = max(self.round, given.round)
         self.asked_s = core.now_s

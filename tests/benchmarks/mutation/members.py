@@ -90,8 +90,15 @@ MEMBERS = (
     Mutation(
         "a newcomer takes whatever it is given",
         "islands/protocol/gossip/gossip.py",
-        "in self.taken or self._refuses(core, event):",
-        "in self.taken:",
+        "        if self._refuses(core, event):\n            return\n",
+        "",
+        (LEARNER_NEWCOMERS,),
+    ),
+    Mutation(
+        "a newcomer hears only whom it asked last",
+        "islands/protocol/gossip/gossip.py",
+        "event.sender not in self.asked:",
+        "event.sender != self.donor:",
         (LEARNER_NEWCOMERS,),
     ),
     Mutation(
