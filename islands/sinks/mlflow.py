@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mlflow.entities import Metric, Param, RunStatus
 from mlflow.tracking import MlflowClient
 
-from islands.sinks.sink import Row, RunFacts, points_of, totals_of
+from islands.sinks.sink import Row, RunFacts, points_in, totals_of
 from messaging.clock import WallClock
 
 IDENTITY = "islands.run"
@@ -39,8 +39,7 @@ class Mlflow:
 
     def record(self, rows: Sequence[Row]) -> None:
         """Log the points of some rows."""
-        found = [points for points in map(points_of, rows) if points is not None]
-        self._log([(points.tokens, points.named()) for points in found])
+        self._log([(points.tokens, points.named()) for points in points_in(rows)])
 
     def end(self, summary: Row | None) -> None:
         """Write the summary, and end the run."""

@@ -4,7 +4,7 @@ A record is a row of `metrics.jsonl` (docs/metrics.md has the fields), or for sp
 tape. Numbers are passed on as they are, so every sink agrees with the file to the token.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -70,16 +70,17 @@ class RunFacts:
             OSError: there is no such run.
         """
         told = msgspec.json.decode((folder / "settings.json").read_bytes(), type=dict[str, object])
-        settings, name = dict(_flat(told)), str(told["run"])
+        settings, name = dict(flat(told)), str(told["run"])
         plan = folder / "plan.json"
         begun = str(msgspec.json.decode(plan.read_bytes())["begun"]) if plan.exists() else ""
         return RunFacts(name, f"{name}-{begun}" if begun else name, folder, settings)
 
 
-def _flat(values: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
+def flat(values: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield nested values by dotted names."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -123,6 +124,11 @@ def points_of(row: Row) -> Points | None:
     tokens = row.get(at)
     values = {name: value for name, value in found.items() if isinstance(value, int | float)}
     return Points(whose, tokens, values) if isinstance(tokens, int) and values else None
+
+
+def points_in(rows: Iterable[Row]) -> Iterator[Points]:
+    """Yield the points of the rows that have some."""
+    return (points for points in map(points_of, rows) if points is not None)
 
 
 def _under(head: str, values: Row) -> dict[str, object]:

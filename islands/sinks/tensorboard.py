@@ -24,7 +24,7 @@ next one begun, and the oldest removed.
 import contextlib
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -40,7 +40,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from islands.files.growing_files import LIMIT_BYTES, Spool, write_whole
 from islands.protocol.settings.run import RunSettings
-from islands.sinks.sink import RUN, Row, points_of
+from islands.sinks.sink import RUN, Row, flat, points_in
 from messaging.clock import WallClock
 
 LEARNERS_MOST = 32
@@ -75,10 +75,9 @@ class TensorBoard:
 
     def record(self, rows: Sequence[Row]) -> None:
         """Add the points of some rows."""
-        for row in rows:
-            points = points_of(row)
-            files = None if points is None else self._files(points.whose)
-            if points is not None and files is not None:
+        for points in points_in(rows):
+            files = self._files(points.whose)
+            if files is not None:
                 for tag, value in points.values.items():
                     files.add(tag, value, points.tokens)
 
@@ -197,13 +196,5 @@ def _text(tag: str, text: str) -> Summary:
 
 def table_of(settings: RunSettings) -> str:
     """Return all settings as a table in Markdown, which TensorBoard renders."""
-    rows = [f"| {name} | {value} |" for name, value in _flat(asdict(settings))]
+    rows = [f"| {name} | {value} |" for name, value in flat(asdict(settings))]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
-
-
-def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import trackio
 
-from islands.sinks.sink import Row, RunFacts, points_of, totals_of
+from islands.sinks.sink import Row, RunFacts, points_in, totals_of
 
 
 class Trackio:
@@ -21,10 +21,8 @@ class Trackio:
 
     def record(self, rows: Sequence[Row]) -> None:
         """Log the points of some rows."""
-        for row in rows:
-            points = points_of(row)
-            if points is not None:
-                self._run.log({**points.named(), "tokens": points.tokens})
+        for points in points_in(rows):
+            self._run.log({**points.named(), "tokens": points.tokens})
 
     def end(self, summary: Row | None) -> None:
         """Log the summary's figures, and write what is left."""

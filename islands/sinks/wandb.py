@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import wandb
 
-from islands.sinks.sink import Row, RunFacts, points_of, sink_folder, totals_of
+from islands.sinks.sink import Row, RunFacts, points_in, sink_folder, totals_of
 
 
 class Wandb:
@@ -30,10 +30,8 @@ class Wandb:
 
     def record(self, rows: Sequence[Row]) -> None:
         """Log the points of some rows."""
-        for row in rows:
-            points = points_of(row)
-            if points is not None:
-                self._run.log({**points.named(), "tokens": points.tokens})
+        for points in points_in(rows):
+            self._run.log({**points.named(), "tokens": points.tokens})
 
     def end(self, summary: Row | None) -> None:
         """Write the summary, and upload what is left."""
