@@ -1,0 +1,137 @@
+"""What an island needs of its engine: one entry of the table `islands` in the file of a run.
+
+islands:
+  site:
+    engine: slurm
+    count: 2
+    hosts: 4
+    accelerators: H100:8
+    setup: [source /shared/venv/bin/activate]
+    settings: {partition: gpu}
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated
+
+from msgspec import ValidationError, convert
+
+from islands.protocol.errors import SettingsError
+from islands.protocol.identities import Role
+from islands.protocol.settings.setting import Setting, check_ranges
+from islands.settings.groups import check_name
+
+COUNT_MAX = 4096
+"""Most islands of one entry: as many learners as a run is tested with."""
+
+ACCELERATORS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What each island of one entry needs.
+
+    Args:
+        engine: who places it: slurm, ray, kubernetes or skypilot.
+        count: number of islands of this entry at the beginning; `islands control add` adds more.
+        hosts: number of hosts in each island, which the engine gangs.
+        accelerators: kind and number of accelerators of each host, such as H100:8; by default none.
+        cpus: cores of each host; by default as many as the engine gives.
+        memory_gib: memory of each host; by default as much as the engine gives.
+        region: where it is to run, in the engine's words.
+        preemptible: whether its hosts may be taken away (spot), which costs less.
+        command: command of a training loop of one's own, as a line of shell; by default a learner
+            of the run's task. It finds ISLANDS_SUPERVISOR, ISLANDS_NAME and ISLANDS_TOKEN.
+        learner: options of the learner, as `python -m islands.learner` has them.
+        image: image of a container in which it runs, where the engine has containers.
+        setup: lines of shell that run on each host before the command.
+        env: further variables of its command.
+        settings: where the engine is and what else it is told, in its own words.
+    """
+
+    engine: str
+    count: Annotated[int, Setting(least=0)] = 1
+    hosts: Annotated[int, Setting(least=1)] = 1
+    accelerators: str | None = None
+    cpus: Annotated[float | None, Setting(above=0)] = None
+    memory_gib: Annotated[float | None, Setting(above=0)] = None
+    region: str | None = None
+    preemptible: bool = False
+    command: str | None = None
+    learner: dict[str, object] = field(default_factory=dict)
+    image: str | None = None
+    setup: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, by name, value and what is allowed."""
+        check_ranges(self)
+        if self.count > COUNT_MAX:
+            raise SettingsError(f"count is {self.count}; it must be {COUNT_MAX} at most")
+        if self.accelerators is not None and ACCELERATORS.fullmatch(self.accelerators) is None:
+            raise SettingsError(
+                f"accelerators is {self.accelerators!r}; it must be a kind and a number, as H100:8"
+            )
+        if self.command is not None and self.learner:
+            raise SettingsError("command is set and so is learner; a loop of one's own has neither")
+        for mine in ("supervisor", "name", "hosts", "rank", "island_address"):
+            if mine in self.learner:
+                raise SettingsError(f"learner.{mine} is set; the hub tells it to each island")
+
+    @property
+    def accelerator(self) -> tuple[str, int] | None:
+        """Kind and number of the accelerators of each host; None without."""
+        if self.accelerators is None:
+            return None
+        kind, _, number = self.accelerators.partition(":")
+        return kind, int(number or 1)
+
+
+def read_islands(told: Mapping[str, object]) -> dict[str, Needs]:
+    """Return the entries of a table `islands`, by name.
+
+    Raises:
+        SettingsError: what is wrong, with its place.
+    """
+    return {name: _entry(name, entry) for name, entry in told.items()}
+
+
+def _entry(name: str, told: object) -> Needs:
+    place = f"islands.{name}"
+    try:
+        check_name(f"{name}-0", Role.LEARNER)
+        return convert(_checked(told), Needs, strict=False)
+    except ValidationError as error:
+        raise SettingsError(f"{place}: {error}") from error
+    except SettingsError as error:
+        raise SettingsError(f"{place}: {error}") from error
+
+
+def _checked(told: object) -> dict[str, object]:
+    """Return an entry whose keys are known, with each of its values in the form that is kept."""
+    if not isinstance(told, Mapping):
+        raise SettingsError(f"it is {told!r}; it must be a table with an engine")
+    known = [each.name for each in fields(Needs)]
+    strange = [key for key in told if key not in known]
+    if strange:
+        raise SettingsError(f"{strange[0]} is not known; it may have {', '.join(known)}")
+    if "engine" not in told:
+        raise SettingsError("engine is missing; it must be slurm, ray, kubernetes or skypilot")
+    lines = told.get("setup", ())
+    setup = lines.splitlines() if isinstance(lines, str) else lines
+    words = {key: _words(key, told[key]) for key in ("env", "settings") if key in told}
+    return {**told, **words, "setup": setup}
+
+
+def _words(key: str, told: object) -> dict[str, str]:
+    """Return a table of words; numbers and truth values become words, as YAML tells them apart."""
+    if not isinstance(told, Mapping):
+        raise SettingsError(f"{key} is {told!r}; it must be a table of words")
+    found: dict[str, str] = {}
+    for name, value in told.items():
+        if isinstance(value, (Mapping, list)) or value is None:
+            raise SettingsError(f"{key}.{name} is {value!r}; it must be one word")
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
