@@ -48,8 +48,8 @@ def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every
 
 async def answered(options: ControlOptions) -> int:
     """Send a command, print its answer, and return the exit code."""
-    target, name = target_of(options), options.target or ""
-    answer, status = await ask(target, options.verb, name, options.count)
+    target = target_of(options)
+    answer, status = await ask(target, options.verb, options.name, options.count)
     if options.json:
         if not status:
             raise RefusedError("the hub tells no status as JSON; it is of an older version")
@@ -105,8 +105,7 @@ async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[Comman
     try:
         run_name = target.run or await _ask_run(network, target)
         proof = credentials_of(run_name, target.key_file).prove(OPERATOR)
-        named = verb in (Verb.DRAIN, Verb.EVICT)
-        wish = Command(verb, proof, name if named else "", count)
+        wish = Command(verb, proof, name, count)
         return await _tell_one(network, target.addresses, wish)
     finally:
         await network.close()

@@ -4,16 +4,18 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.cli.parsing import Common
+from islands.cli.parsing import Common, parse
 from islands.run.hosting.wrapping import fitted
-from islands.settings.host import RunOptions
+from islands.settings.host import LearnerOptions, RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
+    from islands.engines.hub import EnginesOfRun
     from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
@@ -25,15 +27,25 @@ def run(options: RunOptions, common: Common) -> int:
     prepare_process()
     from islands.run.hosting.process_runtime import run as run_process
 
-    say_opening(options.learners)
+    options = without_learners(options, common.given)
+    say_opening(options.learners, islands=len(options.islands))
     # Before the event loop, which planning a large model would block:
     hub = make_hub(options, common.given)
     return run_process(lambda: _run(hub))
 
 
-def say_opening(learners: int) -> None:
+def without_learners(options: RunOptions, given: Collection[str] | None) -> RunOptions:
+    """Return the options; where engines place islands, learners start here only if one says so."""
+    here = given is None or "learners" in given
+    return options if here or not options.islands else replace(options, learners=0)
+
+
+def say_opening(learners: int, *, islands: int = 0) -> None:
     """Say at once what begins, and what it usually takes, before anything heavy is imported."""
     who = "a learner" if learners == 1 else f"{learners} learners"
+    if islands and not learners:
+        print("islands: a hub starts on this machine, and has its islands placed", flush=True)
+        return
     starting = f"a hub and {who} start" if learners else "a hub starts"
     told = (
         f"islands: {starting} on this machine; a first step usually comes within half a minute, "
@@ -110,7 +122,26 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         cache=compiled_folder(),
     )
     with released_on_failure(claim):
-        return local_hub(settings, claim, workload, learners, Coordinator)
+        elsewhere = engines_of(options, folder)
+        return local_hub(settings, claim, workload, learners, Coordinator, elsewhere=elsewhere)
+
+
+def engines_of(options: RunOptions, folder: Path) -> "EnginesOfRun | None":
+    """Return the engines that a run's file names, with what they have placed; None without any.
+
+    Raises:
+        SettingsError: an entry cannot be, or its learner has an option that there is not.
+    """
+    if not options.islands:
+        return None
+    from islands.engines.hub import EnginesOfRun, learner_words
+    from islands.engines.needs import read_islands
+
+    entries = read_islands(options.islands)
+    for name, needs in entries.items():
+        words = ["--name", f"{name}-0", *learner_words(needs.learner)]
+        parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
+    return EnginesOfRun.of(entries, folder, extend=options.extend)
 
 
 async def watch(

@@ -5,5 +5,8 @@ Where to find what:
 =========================================  =================
 the port of an engine, its jobs, errors    `engine.py`
 what an island needs, the table `islands`  `needs.py`
+what follows from what engines say         `placing.py`
+asking engines off the loop                `launcher.py`
+a hub whose islands are placed             `hub.py`
 =========================================  =================
 """

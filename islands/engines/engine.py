@@ -140,7 +140,12 @@ class Engine(Protocol):
 
     Each raises `EngineAway` if the engine does not answer or has no room now, and `Unplaceable` if
     its user must mend something; what the engine said is part of the sentence.
+
+    Attributes:
+        poll_s: Seconds between two calls of `list`, as often as its operators bear.
     """
+
+    poll_s: float
 
     def place(self, island: Island) -> str:
         """Submit an island's job, and return the engine's own name of it; do not wait for it."""
@@ -173,7 +178,7 @@ def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
     """Return an engine, without asking it anything.
 
     Args:
-        name: which one.
+        name: which one, or module:class of one of the user's own.
         of: the run whose jobs it places.
         settings: where the engine is and how it is reached, in its own words.
 
@@ -181,9 +186,11 @@ def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
         Unplaceable: what it needs is not installed.
         SettingsError: there is no such engine, or no such setting of it.
     """
-    if name not in ENGINES:
-        raise SettingsError(f"engine is {name!r}; it must be one of {', '.join(ENGINES)}")
-    module, _, kind = ENGINES[name].partition(":")
+    place = ENGINES.get(name, name)
+    module, _, kind = place.partition(":")
+    if not kind:
+        known = ", ".join(ENGINES)
+        raise SettingsError(f"engine is {name!r}; it must be one of {known}, or module:class")
     engine: Engine = getattr(import_module(module), kind)(of, settings)
     return engine
 

@@ -33,7 +33,7 @@ class Needs:
     """What each island of one entry needs.
 
     Args:
-        engine: who places it: slurm, ray, kubernetes or skypilot.
+        engine: who places it: slurm, ray, kubernetes, skypilot, or module:class of one's own.
         count: number of islands of this entry at the beginning; `islands control add` adds more.
         hosts: number of hosts in each island, which the engine gangs.
         accelerators: kind and number of accelerators of each host, such as H100:8; by default none.

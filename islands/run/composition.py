@@ -25,6 +25,7 @@ from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.launching import LEARNERS
 from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
@@ -50,6 +51,7 @@ class ClusterSpec:
         ended: told how a process ended, before the cluster acts on it.
         failed: called when nothing can finish the run any more.
         say: shows a sentence to the person who started the run.
+        kinds: learners of which an operator can add more, by the beginning of their names.
     """
 
     settings: RunSettings
@@ -57,6 +59,7 @@ class ClusterSpec:
     ended: Callable[[str, ProcessEnd], object] = _ignored
     failed: Callable[[], object] = _ignored
     say: Callable[[str], object] = _ignored
+    kinds: tuple[str, ...] = (LEARNERS,)
 
 
 class Cluster:
@@ -98,6 +101,7 @@ class Cluster:
             disk=disk,
             credentials=credentials,
             launched=self.spec.launched,
+            kinds=self.spec.kinds,
             syncers=syncers,
             told=told,
             hooks=replace(

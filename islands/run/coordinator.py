@@ -46,6 +46,7 @@ from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.supervisor.eviction import MemberRecord
+from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
@@ -178,6 +179,7 @@ class Coordinator:
         claim: exclusive use of the run's folder.
         workload: evaluates the published values; None where this process evaluates nothing.
         launched: names of the processes that the backend starts: a syncer, learners.
+        kinds: learners of which an operator can add more, by the beginning of their names.
         backend: makes the launcher, given the hub and the callback for processes that ended.
 
     Attributes:
@@ -192,6 +194,7 @@ class Coordinator:
         workload: Workload | None,
         *,
         launched: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (LEARNERS,),
         backend: Backend = start_nothing,
     ) -> None:
         """Open the run's folder; start nothing yet.
@@ -223,6 +226,7 @@ class Coordinator:
             ended=self._on_process_ended,
             failed=self._on_run_failed,
             say=say,
+            kinds=kinds,
         )
         self.cluster = Cluster(cluster, partial(backend, self))
         if (settings.folder / SUMMARY_FILE).exists() and mend_final(settings.folder):

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from islands.actors.ports import ProcessEnd
+from islands.actors.ports import Launcher, ProcessEnd
 from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
+from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.process_entries import Damaged
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
@@ -45,6 +46,24 @@ class LearnerSettings:
 
 H = TypeVar("H", bound=Coordinator)
 
+
+class Elsewhere(Protocol):
+    """Starts learners on other machines, beside a hub's child processes."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the learners that are started at the beginning."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Learners of which an operator can add more, by the beginning of their names."""
+
+    def beside(
+        self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
+    ) -> Launcher:
+        """Return a launcher of these learners and of the hub's child processes."""
+
+
 CommandOf = Callable[[Coordinator, str, LearnerSettings], list[str]]
 """Returns the argument list that starts a process of a name, as `command_of` does."""
 
@@ -56,6 +75,7 @@ def local_hub(
     learners: LearnerSettings,
     kind: Callable[..., H],
     command: CommandOf | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> H:
     """Make a hub that starts the syncer and the learners as its child processes.
 
@@ -66,11 +86,20 @@ def local_hub(
         learners: how many are started, and with what.
         kind: the class of the hub.
         command: how each process is started; None: as documented (`command_of`).
+        elsewhere: the learners that are started elsewhere; None for none.
     """
     settings = replace(settings, connecting=_with_token(settings))
     names = tuple(f"learner-{index}" for index in range(learners.count))
-    backend = partial(children, learners=learners, command=command or command_of)
-    return kind(settings, claim, workload, launched=(SYNCER, *names), backend=backend)
+    here = partial(children, learners=learners, command=command or command_of)
+    if elsewhere is None:
+        return kind(settings, claim, workload, launched=(SYNCER, *names), backend=here)
+
+    def backend(hub: Coordinator, ended: Callable[[str, ProcessEnd], None]) -> Launcher:
+        return elsewhere.beside(hub, ended, here(hub, ended))
+
+    kinds = ((LEARNERS,) if learners.count else ()) + elsewhere.kinds
+    launched = (SYNCER, *names, *elsewhere.names)
+    return kind(settings, claim, workload, launched=launched, kinds=kinds, backend=backend)
 
 
 def children(

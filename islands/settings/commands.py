@@ -135,7 +135,8 @@ class ControlOptions:
 
     Args:
         verb: the command.
-        target: name of the learner to drain or evict, or how many learners to add (1 by default).
+        target: name of the learner to drain or evict; or how many learners to add (1 by default),
+            or of which entry of the table `islands`, as site or site:3.
         folder: folder of the run on the supervisor's host, which has its address, token and key.
         supervisor: address of the supervisor, if the run's folder is not here, in the form of a
             learner's.
@@ -168,8 +169,11 @@ class ControlOptions:
             raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
         if not self.names and self.verb is not Verb.ADD and self.target is not None:
             raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
-        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self.target or "1"):
-            raise SettingsError(f"add is told {self.target!r}; it must be a number, at least 1")
+        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self._added()[1]):
+            raise SettingsError(
+                f"add is told {self.target!r}; it must be a number, at least 1, or the name of an "
+                "entry of islands, with or without a number: site:3"
+            )
 
     @property
     def names(self) -> bool:
@@ -179,7 +183,17 @@ class ControlOptions:
     @property
     def count(self) -> int:
         """The number of learners to add."""
-        return int(self.target or 1) if self.verb is Verb.ADD else 1
+        return int(self._added()[1]) if self.verb is Verb.ADD else 1
+
+    @property
+    def name(self) -> str:
+        """The learner that the command is about, or the kind of learners to add; empty if none."""
+        return self._added()[0] if self.verb is Verb.ADD else self.target or ""
+
+    def _added(self) -> tuple[str, str]:
+        """Return kind and number of the learners to add, as they are told by 3, site or site:3."""
+        kind, _, count = (self.target or "1").partition(":")
+        return (kind, count or "1") if re.match("[A-Za-z]", kind) else ("", self.target or "1")
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:

@@ -75,6 +75,9 @@ class RunOptions(HubOptions):
         threads: number of XLA's CPU threads per learner; by default one.
         folder: folder of the run; by default a new one under runs/.
         evaluate_every_s: least time between two evaluations of the published values.
+        islands: what engines place for the run, by name: a table of engine, count, hosts,
+            accelerators and the rest, as docs/engines.md lists them; then no learner starts on this
+            machine unless `learners` says so.
     """
 
     learners: Annotated[int, Setting(least=0)] = 3
@@ -83,6 +86,7 @@ class RunOptions(HubOptions):
     threads: Annotated[int | None, SEVERAL] = None
     folder: Path | None = None
     evaluate_every_s: Annotated[float, Setting(above=0, advanced=True)] = 10.0
+    islands: Annotated[dict[str, object], ADVANCED] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, by name, value and what is allowed."""

@@ -54,6 +54,7 @@ from islands.protocol.supervisor.events import (
     Ticked,
 )
 from islands.protocol.supervisor.eviction import tick_s
+from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.membership import ends_the_run
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.tape import process_entries
@@ -79,6 +80,7 @@ class SupervisorActor(RoleActor[Event]):
         credentials: the run's key, which signs admissions and verifies proofs.
         launched: names of the processes that its host starts; if there are any, an operator can
             add learners.
+        kinds: kinds of learners that it can add.
         syncers: addresses of syncers that are known beforehand.
         told: the run spec and the run plan as JSON; if None, requests for them are refused.
         hooks: callbacks into its host.
@@ -92,6 +94,7 @@ class SupervisorActor(RoleActor[Event]):
         disk: Disk,
         credentials: Credentials,
         launched: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (LEARNERS,),
         syncers: tuple[SyncerAddress, ...] = (),
         told: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
@@ -100,7 +103,7 @@ class SupervisorActor(RoleActor[Event]):
         self.state: SupervisorState
         self._disk = disk
         self._credentials = credentials
-        self._launched = launched
+        self._launched, self._kinds = launched, kinds
         self._syncers = syncers
         self._told = told
         self._hooks = hooks or Hooks()
@@ -126,6 +129,7 @@ class SupervisorActor(RoleActor[Event]):
             epoch=epoch,
             address=listener.address,
             launched=self._launched,
+            kinds=self._kinds,
             syncers=self._syncers,
             now_s=self.now_s(),
         )

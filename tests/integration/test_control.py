@@ -100,7 +100,7 @@ async def test_the_folder_of_a_run_is_enough(tmp_path: Path) -> None:
         assert await tell(target, Verb.DRAIN, "learner-0", 1) == CommandAnswer(
             done=True, told="drain heard", members=(MEMBER,)
         )
-        answer = await tell(target, Verb.ADD, "3", 3)
+        answer = await tell(target, Verb.ADD, "", 3)
     assert (answer.done, answer.told) == (False, "add heard")
     assert [(wish.verb, wish.target, wish.count) for wish in there.heard] == [
         (Verb.DRAIN, "learner-0", 1),

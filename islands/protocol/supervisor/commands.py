@@ -4,7 +4,7 @@
 status   show the members of all roles
 drain    let a learner answer its pulls, return its leases, end, and not be started again
 evict    end a learner at once: its process is killed, if launched here, and may not come back
-add      start more learners on this host, if learners are launched here
+add      start more learners of a kind, if learners are launched here
 pause    let learners stop at their next step, and open no round; nothing is lost
 resume   let all go on
 stop     end the run in order: closing rounds, a final cut, summary and export
@@ -15,9 +15,10 @@ All are idempotent but `add`. What a member may have missed is retransmitted at 
 
 from typing import assert_never
 
-from islands.protocol.identities import OPERATOR, Phase, Role, Status
+from islands.protocol.identities import OPERATOR, SYNCER, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
 from islands.protocol.messages.membership import Stop
+from islands.protocol.supervisor.actions import KillProcess
 from islands.protocol.supervisor.core import Core, Drained
 from islands.protocol.supervisor.launching import add_learners
 from islands.protocol.supervisor.membership import evict
@@ -66,7 +67,7 @@ def _obey(core: Core, command: Command, now_s: float) -> Answer:
         case Verb.EVICT:
             return _evict(core, command.target, now_s)
         case Verb.ADD:
-            return _add(core, command.count)
+            return _add(core, command.target, command.count)
         case Verb.PAUSE:
             return _pause(core, paused=True)
         case Verb.RESUME:
@@ -89,7 +90,7 @@ def _status(core: Core) -> Answer:
 def _drain(core: Core, target: str, now_s: float) -> Answer:
     member = core.here[Role.LEARNER].get(target)
     if member is None:
-        return False, _nobody(core, target)
+        return _forget(core, target, now_s)
     order = core.drained.setdefault(target, Drained("drained by an operator", now_s))
     if member.connection is not None:
         core.send(member.connection, Drain(order.reason))
@@ -99,7 +100,7 @@ def _drain(core: Core, target: str, now_s: float) -> Answer:
 def _evict(core: Core, target: str, now_s: float) -> Answer:
     member, last = core.here[Role.LEARNER].get(target), _last(core)
     if member is None:
-        return False, _nobody(core, target)
+        return _forget(core, target, now_s)
     evict(core, member, "evicted by an operator", now_s)
     return True, f"{target} is evicted: others get its tokens, and it is not started again{last}"
 
@@ -109,6 +110,15 @@ def _last(core: Core) -> str:
     return "; it was the last one: nothing is trained now" if alone else ""
 
 
+def _forget(core: Core, target: str, now_s: float) -> Answer:
+    """Answer about a learner that is not here: one that is launched is not waited for any more."""
+    if target not in core.launched or target == SYNCER or target in core.drained:
+        return False, _nobody(core, target)
+    core.drained[target] = Drained("not waited for any more", now_s, evicted=True)
+    core.actions.append(KillProcess(target, "drained before it has joined"))
+    return True, f"{target} is not here; what was started for it ends, and is not started again"
+
+
 def _nobody(core: Core, target: str) -> str:
     names = sorted(core.here[Role.LEARNER])
     here = ", ".join(names[:NAMES_MAX]) or "none"
@@ -116,13 +126,15 @@ def _nobody(core: Core, target: str) -> str:
     return f"there is no learner {target!r} here; the learners are: {here}"
 
 
-def _add(core: Core, number: int) -> Answer:
+def _add(core: Core, kind: str, number: int) -> Answer:
     if not core.launched:
         told = f"python -m islands.learner --supervisor {core.address}"
         return False, f"nothing is launched here; start a learner by hand, on its host: {told}"
     if not 1 <= number <= ADDED_MAX:
         return False, f"{number} learners cannot be added; it must be 1 to {ADDED_MAX}"
-    return True, f"started {', '.join(add_learners(core, number))}"
+    if (kind or core.kinds[0]) not in core.kinds:
+        return False, f"there are no learners {kind!r} to add; there are: {', '.join(core.kinds)}"
+    return True, f"started {', '.join(add_learners(core, number, kind or core.kinds[0]))}"
 
 
 def _pause(core: Core, *, paused: bool) -> Answer:

@@ -36,7 +36,8 @@ class Core:
     """The memory of a supervisor.
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
-    with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
+    with their restarts; `kinds` are the learners of which an operator can add more, as learner of
+    learner-0; `stalls` counts the kills of those that were stalled. `drained` are the
     learners that an operator drained or evicted, and `asking` those that asked for the run spec
     lately, with the time. `paused` is the operator's last command to
     pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
@@ -56,6 +57,7 @@ class Core:
     address: str
     syncers: tuple[SyncerAddress, ...]
     launched: dict[str, Restarts]
+    kinds: tuple[str, ...]
     ticked_s: float
     members: dict[str, MemberRecord] = field(default_factory=dict)
     here: dict[Role, dict[str, MemberRecord]] = field(

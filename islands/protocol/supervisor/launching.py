@@ -11,7 +11,8 @@ from islands.protocol.supervisor.core import Core
 from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.tape.member_entries import GaveUp, ProcessEnded
 
-LEARNER_PREFIX = "learner-"
+LEARNERS = "learner"
+"""The kind of learners that run on the hub's own host: learner-0, learner-1 and so on."""
 
 
 def on_process_ended(core: Core, name: str, reason: str, now_s: float) -> None:
@@ -59,13 +60,13 @@ def _departed(core: Core, name: str, reason: str) -> bool:
     return name in core.drained or (done and not reason)
 
 
-def add_learners(core: Core, number: int) -> list[str]:
-    """Launch `number` more learners under unused names; returns the names."""
+def add_learners(core: Core, number: int, kind: str) -> list[str]:
+    """Launch `number` more learners of a kind under unused names; returns the names."""
     added: list[str] = []
     for index in count():
         if len(added) == number:
             break
-        name = f"{LEARNER_PREFIX}{index}"
+        name = f"{kind}-{index}"
         if name not in core.launched and name not in core.members:
             core.launched[name] = Restarts()
             core.actions.append(StartProcess(name, 0.0))

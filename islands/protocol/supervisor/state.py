@@ -24,7 +24,7 @@ from islands.protocol.supervisor.events import (
     Ticked,
 )
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.protocol.supervisor.launching import on_process_ended
+from islands.protocol.supervisor.launching import LEARNERS, on_process_ended
 from islands.protocol.supervisor.membership import (
     give_way,
     judge_all,
@@ -46,6 +46,7 @@ class SupervisorState:
         epoch: number of this start, higher than that of every start before it.
         address: address at which others dial the supervisor.
         launched: names of the processes that this supervisor starts, and may kill.
+        kinds: learners of which an operator can add more, if any processes are launched.
         syncers: addresses from the settings; those that live syncers announce replace them.
         now_s: time of the start, in seconds on the supervisor's clock.
     """
@@ -58,6 +59,7 @@ class SupervisorState:
         epoch: int,
         address: str,
         launched: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (LEARNERS,),
         syncers: tuple[SyncerAddress, ...] = (),
         now_s: float,
     ) -> None:
@@ -68,6 +70,7 @@ class SupervisorState:
             address=address,
             syncers=syncers,
             launched={name: Restarts() for name in launched},
+            kinds=kinds,
             ticked_s=now_s,
         )
 

@@ -1,0 +1,179 @@
+"""A hub whose islands are placed by engines: `islands run` of a file with a table `islands`.
+
+The syncer, and learners of the hub's own host if there are any, are its child processes as ever.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.actors.ports import Launcher, ProcessEnd, ThreadWorker
+from islands.engines.engine import ADDRESS, PORT, RANK, Island, RunMark, make_engine
+from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, read_records
+from islands.engines.needs import Needs
+from islands.engines.placing import Placements
+from islands.protocol.identities import SUPERVISOR
+from islands.run.coordinator import Coordinator
+from islands.run.hosting.process_runtime import say, token_of
+
+PYTHON = "python"
+"""The interpreter of an island's hosts, which its set-up lines put on their path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How an island's hosts reach the hub.
+
+    Args:
+        of: the run.
+        supervisor: URL of its supervisor.
+        token: the run's token; None if it has none.
+        tls_ca: file with the authority of the hub's certificate, on the island's hosts.
+    """
+
+    of: RunMark
+    supervisor: str
+    token: str | None = None
+    tls_ca: Path | None = None
+
+
+def island_of(name: str, needs: Needs, joining: Joining) -> Island:
+    """Return what is placed under a name: a learner of the run's task, or a loop of one's own."""
+    environment = {**needs.env, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
+    if joining.token is not None:
+        environment["ISLANDS_TOKEN"] = joining.token
+    command = needs.command or _learner(name, needs, joining)
+    return Island(name, joining.of, needs, command, environment)
+
+
+def _learner(name: str, needs: Needs, joining: Joining) -> str:
+    words = [PYTHON, "-m", "islands.learner", "--supervisor", joining.supervisor, "--name", name]
+    if joining.tls_ca is not None:
+        words += ["--tls_ca", str(joining.tls_ca)]
+    line = shlex.join([*words, *learner_words(needs.learner)])
+    if needs.hosts > 1:
+        line += f' --hosts {needs.hosts} --rank "${RANK}" --island_address "${ADDRESS}:{PORT}"'
+    return line
+
+
+def learner_words(options: Mapping[str, object]) -> list[str]:
+    """Return options of a learner as words of its command line."""
+    plain = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+    return [word for key, value in plain.items() for word in (f"--{key}", value)]
+
+
+# --- a hub ------------------------------------------------------------------------------------
+
+
+def mark_of(run: str, begun: str) -> RunMark:
+    """Return the mark of one beginning of a run."""
+    return RunMark(run, begun[:8])
+
+
+@dataclass(frozen=True, slots=True)
+class EnginesOfRun:
+    """The engines of a run's file, with what an earlier start has placed.
+
+    Args:
+        entries: the table `islands`, by name.
+        folder: the run's folder.
+        placements: what was placed.
+    """
+
+    entries: Mapping[str, Needs]
+    folder: Path
+    placements: Placements
+
+    @classmethod
+    def of(
+        cls, entries: Mapping[str, Needs], folder: Path, *, extend: bool = False
+    ) -> "EnginesOfRun":
+        """Return the engines of a run whose folder may hold what an earlier start has placed.
+
+        Args:
+            entries: the table `islands`, by name.
+            folder: the run's folder.
+            extend: whether a run that has ended goes on, so that its islands are placed again.
+        """
+        engines = {name: needs.engine for name, needs in entries.items()}
+        known = {} if extend else read_records(folder / RECORDS_FILE)
+        lost = sorted(name for name, each in known.items() if each.entry not in entries)
+        if lost:
+            say(f"{', '.join(lost)} are in no entry of islands any more, and go on by themselves")
+        placed = {name: each for name, each in known.items() if each.entry in entries}
+        return cls(entries, folder, Placements(engines, placed))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The islands that are placed at the hub's start."""
+        counts = {name: needs.count for name, needs in self.entries.items()}
+        return tuple(self.placements.wanted(counts))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The entries, of each of which an operator can add islands."""
+        return tuple(self.entries)
+
+    def beside(
+        self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
+    ) -> Launcher:
+        """Return a launcher of these islands and of a hub's child processes."""
+        of = mark_of(hub.spec.settings.run, hub.plan.begun)
+        engines = {
+            name: make_engine(needs.engine, of, needs.settings)
+            for name, needs in self.entries.items()
+        }
+
+        def island(name: str) -> Island:
+            needs = self.entries[self.placements.islands[name].entry]
+            connecting = hub.settings.connecting
+            token = token_of(connecting)
+            told = None if token is None else token.header().removeprefix("Bearer ")
+            url = hub.network.url(SUPERVISOR)
+            return island_of(name, needs, Joining(of, url, told, connecting.tls_ca))
+
+        def worker(name: str) -> ThreadWorker:
+            return ThreadWorker(name, lambda error: hub.cluster.fail(name, error), finish=False)
+
+        host = Host(ended, say, worker)
+        placed = EngineLauncher(engines, self.placements, island, self.folder / RECORDS_FILE, host)
+        return ChildrenAndIslands(children, placed)
+
+
+class ChildrenAndIslands:
+    """The child processes of a hub and the islands that engines place, as one launcher."""
+
+    def __init__(self, children: Launcher, islands: EngineLauncher) -> None:
+        self._children = children
+        self._islands = islands
+
+    def _of(self, name: str) -> Launcher:
+        here = self._islands.placements.entry_of(name) is None
+        return self._children if here else self._islands
+
+    def start(self, name: str) -> None:
+        """Start a process, or place an island."""
+        self._of(name).start(name)
+
+    def kill(self, name: str) -> None:
+        """Kill a process, or end an island at once."""
+        self._of(name).kill(name)
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask a process or an island to end."""
+        self._of(name).stop(name, grace_s)
+
+    def names(self) -> list[str]:
+        """Return the processes that run, then the islands that are placed or about to be."""
+        return [*self._children.names(), *self._islands.names()]
+
+    def adopt(self) -> list[str]:
+        """Take up what an earlier start has left running."""
+        return [*self._children.adopt(), *self._islands.adopt()]
+
+    def close(self) -> None:
+        """Stop watching all of them."""
+        self._islands.close()
+        self._children.close()

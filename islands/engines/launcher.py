@@ -1,0 +1,256 @@
+"""The launcher of islands that engines place: carries out what `placing` decides.
+
+    launcher = EngineLauncher(engines, placements, island, folder / RECORDS_FILE, host)
+
+The engine of every entry has a thread of its own, on which it is asked for one thing at a time. The
+loop waits for none of them. What is placed is written to `engines.json` in the run's folder; an
+island whose job was not written down, as the hub died in that instant, is found in the engine's own
+list before it is placed again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from islands.actors.ports import ProcessEnd, Worker
+from islands.engines.engine import Engine, EngineAway, Island, Job, Unplaceable
+from islands.engines.placing import (
+    RETRY_FIRST_S,
+    RETRY_MAX_S,
+    Action,
+    Ended,
+    EndJob,
+    Place,
+    Placement,
+    Placements,
+    Say,
+    job_to_keep,
+)
+from islands.files.whole_files import read_sealed, sealed
+from islands.protocol.errors import IslandsError
+from messaging.clock import WallClock
+
+RECORDS_FILE = "engines.json"
+HURRY_S = 1.0
+"""Interval of lists while an island is to end, if the engine's own is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a launcher needs of the process that it runs in.
+
+    Args:
+        ended: told how an island ended.
+        say: shows a sentence to the person who started the run.
+        worker: makes the worker of an entry's engine, given the entry's name.
+        wall_s: returns the wall time in seconds.
+    """
+
+    ended: Callable[[str, ProcessEnd], None]
+    say: Callable[[str], object]
+    worker: Callable[[str], Worker]
+    wall_s: Callable[[], float] = WallClock().now_s
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What `engines.json` holds."""
+
+    islands: dict[str, Placement]
+
+
+class EngineLauncher:
+    """The islands of one run that engines place, by name.
+
+    Args:
+        engines: the engine of each entry, by the entry's name.
+        placements: what was placed; of an earlier start too.
+        island: returns what is placed under a name.
+        records: the file in which placements are kept; None to keep none.
+        host: its callbacks.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        placements: Placements,
+        island: Callable[[str], Island],
+        records: Path | None,
+        host: Host,
+    ) -> None:
+        self.placements = placements
+        self._engines = engines
+        self._island = island
+        self._records = records
+        self._host = host
+        self._workers = {name: host.worker(name) for name in engines}
+        self._places: dict[str, asyncio.TimerHandle | None] = {}
+        self._polls: dict[str, asyncio.TimerHandle | None] = {}
+        self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
+        self._closed = False
+        self._saved = b""
+
+    # --- the port -----------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Place an island, unless it is placed already."""
+        self._perform(self.placements.start(name))
+
+    def kill(self, name: str) -> None:
+        """End an island at once."""
+        self._stop(name, at_once=True)
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask an island to end; its engine kills it after a grace time of its own."""
+        self._stop(name, at_once=False)
+
+    def names(self) -> list[str]:
+        """Return the islands that are placed, or about to be."""
+        return self.placements.names()
+
+    def adopt(self) -> list[str]:
+        """Watch the islands that an earlier start placed; return their names."""
+        for entry in self._engines:
+            self._poll(entry, 0.0)
+        return [name for name in self.names() if self.placements.islands[name].job]
+
+    def close(self) -> None:
+        """Stop watching; islands go on, and the next start finds them."""
+        self._closed = True
+        for timer in (*self._places.values(), *self._polls.values()):
+            if timer is not None:
+                timer.cancel()
+        for name, worker in self._workers.items():
+            worker.submit(self._engines[name].close, _nothing)
+            worker.close()
+
+    def _stop(self, name: str, *, at_once: bool) -> None:
+        actions = self.placements.stop(name, at_once=at_once)
+        timer = self._places.get(name)
+        if timer is not None:  # it waits until the engine is asked again
+            timer.cancel()
+            del self._places[name]
+            actions = self.placements.on_not_placed(name, "", final=False)
+        self._perform(actions)
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def _perform(self, actions: list[Action]) -> None:
+        if self._closed:
+            return
+        self._save()
+        for action in actions:
+            match action:
+                case Place(name, delay_s):
+                    loop = asyncio.get_running_loop()
+                    self._places[name] = loop.call_later(delay_s, self._place, name)
+                case EndJob(entry, job, at_once):
+                    self._end(entry, job, at_once=at_once)
+                case Ended(name, end):
+                    asyncio.get_running_loop().call_soon(self._host.ended, name, end)
+                case Say(sentence):
+                    self._host.say(sentence)
+
+    def _place(self, name: str) -> None:
+        self._places[name] = None
+        placed, island = self.placements.islands[name], self._island(name)
+        engine = self._engines[placed.entry]
+
+        def place() -> str:
+            found = job_to_keep(engine.list(), name)
+            return engine.place(island) if found is None else found.job
+
+        def done(job: str | IslandsError) -> None:
+            self._places.pop(name, None)
+            if isinstance(job, str):
+                self._perform(self.placements.on_placed(name, job, self._host.wall_s()))
+                self._poll(placed.entry)
+                return
+            final = isinstance(job, Unplaceable)
+            self._perform(self.placements.on_not_placed(name, str(job), final=final))
+
+        self._ask(placed.entry, place, done)
+
+    def _end(self, entry: str, job: str, *, at_once: bool) -> None:
+        def done(error: IslandsError | None) -> None:
+            if error is not None:  # what is left of it is found by the next list
+                self._perform(self.placements.on_away(entry, str(error)))
+                loop = asyncio.get_running_loop()
+                loop.call_later(RETRY_FIRST_S, partial(self._end_again, entry, job, at_once))
+            self._poll(entry, HURRY_S)
+
+        self._ask(entry, partial(self._engines[entry].end, job, at_once=at_once), done)
+
+    def _end_again(self, entry: str, job: str, at_once: bool) -> None:  # noqa: FBT001  (a timer's)
+        here = self.placements.islands.values()
+        if not self._closed and any((e.entry, e.job) == (entry, job) for e in here):
+            self._end(entry, job, at_once=at_once)
+
+    def _poll(self, entry: str, delay_s: float | None = None) -> None:
+        """Ask an engine for its jobs after a delay, which replaces a poll that was due later."""
+        timer = self._polls.get(entry)
+        if timer is not None:
+            timer.cancel()
+        if self._closed:
+            return
+        delay_s = self._engines[entry].poll_s if delay_s is None else delay_s
+        loop = asyncio.get_running_loop()
+        self._polls[entry] = loop.call_later(delay_s, self._list, entry)
+
+    def _list(self, entry: str) -> None:
+        self._polls[entry] = None
+
+        def done(jobs: "list[Job] | IslandsError") -> None:
+            if isinstance(jobs, IslandsError):
+                self._poll_s[entry] = min(2 * self._poll_s[entry], RETRY_MAX_S / 5)
+                self._perform(self.placements.on_away(entry, str(jobs)))
+                self._poll(entry, self._poll_s[entry])
+                return
+            self._poll_s[entry] = self._engines[entry].poll_s
+            self._perform(self.placements.on_listed(entry, jobs, self._host.wall_s()))
+            here = [each for each in self.placements.islands.values() if each.entry == entry]
+            if any(each.ended is None for each in here):
+                hurry = any(each.ending for each in here)
+                self._poll(entry, min(HURRY_S, self._poll_s[entry]) if hurry else None)
+
+        self._ask(entry, lambda: list(self._engines[entry].list()), done)
+
+    def _ask(self, entry: str, call: Callable[[], object], done: Callable[..., object]) -> None:
+        """Call an engine on its thread, then call `done` with the result or the error."""
+
+        def asked() -> object:
+            try:
+                return call()
+            except (EngineAway, Unplaceable) as error:
+                return error
+
+        self._workers[entry].submit(asked, done)
+
+    def _save(self) -> None:
+        if self._records is None:
+            return
+        text = sealed(msgspec.json.format(msgspec.json.encode(Records(self.placements.islands))))
+        if text == self._saved:
+            return
+        fresh = self._records.with_suffix(".new")
+        with contextlib.suppress(OSError):  # a full disk leaves the old ones; the engine has a list
+            fresh.write_bytes(text)
+            fresh.replace(self._records)
+            self._saved = text
+
+
+def read_records(path: Path) -> dict[str, Placement]:
+    """Return what an earlier start has placed; nothing if the file is missing or damaged."""
+    try:
+        return msgspec.json.decode(read_sealed(path) or b"", type=Records).islands
+    except (IslandsError, msgspec.MsgspecError):
+        return {}
+
+
+def _nothing(_: object) -> None:
+    """Do nothing."""

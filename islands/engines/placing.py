@@ -1,0 +1,265 @@
+"""Decisions about islands that are placed: pure, as a supervisor's are.
+
+=============================================  ================================================
+the engine                                     what follows
+=============================================  ================================================
+has placed the island                          it is watched by its job
+does not answer, or has no room                it is asked again, after 5 s, 10 s … 5 min
+refuses, until its user mends something        the island has ended, with an error of its user's
+has the job, waiting, running or ending        it is remembered, and a long wait is told
+has ended the job                              the island has ended, with its exit code
+no longer knows the job, `MISSING_MAX` times   the island has ended, nobody knows how
+has a job that nobody remembers                it is taken up: the hub died before it wrote it down
+has two jobs of one island                     the one that is not remembered is ended
+=============================================  ================================================
+
+Who is a member, and whether an island that has ended is placed again, is the supervisor's to say.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from islands.actors.ports import KILLED, ProcessEnd
+from islands.engines.engine import Job, JobState, told_of
+from islands.protocol.errors import DONE, FAILED, OF_NO_USE
+
+RETRY_FIRST_S, RETRY_MAX_S = 5.0, 300.0
+MISSING_MAX = 2
+"""Lists in a row that must lack a job before it counts as ended."""
+WAIT_SAID_S = 600.0
+"""A wait in an engine's queue is told after so long, and again each time that it has doubled."""
+
+
+@dataclass(slots=True)
+class Placement:
+    """An island that is placed, or about to be, as the hub remembers it also after a restart.
+
+    Args:
+        entry: its entry in the table `islands`, whose engine places it.
+        job: the engine's own name of its job; empty until it has one.
+        state: the job's state; None until it has a job.
+        since_s: wall time of the last change of its state.
+        placed_s: wall time at which it was placed last; 0 until then.
+        where: its hosts, in the engine's words.
+        why: why it waits, in the engine's words.
+        restarts: how often the engine has started this job again.
+        starts: how often the hub has placed it.
+        ending: whether it was asked to end.
+        killed: whether it was to end at once, so that its end is no orderly one.
+        ended: how it has ended, in words; empty if it ended as it should, so that a restarted hub
+            does not place it again; None if it has not ended.
+    """
+
+    entry: str
+    job: str = ""
+    state: JobState | None = None
+    since_s: float = 0.0
+    placed_s: float = 0.0
+    where: str = ""
+    why: str = ""
+    restarts: int = 0
+    starts: int = 0
+    ending: bool = False
+    killed: bool = False
+    ended: str | None = None
+    missing: int = 0
+    retry_s: float = RETRY_FIRST_S
+    said_s: float = WAIT_SAID_S
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Have an engine place an island, after a delay."""
+
+    name: str
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Have the engine of an entry end a job."""
+
+    entry: str
+    job: str
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Tell the cluster that an island has ended."""
+
+    name: str
+    end: ProcessEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the person who started the run."""
+
+    sentence: str
+
+
+Action = Place | EndJob | Ended | Say
+
+
+@dataclass(slots=True)
+class Placements:
+    """All islands of a run that engines place, by name.
+
+    Args:
+        engines: the name of each entry's engine, by the entry's name.
+        islands: those that are placed or about to be, and those that have ended by themselves.
+        away: what an engine that does not answer said last, by the entry's name.
+    """
+
+    engines: Mapping[str, str]
+    islands: dict[str, Placement] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """Return the islands that have a job, or are about to be placed."""
+        return [name for name, each in self.islands.items() if each.ended is None]
+
+    def entry_of(self, name: str) -> str | None:
+        """Return the entry of an island's name, such as site of site-0; None if there is none."""
+        entry, _, number = name.rpartition("-")
+        return entry if entry in self.engines and number.isdecimal() else None
+
+    def wanted(self, counts: Mapping[str, int]) -> list[str]:
+        """Return the islands that a hub places at its start: new ones, and those of its last start.
+
+        Args:
+            counts: the number of islands of each entry in the run's file.
+        """
+        first = [f"{entry}-{index}" for entry, count in counts.items() for index in range(count)]
+        left = {name for name, each in self.islands.items() if each.ended == ""}
+        return [name for name in dict.fromkeys([*first, *self.names()]) if name not in left]
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def start(self, name: str) -> list[Action]:
+        """Place an island, unless it is placed or about to be."""
+        entry, before = self.entry_of(name), self.islands.get(name)
+        if entry is None or (before is not None and before.ended is None):
+            return []
+        starts = 0 if before is None else before.starts
+        self.islands[name] = Placement(entry, starts=starts)
+        return [Place(name)]
+
+    def stop(self, name: str, *, at_once: bool) -> list[Action]:
+        """End an island; one that was not placed yet has ended with that."""
+        placed = self.islands.get(name)
+        if placed is None or placed.ended is not None:
+            return []
+        placed.ending = True
+        placed.killed = placed.killed or at_once
+        return [EndJob(placed.entry, placed.job, at_once)] if placed.job else []
+
+    # --- what engines say ---------------------------------------------------------------------
+
+    def on_placed(self, name: str, job: str, now_s: float) -> list[Action]:
+        """Remember an island's job; end it if the island was asked to end meanwhile."""
+        placed = self.islands[name]
+        placed.job, placed.state = job, JobState.WAITING
+        placed.placed_s = placed.since_s = now_s
+        placed.starts += 1
+        placed.retry_s = RETRY_FIRST_S
+        told = self._answers(placed.entry)
+        return [*told, EndJob(placed.entry, job, at_once=False)] if placed.ending else told
+
+    def on_away(self, entry: str, sentence: str) -> list[Action]:
+        """Note that the engine of an entry does not answer, and tell it once."""
+        known, self.away[entry] = self.away.get(entry), sentence
+        if known is not None:
+            return []
+        return [Say(f"{sentence}; the run goes on, and {self._engine(entry)} is asked again")]
+
+    def on_not_placed(self, name: str, sentence: str, *, final: bool) -> list[Action]:
+        """Place an island again later; or report it as ended, if that would be in vain."""
+        placed = self.islands[name]
+        if placed.ending:
+            del self.islands[name]
+            return [Ended(name, ProcessEnd())]
+        if final:
+            placed.ended = f"cannot be placed: {sentence}"
+            return [Ended(name, ProcessEnd(OF_NO_USE, placed.ended, sentence))]
+        delay_s, placed.retry_s = placed.retry_s, min(2 * placed.retry_s, RETRY_MAX_S)
+        return [*self.on_away(placed.entry, sentence), Place(name, delay_s)]
+
+    def on_listed(self, entry: str, jobs: Sequence[Job], now_s: float) -> list[Action]:
+        """Compare the jobs of an entry's engine with what is remembered of the entry's islands."""
+        actions = self._answers(entry)
+        jobs = [job for job in jobs if self.entry_of(job.name) == entry]
+        by_job = {job.job: job for job in jobs}
+        for name, placed in list(self.islands.items()):
+            if placed.entry == entry and placed.job and placed.ended is None:
+                actions += self._compare(name, placed, by_job.get(placed.job), now_s)
+        for job in jobs:
+            actions += self._on_unknown(entry, job, now_s)
+        return actions
+
+    def _engine(self, entry: str) -> str:
+        return f"{self.engines[entry]} ({entry})"
+
+    def _answers(self, entry: str) -> list[Action]:
+        return [Say(f"{self._engine(entry)} answers again")] if self.away.pop(entry, None) else []
+
+    def _compare(self, name: str, placed: Placement, job: Job | None, now_s: float) -> list[Action]:
+        if job is None:
+            placed.missing += 1
+            if placed.missing < MISSING_MAX:
+                return []
+            job = Job(
+                name,
+                placed.job,
+                JobState.ENDED,
+                why=f"{self._engine(placed.entry)} has no such job",
+            )
+        placed.missing = 0
+        if job.state is JobState.ENDED:
+            return [Ended(name, self._end(name, placed, job, now_s))]
+        if job.state is not placed.state:
+            placed.state, placed.since_s, placed.said_s = job.state, now_s, WAIT_SAID_S
+        placed.where, placed.why, placed.restarts = job.where, job.why, job.restarts
+        waited_s = now_s - placed.since_s
+        if placed.state is not JobState.WAITING or waited_s < placed.said_s:
+            return []
+        placed.said_s = 2 * waited_s
+        queue = f"the queue of {self._engine(placed.entry)}"
+        why = f": {job.why}" if job.why else ""
+        return [Say(f"{name} has waited for {waited_s / 60:.0f} min in {queue}{why}")]
+
+    def _end(self, name: str, placed: Placement, job: Job, now_s: float) -> ProcessEnd:
+        """Note how an island has ended; one that was asked to end in order is forgotten."""
+        placed.state, placed.since_s, placed.where = JobState.ENDED, now_s, ""
+        if placed.killed:
+            placed.ended = KILLED.told
+            return KILLED
+        if placed.ending:
+            del self.islands[name]
+            return ProcessEnd()
+        placed.ended = told_of(job)
+        if not placed.ended:
+            return ProcessEnd()
+        code = FAILED if job.code in (None, DONE) else job.code
+        return ProcessEnd(code, placed.ended, job.why)
+
+    def _on_unknown(self, entry: str, job: Job, now_s: float) -> list[Action]:
+        """Take up a job that nobody remembers, or end it if its island has another one."""
+        placed = self.islands.get(job.name)
+        if job.state in (JobState.ENDED, JobState.ENDING):
+            return []
+        if placed is None or placed.ended is not None:
+            starts = 1 if placed is None else placed.starts
+            self.islands[job.name] = Placement(
+                *(entry, job.job, job.state, now_s, now_s), where=job.where, starts=starts
+            )
+            return [Say(f"{job.name} is job {job.job} of {self._engine(entry)}, and is taken up")]
+        twin = placed.job not in ("", job.job)
+        return [EndJob(entry, job.job, at_once=False)] if twin else []
+
+
+def job_to_keep(jobs: Sequence[Job], name: str) -> Job | None:
+    """Return the job that an island has already, so that it is not placed twice."""
+    alive = (JobState.WAITING, JobState.RUNNING)
+    return next((job for job in jobs if job.name == name and job.state in alive), None)
