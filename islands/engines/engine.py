@@ -131,7 +131,10 @@ class Island:
         """
         shown = {k: v for k, v in self.environment.items() if k not in self.secrets}
         lines = [f"export {key}={shlex.quote(value)}" for key, value in shown.items()]
-        parts = [*(lines if exports else ()), *self.needs.setup, f"exec {self.command}"]
+        clouds = self.needs.notices
+        notices = "" if clouds is None else f"python -m islands.engines.preemption {clouds} -- "
+        command = f"exec {notices}{self.command}"
+        parts = [*(lines if exports else ()), *self.needs.setup, command]
         return "\n".join(parts) + "\n"
 
 
