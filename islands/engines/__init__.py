@@ -9,5 +9,6 @@ what follows from what engines say         `placing.py`
 asking engines off the loop                `launcher.py`
 a hub whose islands are placed             `hub.py`
 notices of a preemption, a graceful leave  `preemption.py`
+islands as batch jobs of Slurm             `slurm.py`
 =========================================  =================
 """

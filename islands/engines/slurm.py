@@ -1,0 +1,376 @@
+"""Slurm: an island is a batch job, whose one step runs the island's command once on each host.
+
+=====================================  =====================================================
+what happens                           what comes of it
+=====================================  =====================================================
+`scancel`                              SIGTERM to the hosts' commands, SIGKILL after the site's
+                                       KillWait; the island leaves, and is not placed again
+preempted, requeued, a node is lost    the same signal where a node is left; Slurm starts the
+                                       same job again, and its island is admitted anew
+60 s before the end of its time        the same signal; the job ends with 143, and the hub
+                                       places the island again, as a new job
+one host's command ends                the others have a minute, then the step ends, as no
+                                       task of a step can be started again alone
+=====================================  =====================================================
+
+The batch script only starts `srun`. Slurm signals the step, and no signal is asked for the batch
+shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal
+ends with exit code 0, so the shell around it remembers the signal and ends with 143.
+
+Secrets travel in the environment of `sbatch`, which exports it to the job; other variables of the
+hub that could tell a learner something else are left out.
+"""
+
+import math
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from islands.engines.engine import (
+    ADDRESS,
+    RANK,
+    EngineAway,
+    Island,
+    Job,
+    JobState,
+    RunMark,
+    Unplaceable,
+)
+from islands.protocol.errors import DONE, SettingsError
+from islands.run.hosting.process_output import TOLD_CHARACTERS
+
+OPTIONS = (
+    *("account", "chdir", "constraint", "exclude", "exclusive", "gres", "licenses", "nice"),
+    *("nodelist", "output", "partition", "qos", "reservation", "time"),
+)
+"""Options of `sbatch` that settings may give; they go before what an island's needs say."""
+
+LEFT_OUT = ("ISLANDS_", "SLURM_", "SQUEUE_", "SCANCEL_", "NOTIFY_", "WATCHDOG_", "LISTEN_")
+"""Beginnings of the names of variables that are those of the hub alone."""
+HUBS_OWN = ("CHILD_OF_ISLANDS", "JAX_PLATFORMS", "PJRT_NPROC")
+KEPT = ("SLURM_CONF", "SLURM_JWT")
+
+ASKED_TO_END = 143
+LEAVE_S = 60
+"""Time before a job's end at which its island leaves; and for other hosts, once one has ended."""
+
+LIMIT_S = 60.0
+"""Longest time that a command of Slurm may take; it asks an absent controller for 10 s itself."""
+
+FIELDS = {
+    "JobID": 24,
+    "State": 24,
+    "RestartCnt": 12,
+    "exit_code": 12,
+    "Reason": 120,
+    "NodeList": 400,
+    "Comment": 400,
+    "Name": 200,
+    "STDOUT": 1024,
+}
+"""Columns of `squeue --Format` with their widths, known to Slurm 15.08 and later."""
+
+TAIL_BYTES = 8192
+SLURMS_OWN = ("srun: ", "slurmstepd")
+"""Beginnings of lines in a job's output that its command has not written."""
+
+STATES: Mapping[str, JobState] = {
+    **dict.fromkeys(
+        ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"), JobState.WAITING
+    ),
+    "COMPLETING": JobState.ENDING,
+    **dict.fromkeys(
+        ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"), JobState.ENDED
+    ),
+    **dict.fromkeys(
+        ("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "LAUNCH_FAILED"), JobState.ENDED
+    ),
+}
+"""What each of Slurm's states means; a job in any other one holds its nodes.
+
+Slurm shows a job that it starts again as COMPLETING and PENDING, so one that is shown as NODE_FAIL
+or PREEMPTED has ended for good, where the site requeues no jobs.
+"""
+
+AWAY = (
+    *("unable to contact", "timed out", "connection refused", "zero bytes were transmitted"),
+    *("temporarily unable", "try again", "munge", "authentication error", "not available now"),
+    *("accounting/qos policy", "submitjob", "submit limit", "backup controller"),
+)
+"""What Slurm says while it is away, or where it has no room for another job just now."""
+
+
+class Slurm:
+    """Islands of one run as batch jobs.
+
+    Args:
+        of: the run.
+        settings: further options of `sbatch`.
+
+    Raises:
+        SettingsError: there is no such option.
+    """
+
+    poll_s = 10.0
+
+    def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
+        for key in settings:
+            if key not in OPTIONS:
+                raise SettingsError(
+                    f"settings.{key} is not known; with the engine slurm they may have "
+                    f"{', '.join(OPTIONS)}"
+                )
+        self._of = of
+        self._settings = dict(settings)
+
+    def place(self, island: Island) -> str:
+        """Submit an island's job, and return its number.
+
+        Raises:
+            EngineAway: Slurm does not answer, or a limit on jobs is reached.
+            Unplaceable: Slurm refuses the job, or is not installed here.
+        """
+        words = submission(island, self._settings)
+        inherited = environment(os.environ)
+        told = ask(words, batch_script(island), {**inherited, **island.environment})
+        return told.strip().partition(";")[0]  # the name of its cluster may follow
+
+    def end(self, job: str, *, at_once: bool) -> None:
+        """Cancel a job; `at_once` kills the island's processes before.
+
+        Raises:
+            EngineAway: Slurm does not answer.
+            Unplaceable: Slurm refuses, or is not installed here.
+        """
+        if at_once:  # without a step, scancel with SIGKILL is scancel: SIGTERM comes first
+            _cancel("--signal=KILL", f"{job}.0")
+        _cancel(job)
+
+    def list(self) -> Sequence[Job]:
+        """Return the run's jobs, ended ones for as long as Slurm keeps them (MinJobAge).
+
+        Raises:
+            EngineAway: Slurm does not answer.
+            Unplaceable: Slurm is not installed here.
+        """
+        columns = ",".join(f"{field}:{width}" for field, width in FIELDS.items())
+        who = f"--user={os.getuid()}"
+        words = ("squeue", "--noheader", "--all", "--states=all", who, f"--Format={columns}")
+        return read_jobs(ask(words, "", environment(os.environ)), self._of)
+
+    def describe(self, island: Island) -> str:
+        """Return the command that submits an island's job, with its script; secrets are hidden."""
+        told = {
+            name: "..." if name in island.secrets else island.environment[name]
+            for name in island.environment
+        }
+        variables = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
+        command = shlex.join(submission(island, self._settings))
+        return f"{' '.join((*variables, command))} <<'END'\n{batch_script(island)}END\n"
+
+    def close(self) -> None:
+        """Do nothing: no connection is held."""
+
+
+# --- what Slurm is given ------------------------------------------------------------------------
+
+
+def submission(island: Island, settings: Mapping[str, str]) -> list[str]:
+    """Return the command that submits an island's job, whose script is its standard input.
+
+    Raises:
+        Unplaceable: the island needs what this engine does not have.
+    """
+    needs = island.needs
+    if needs.image is not None:
+        raise Unplaceable(
+            f"image is {needs.image!r}, but the engine slurm starts no containers: let command "
+            "start one, by the site's own means"
+        )
+    options = {
+        "job-name": island.job_name,
+        "comment": mark_of(island),
+        "nodes": str(needs.hosts),
+        "ntasks-per-node": "1",
+        "signal": f"TERM@{LEAVE_S}",
+        "open-mode": "append",
+        "output": "%x-%j.log",
+        "export": "ALL",
+        **_resources(island),
+        **settings,
+    }
+    told = [
+        f"--{name}" if value == "true" else f"--{name}={value}" for name, value in options.items()
+    ]
+    return ["sbatch", "--parsable", "--requeue", *told]
+
+
+def _resources(island: Island) -> dict[str, str]:
+    needs, found = island.needs, dict[str, str]()
+    if needs.accelerator is not None:
+        kind, number = needs.accelerator
+        found["gres"] = f"gpu:{number}" if kind == "gpu" else f"gpu:{kind}:{number}"
+    if needs.cpus is not None:
+        found["cpus-per-task"] = str(math.ceil(needs.cpus))
+    if needs.memory_gib is not None:
+        found["mem"] = f"{math.ceil(needs.memory_gib * 1024)}M"
+    if needs.region is not None:
+        found["constraint"] = needs.region
+    return found
+
+
+def batch_script(island: Island) -> str:
+    """Return the script of an island's job."""
+    needs = island.needs
+    step = ["srun", "--kill-on-bad-exit=0", f"--wait={LEAVE_S}"]
+    if needs.cpus is not None:  # srun does not take it from sbatch
+        step.append(f"--cpus-per-task={math.ceil(needs.cpus)}")
+    lines = ["#!/bin/bash"]
+    if needs.hosts > 1:
+        lines += [
+            'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            'node=$(scontrol --oneliner show node "$first" | grep -o "NodeAddr=[^ ]*")',
+            f"export {ADDRESS}=${{node#NodeAddr=}}",
+        ]
+    return (
+        "\n".join([*lines, f"exec {shlex.join(step)} bash -c {shlex.quote(_on_host(island))}"])
+        + "\n"
+    )
+
+
+def _on_host(island: Island) -> str:
+    """Return what each host runs: its command in a shell that remembers a signal to leave."""
+    rank = [f"export {RANK}=$SLURM_PROCID"] if island.needs.hosts > 1 else []
+    return "\n".join(
+        [
+            *rank,
+            f"trap asked={ASKED_TO_END} TERM",
+            "(",
+            island.script().rstrip("\n"),
+            ") &",
+            "wait $!; code=$?",
+            "while kill -0 $! 2>/dev/null; do wait $!; code=$?; done",
+            "exit $((code ? code : asked))",
+        ]
+    )
+
+
+def mark_of(island: Island) -> str:
+    """Return the comment of an island's job, by which it is found again."""
+    return f"{island.of.label}/{island.name}"
+
+
+def environment(mine: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the hub's process that commands of Slurm, and its jobs, are given."""
+    return {
+        name: value
+        for name, value in mine.items()
+        if name in KEPT or not (name.startswith(LEFT_OUT) or name in HUBS_OWN)
+    }
+
+
+# --- what Slurm says ------------------------------------------------------------------------------
+
+
+def read_jobs(table: str, of: RunMark) -> list[Job]:
+    """Return the jobs of a run in what `squeue` printed, in its order."""
+    rows = [_columns(line) for line in table.splitlines() if line.strip()]
+    prefix = f"{of.label}/"
+    return [
+        _job(row, row["Comment"][len(prefix) :])
+        for row in rows
+        if row["Comment"].startswith(prefix)
+    ]
+
+
+def _columns(line: str) -> dict[str, str]:
+    found, begin = dict[str, str](), 0
+    for field, width in FIELDS.items():
+        found[field] = line[begin : begin + width].strip()
+        begin += width
+    return found
+
+
+def _job(row: Mapping[str, str], name: str) -> Job:
+    shown = row["State"]
+    state = STATES.get(shown, JobState.RUNNING)
+    code = _exit_code(shown, int(row["exit_code"] or 0))
+    cancelled = shown == "CANCELLED"
+    why = "" if row["Reason"] in ("None", "(null)") else row["Reason"]
+    if state is JobState.ENDED and code != DONE and not cancelled:
+        output = row["STDOUT"].replace("%x", row["Name"]).replace("%j", row["JobID"])
+        why = f"{why or shown}; {_output_in_words(output)}"
+    where = "" if row["NodeList"] == "(null)" else row["NodeList"]
+    return Job(
+        *(name, row["JobID"], state, where, int(row["RestartCnt"] or 0), why, code, cancelled)
+    )
+
+
+def _exit_code(shown: str, status: int) -> int | None:
+    """Return the exit code in a status of wait(2), where it is that of the command."""
+    told = shown in ("COMPLETED", "FAILED") and not status & 0x7F
+    return status >> 8 if told else None
+
+
+def _output_in_words(output: str) -> str:
+    """Return where a job's output is, with its last line, if it can be read here."""
+    try:
+        with Path(output).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return f"its output is in {output}"
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(SLURMS_OWN)]
+    return f"{output} ends with: {said[-1][:TOLD_CHARACTERS]}" if said else f"{output} is empty"
+
+
+def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
+    """Run a command of Slurm with a text as its standard input; return what it printed.
+
+    Raises:
+        EngineAway: it did not answer in time, or said that Slurm is away.
+        Unplaceable: it is not installed, or was refused.
+    """
+    try:
+        ended = subprocess.run(
+            words,
+            input=text,
+            env=dict(variables),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Unplaceable(
+            f"the engine slurm needs the command {words[0]}, which this host does not have: start "
+            "the hub on a host of the cluster, or install Slurm's commands"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineAway(f"slurm does not answer: {words[0]} took over {LIMIT_S:g} s") from error
+    if ended.returncode:
+        raise refusal(words[0], ended.stderr)
+    return ended.stdout
+
+
+def refusal(command: str, told: str) -> EngineAway | Unplaceable:
+    """Return the error that a command of Slurm has told of, in its own words."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    for prefix in (f"{command}: ", "error: ", "fatal: "):
+        lines = [line.removeprefix(prefix) for line in lines]
+    words = "; ".join(dict.fromkeys(lines)) or f"{command} failed without a word"
+    if any(sign in words.lower() for sign in AWAY):
+        return EngineAway(f"slurm has no answer or no room now: {words}")
+    return Unplaceable(f"slurm refuses: {words}")
+
+
+def _cancel(*words: str) -> None:
+    try:
+        ask(("scancel", *words), "", environment(os.environ))
+    except Unplaceable as error:
+        gone = ("invalid job id", "already complet", "invalid job step")
+        if not any(sign in str(error).lower() for sign in gone):
+            raise
