@@ -4,6 +4,7 @@ On the supervisor's host the run's folder holds its address, the token and the k
 are given as options. A command carries a proof of the key, so the token alone does not permit it.
 """
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ async def answered(options: ControlOptions) -> int:
         return 0
     if options.verb is Verb.STATUS and answer.members:
         show(answer.members)
+        show_placed(status)
     print(answer.told)
     return 0 if answer.done else 1
 
@@ -164,4 +166,31 @@ def show(members: tuple[MemberFigures, ...]) -> None:
             "" if each.status.ended else f"{each.silent_s:.1f} s",
             str(each.incarnation),
         )
+    Console().print(table)
+
+
+def show_placed(status: bytes) -> None:
+    """Print the islands that engines have placed, if there are any, as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from islands.settings.quantities import duration
+
+    placed = json.loads(status or b"{}").get("islands", ())
+    if not placed:
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("island", "engine", "job", "state", "since", "restarts", "where"):
+        table.add_column(title, overflow="fold")
+    for each in sorted(placed, key=lambda row: in_order(row["name"])):
+        by_engine, by_hub = each["restarts_by_engine"], each["restarts_by_hub"]
+        engine = each["engine"].rpartition(":")[2]
+        told = [f"{n} by {who}" for n, who in ((by_engine, engine), (by_hub, "the hub")) if n]
+        since = "" if each["for_s"] is None else duration(each["for_s"])
+        where = " ".join(filter(None, (each["where"], each["why"])))
+        table.add_row(
+            *(each["name"], engine, each["job"], each["state"], since),
+            *(", ".join(told) or "none", where),
+        )
+    print()
     Console().print(table)

@@ -8,20 +8,23 @@ a moment, the folder is tested for access, and the supervisor is asked for the r
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from islands.cli.islands_table import read_entries, without_learners
 from islands.cli.parsing import Common, one_line
+from islands.cli.serve import LOOPBACK
 from islands.files.disk import write_bytes_per_s
 from islands.model.interfaces import Workload
 from islands.model.memory_faults import host_memory_bytes
 from islands.model.workload import load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
-from islands.protocol.identities import Role
+from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import spec_in
@@ -58,6 +61,8 @@ class Findings:
         doubts: notes, as sentences: what was not checked and why, and what may work badly.
         report: the result of the task's check, if there was one.
         accelerated: whether learners here compute on devices with a memory of their own.
+        elsewhere: number of the learners that engines place on other machines.
+        placed: what each engine would be given, by the entry's name.
         written_bytes_per_s: how fast the folder's disk writes; None if that was not measured, as a
             journal that is not here, or whose records are small, does not ask for it.
     """
@@ -74,6 +79,8 @@ class Findings:
     doubts: tuple[str, ...] = ()
     report: "TaskReport | None" = None
     accelerated: bool = False
+    elsewhere: int = 0
+    placed: dict[str, str] = field(default_factory=dict)
     written_bytes_per_s: float | None = None
 
     def check(self, step: Callable[[], object]) -> None:
@@ -121,8 +128,10 @@ class Findings:
             step_time_s=self.step_time_s,
             trainer=trainer,
         )
+        here = replace(self.estimate.processes, learners=self.learners - self.elsewhere)
+        self.estimate = replace(self.estimate, processes=here)
         room_bytes = None if self.accelerated else host_memory_bytes()
-        needed = self.estimate.processes.total
+        needed = here.total
         self.too_small = room_bytes is not None and needed > room_bytes
         if room_bytes is not None and self.too_small:
             self.doubts += (
@@ -138,9 +147,12 @@ def examine(options: object, common: Common) -> Findings:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
     learners, folder = 1, options.folder
     if isinstance(options, RunOptions):
+        options = without_learners(options, common.given)
         learners, folder = options.learners, folder or Path("runs") / options.file.run.run
     assert folder is not None, "every other process has one"
     findings = Findings(learners, common.step_time_s, folder, accelerated=elsewhere)
+    if isinstance(options, RunOptions) and options.islands:
+        findings.check(lambda: _examine_islands(findings, options))
     if isinstance(options, LearnerOptions):
         name = options.name or default_name()
         findings.check(lambda: _ask(findings, options, Role.LEARNER, name))
@@ -247,6 +259,32 @@ def _time_disk(findings: Findings) -> None:
         findings.written_bytes_per_s = write_bytes_per_s(_nearest(findings.folder), size_bytes)
 
 
+def _examine_islands(findings: Findings, options: RunOptions) -> None:
+    """Find out what each engine would be given; none of them is asked anything."""
+    from islands.engines.engine import RunMark, make_engine
+    from islands.engines.hub import Joining, island_of
+
+    entries = read_entries(options)
+    findings.elsewhere = sum(needs.count for needs in entries.values())
+    findings.learners += findings.elsewhere
+    of, address = RunMark(options.file.run.run, "0" * 8), options.listening.advertise
+    hub = Joining(of, f"ws://{address or options.listening.listen}/{SUPERVISOR}", "TOKEN")
+    if options.listening.host in LOOPBACK and address is None:
+        listens = f"it listens at {options.listening.listen}"
+        told = f"islands of other hosts do not reach this one, for {listens}"
+        findings.doubts += (f"{told}: --listen 0.0.0.0:7070 --advertise HOST lets them in",)
+
+    def describe(name: str) -> None:
+        needs = entries[name]
+        engine = make_engine(needs.engine, of, needs.settings)
+        findings.placed[f"{needs.count} of {name}, by {needs.engine}"] = engine.describe(
+            island_of(f"{name}-0", needs, hub)
+        )
+
+    for name in entries:
+        findings.check(partial(describe, name))
+
+
 # --- a process that joins ---------------------------------------------------------------------
 
 
@@ -310,6 +348,9 @@ def show(findings: Findings, console: Console | None = None) -> None:
         console.print(_table(findings, made))
         for sentence in made.warnings:
             console.print(f"note: {sentence}", highlight=False, markup=False)
+    for title, text in findings.placed.items():
+        console.print(f"\n{title}; the first would be given:\n", highlight=False, markup=False)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     for sentence in findings.doubts:
         console.print(f"note: {sentence}", highlight=False, markup=False)
     refused = f"refused, as the first lines say: {len(findings.refused)}"

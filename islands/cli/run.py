@@ -4,18 +4,17 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.cli.parsing import Common, parse
+from islands.cli.islands_table import read_entries, without_learners
+from islands.cli.parsing import Common
 from islands.run.hosting.wrapping import fitted
-from islands.settings.host import LearnerOptions, RunOptions
+from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
-    from islands.engines.hub import EnginesOfRun
     from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
@@ -32,12 +31,6 @@ def run(options: RunOptions, common: Common) -> int:
     # Before the event loop, which planning a large model would block:
     hub = make_hub(options, common.given)
     return run_process(lambda: _run(hub))
-
-
-def without_learners(options: RunOptions, given: Collection[str] | None) -> RunOptions:
-    """Return the options; where engines place islands, learners start here only if one says so."""
-    here = given is None or "learners" in given
-    return options if here or not options.islands else replace(options, learners=0)
 
 
 def say_opening(learners: int, *, islands: int = 0) -> None:
@@ -103,6 +96,7 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     from islands.run.local_cluster import LearnerSettings, local_hub
     from islands.run.run_claim import claim_folder, released_on_failure, spec_in
 
+    entries = read_entries(options)
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given, restart=options.restart)
@@ -122,26 +116,12 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         cache=compiled_folder(),
     )
     with released_on_failure(claim):
-        elsewhere = engines_of(options, folder)
+        if not entries:
+            return local_hub(settings, claim, workload, learners, Coordinator)
+        from islands.engines.hub import EnginesOfRun
+
+        elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
         return local_hub(settings, claim, workload, learners, Coordinator, elsewhere=elsewhere)
-
-
-def engines_of(options: RunOptions, folder: Path) -> "EnginesOfRun | None":
-    """Return the engines that a run's file names, with what they have placed; None without any.
-
-    Raises:
-        SettingsError: an entry cannot be, or its learner has an option that there is not.
-    """
-    if not options.islands:
-        return None
-    from islands.engines.hub import EnginesOfRun, learner_words
-    from islands.engines.needs import read_islands
-
-    entries = read_islands(options.islands)
-    for name, needs in entries.items():
-        words = ["--name", f"{name}-0", *learner_words(needs.learner)]
-        parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
-    return EnginesOfRun.of(entries, folder, extend=options.extend)
 
 
 async def watch(

@@ -17,6 +17,7 @@ from islands.engines.placing import Placements
 from islands.protocol.identities import SUPERVISOR
 from islands.run.coordinator import Coordinator
 from islands.run.hosting.process_runtime import say, token_of
+from messaging.clock import WallClock
 
 PYTHON = "python"
 """The interpreter of an island's hosts, which its set-up lines put on their path."""
@@ -116,6 +117,10 @@ class EnginesOfRun:
         """The entries, of each of which an operator can add islands."""
         return tuple(self.entries)
 
+    def rows(self) -> list[dict[str, object]]:
+        """Return what is placed: by whom, where, since when, and how often it was started again."""
+        return self.placements.rows(WallClock().now_s())
+
     def beside(
         self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
     ) -> Launcher:
@@ -137,6 +142,7 @@ class EnginesOfRun:
         def worker(name: str) -> ThreadWorker:
             return ThreadWorker(name, lambda error: hub.cluster.fail(name, error), finish=False)
 
+        hub.placed = self.rows
         host = Host(ended, say, worker)
         placed = EngineLauncher(engines, self.placements, island, self.folder / RECORDS_FILE, host)
         return ChildrenAndIslands(children, placed)

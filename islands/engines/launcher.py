@@ -147,14 +147,22 @@ class EngineLauncher:
         for action in actions:
             match action:
                 case Place(name, delay_s):
-                    loop = asyncio.get_running_loop()
-                    self._places[name] = loop.call_later(delay_s, self._place, name)
+                    self._place_later(name, delay_s)
                 case EndJob(entry, job, at_once):
                     self._end(entry, job, at_once=at_once)
                 case Ended(name, end):
                     asyncio.get_running_loop().call_soon(self._host.ended, name, end)
                 case Say(sentence):
                     self._host.say(sentence)
+
+    def _place_later(self, name: str, delay_s: float) -> None:
+        """Place an island after a delay, which replaces the one before; not while it is placed."""
+        if name in self._places:
+            timer = self._places[name]
+            if timer is None:
+                return
+            timer.cancel()
+        self._places[name] = asyncio.get_running_loop().call_later(delay_s, self._place, name)
 
     def _place(self, name: str) -> None:
         self._places[name] = None

@@ -135,6 +135,23 @@ class Placements:
         left = {name for name, each in self.islands.items() if each.ended == ""}
         return [name for name in dict.fromkeys([*first, *self.names()]) if name not in left]
 
+    def rows(self, now_s: float) -> list[dict[str, object]]:
+        """Return a row for each island, for an operator; `for_s` is the age of its state."""
+        return [
+            {
+                "name": name,
+                "engine": self.engines[each.entry],
+                "job": each.job,
+                "state": "away" if each.entry in self.away else each.state or "not placed",
+                "for_s": max(0.0, now_s - each.since_s) if each.since_s else None,
+                "where": each.where,
+                "why": each.ended or self.away.get(each.entry) or each.why,
+                "restarts_by_engine": each.restarts,
+                "restarts_by_hub": max(0, each.starts - 1),
+            }
+            for name, each in sorted(self.islands.items())
+        ]
+
     # --- orders -------------------------------------------------------------------------------
 
     def start(self, name: str) -> list[Action]:
@@ -202,7 +219,12 @@ class Placements:
         return f"{self.engines[entry]} ({entry})"
 
     def _answers(self, entry: str) -> list[Action]:
-        return [Say(f"{self._engine(entry)} answers again")] if self.away.pop(entry, None) else []
+        """If an engine was away, say that it answers again, and place what waits for it."""
+        if self.away.pop(entry, None) is None:
+            return []
+        here = ((name, each) for name, each in self.islands.items() if each.entry == entry)
+        waiting = [name for name, each in here if each.ended is None and not each.job]
+        return [Say(f"{self._engine(entry)} answers again"), *map(Place, waiting)]
 
     def _compare(self, name: str, placed: Placement, job: Job | None, now_s: float) -> list[Action]:
         if job is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from islands.metrics.notices import telling
@@ -31,7 +30,7 @@ async def offered(hub: "Coordinator") -> AsyncIterator[None]:
     source, settings = HubSource(hub), hub.settings
     site = MetricsSite(source, token_of(settings.connecting))
     hub.network.serve(site)
-    hub.status = partial(encode, source)
+    hub.status = lambda: encode(source, hub.placed())
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fed(settings.sinks, hub.folder.path, say))
         if settings.on_event is not None:

@@ -12,7 +12,7 @@ state is read when it is asked for, at most once in `KEPT_S`, however many ask.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -126,11 +126,12 @@ class MetricsSite:
         return _text("ready\n", HTTPStatus.OK)
 
 
-def encode(source: Source) -> bytes:
+def encode(source: Source, placed: Sequence[Mapping[str, object]] = ()) -> bytes:
     """Return the status of a source as JSON, as docs/metrics.md documents it.
 
     `run` and `learners` have the metrics of a run and of its learners by short names, and `samples`
-    has all of them. A value that is no finite number is null.
+    has all of them. A value that is no finite number is null. `islands` are those that engines have
+    `placed`.
     """
     run: dict[str, object] = {}
     learners: dict[str, dict[str, object]] = {}
@@ -145,10 +146,9 @@ def encode(source: Source) -> bytes:
             place = run if group == "run" else learners.setdefault(labels.pop("learner"), {})
             told = labels if metric.tells_words else {"_".join((name, *labels.values())): value}
             place.update(told)
-    unready = source.unready_because()
-    return msgspec.json.encode(
-        {"unready": unready, "run": run, "learners": learners, "samples": samples}
-    )
+    status: dict[str, object] = {"unready": source.unready_because(), "run": run}
+    status |= {"learners": learners, "samples": samples}
+    return msgspec.json.encode(status | {"islands": placed} if placed else status)
 
 
 class _ToldSample(msgspec.Struct):

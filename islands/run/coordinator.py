@@ -185,6 +185,7 @@ class Coordinator:
     Attributes:
         cluster: The supervisor, the launched processes, and the state of the run's end.
         status: Returns the run's status for an operator; set by who offers its metrics.
+        placed: Returns what engines have placed, as rows for an operator; set by who places.
     """
 
     def __init__(
@@ -209,6 +210,7 @@ class Coordinator:
         self.syncer: SyncerActor | None = None
         self.share: SyncerShare | None = None
         self.status: Callable[[], bytes] = bytes
+        self.placed: Callable[[], list[dict[str, object]]] = list
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(

@@ -1,0 +1,63 @@
+"""An engine in memory, whose jobs a test moves on, and which can be away or refuse."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from islands.engines.engine import EngineAway, Island, Job, JobState, Unplaceable
+
+
+class MemoryEngine:
+    """Jobs by number.
+
+    Attributes:
+        jobs: What it would list.
+        given: The islands that it was given.
+        ended: The jobs that it was asked to end, and whether at once.
+        away: What it says instead of answering; empty if it answers.
+        refused: What it says to an island that is to be placed; empty if it takes it.
+    """
+
+    poll_s = 5.0
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.given: list[Island] = []
+        self.ended: list[tuple[str, bool]] = []
+        self.away = ""
+        self.refused = ""
+        self.closed = False
+
+    def place(self, island: Island) -> str:
+        self._answer()
+        if self.refused:
+            raise Unplaceable(self.refused)
+        self.given.append(island)
+        self.jobs.append(Job(island.name, f"job-{len(self.given)}", JobState.WAITING))
+        return self.jobs[-1].job
+
+    def end(self, job: str, *, at_once: bool) -> None:
+        self._answer()
+        self.ended.append((job, at_once))
+        self.move(job, JobState.ENDED, cancelled=True)
+
+    def list(self) -> Sequence[Job]:
+        self._answer()
+        return list(self.jobs)
+
+    def describe(self, island: Island) -> str:
+        return island.script()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def move(self, job: str, state: JobState, **more: object) -> None:
+        """Change a job, as its engine would see it."""
+        changed = {"state": state, **more}
+        self.jobs = [
+            replace(each, **changed) if each.job == job else each  # type: ignore[arg-type]
+            for each in self.jobs
+        ]
+
+    def _answer(self) -> None:
+        if self.away:
+            raise EngineAway(self.away)

@@ -1,0 +1,251 @@
+"""Islands that an engine places: placed once, found again, ended, told of; on the virtual clock."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from islands.actors.ports import InlineWorker, ProcessEnd
+from islands.engines.engine import Island, Job, JobState, RunMark
+from islands.engines.hub import Joining, island_of
+from islands.engines.launcher import EngineLauncher, Host, read_records
+from islands.engines.needs import Needs
+from islands.engines.placing import Placements
+from islands.protocol.errors import FAILED, OF_NO_USE
+from tests.engines.memory_engine import MemoryEngine
+from tests.virtual import virtual
+
+OF = RunMark("r", "01234567")
+CALL_S = 0.1
+
+
+class Desk:
+    """A launcher over an engine in memory, and what it told."""
+
+    def __init__(self, engine: MemoryEngine, records: Path | None = None) -> None:
+        self.engine = engine
+        self.ends: list[tuple[str, ProcessEnd]] = []
+        self.said: list[str] = []
+        known = {} if records is None else read_records(records)
+        host = Host(
+            lambda name, end: self.ends.append((name, end)),
+            self.said.append,
+            lambda _: InlineWorker(lambda: CALL_S),
+            lambda: 1e9 + asyncio.get_running_loop().time(),
+        )
+        placements = Placements({"site": "slurm"}, known)
+        self.launcher = EngineLauncher({"site": engine}, placements, self._island, records, host)
+
+    def _island(self, name: str) -> Island:
+        return island_of(name, Needs("slurm"), Joining(OF, "ws://hub:7070/supervisor"))
+
+    async def until(self, condition: Callable[[], bool]) -> float:
+        """Wait for two minutes until something is so; returns after how long."""
+        for tick in range(2400):
+            if condition():
+                return tick / 20
+            await asyncio.sleep(1 / 20)
+        pytest.fail("it did not come to be within two minutes")
+
+
+@virtual
+async def test_an_island_is_placed_once() -> None:
+    """Starting what is placed, or about to be, changes nothing."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    desk.launcher.start("site-0")
+    await asyncio.sleep(30.0)
+    desk.launcher.start("site-0")
+    await asyncio.sleep(30.0)
+    assert [island.name for island in desk.engine.given] == ["site-0"]
+    assert desk.launcher.names() == ["site-0"]
+    assert (desk.ends, desk.said) == ([], [])
+    desk.launcher.close()
+    assert desk.engine.closed
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "told"),
+    [
+        (0, "", (0, "")),
+        (1, "no disk", (1, "exit code 1: no disk")),
+        (2, "bad", (OF_NO_USE, "exit")),
+    ],
+)
+@virtual
+async def test_the_end_of_a_job_is_told_with_its_exit_code(
+    code: int, why: str, told: tuple[int, str]
+) -> None:
+    """Within two polls; then it may be placed again."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.move("job-1", JobState.ENDED, code=code, why=why)
+    assert await desk.until(lambda: bool(desk.ends)) < 2 * desk.engine.poll_s
+    ((name, end),) = desk.ends
+    assert (name, end.code) == ("site-0", told[0])
+    assert end.told.startswith(told[1])
+    assert bool(end.told) == bool(code)
+    assert desk.launcher.names() == []
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    assert len(desk.engine.given) == 2
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_job_that_the_engine_forgot_has_ended() -> None:
+    """Not with the first list that lacks it: some engines show a new job late."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.jobs = []
+    await asyncio.sleep(desk.engine.poll_s)
+    assert desk.ends == []
+    await asyncio.sleep(desk.engine.poll_s + 1.0)
+    ((_, end),) = desk.ends
+    assert (end.code, "has no such job" in end.told) == (FAILED, True)
+    desk.launcher.close()
+
+
+@virtual
+async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
+    """Nothing that is placed counts as ended meanwhile, however long it takes."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.away = "slurm does not answer: connection refused"
+    desk.launcher.start("site-1")
+    await asyncio.sleep(7200.0)
+    assert desk.launcher.names() == ["site-0", "site-1"]
+    told = f"{desk.engine.away}; the run goes on, and slurm (site) is asked again"
+    assert desk.said == [told]
+    desk.engine.away = ""
+    assert await desk.until(lambda: len(desk.engine.given) == 2) <= 60.5
+    await asyncio.sleep(1.0)
+    assert desk.said[1:] == ["slurm (site) answers again"]
+    assert desk.ends == []
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_refused_island_has_ended_with_an_error_of_its_user() -> None:
+    """It is not placed again, and the engine's own words are told."""
+    desk = Desk(MemoryEngine())
+    desk.engine.refused = "sbatch: error: invalid partition specified: gpux"
+    desk.launcher.start("site-0")
+    await asyncio.sleep(600.0)
+    ((name, end),) = desk.ends
+    assert (name, end.code, end.sentence) == ("site-0", OF_NO_USE, desk.engine.refused)
+    assert desk.launcher.names() == []
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
+    """By its records; or, if it died between placing and writing, in the engine's own list."""
+    engine, records = MemoryEngine(), tmp_path / "engines.json"
+    first = Desk(engine, records)
+    first.launcher.start("site-0")
+    first.launcher.start("site-1")
+    await asyncio.sleep(1.0)
+    engine.move("job-2", JobState.ENDED, code=0)
+    await asyncio.sleep(10.0)
+    first.launcher.close()
+    engine.jobs.append(Job("site-2", "job-3", JobState.RUNNING))  # it was not written down
+
+    second = Desk(engine, records)
+    assert second.launcher.adopt() == ["site-0"]
+    assert second.launcher.placements.wanted({"site": 3}) == ["site-0", "site-2"]
+    second.launcher.start("site-0")
+    second.launcher.start("site-2")
+    await asyncio.sleep(30.0)
+    assert len(engine.given) == 2, "nothing is placed twice"
+    assert second.launcher.names() == ["site-0", "site-2"]
+    second.launcher.close()
+
+
+@virtual
+async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> None:
+    """Of two jobs of one island the one that is remembered stays; another run's are not touched."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.jobs += [
+        Job("site-0", "twin", JobState.RUNNING),
+        Job("site-7", "lost", JobState.RUNNING, where="node-3"),
+        Job("other-0", "alien", JobState.RUNNING),
+    ]
+    await asyncio.sleep(10.0)
+    assert desk.engine.ended == [("twin", False)]
+    assert desk.launcher.names() == ["site-0", "site-7"]
+    assert desk.said == ["site-7 is job lost of slurm (site), and is taken up"]
+    desk.launcher.close()
+
+
+@pytest.mark.parametrize("when", ["asked", "placed", "away"])
+@virtual
+async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) -> None:
+    """While it is being placed, once it is placed, and while its engine does not answer."""
+    desk = Desk(MemoryEngine())
+    desk.engine.away = "away" if when == "away" else ""
+    desk.launcher.start("site-0")
+    if when != "asked":
+        await asyncio.sleep(1.0)
+    desk.launcher.stop("site-0", 10.0)
+    took_s = await desk.until(lambda: bool(desk.ends))
+    assert took_s < 3.0
+    assert desk.ends == [("site-0", ProcessEnd())]
+    assert desk.launcher.names() == []
+    assert not [job for job in desk.engine.jobs if job.state is not JobState.ENDED]
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_killed_island_may_be_placed_again() -> None:
+    """As a child that was killed: its end has words, so the supervisor starts it again."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.launcher.kill("site-0")
+    await desk.until(lambda: bool(desk.ends))
+    assert desk.ends[0][1].told == "killed by SIGKILL"
+    assert desk.engine.ended == [("job-1", True)]
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    (row,) = desk.launcher.placements.rows(1e9)
+    assert (row["restarts_by_hub"], row["job"]) == (1, "job-2")
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
+    """After 10 min, and each time that it has doubled, with the engine's reason."""
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.move("job-1", JobState.WAITING, why="Resources")
+    await asyncio.sleep(599.0)
+    assert desk.said == []
+    await asyncio.sleep(7 * 86400.0)
+    minutes = [int(sentence.split()[4]) for sentence in desk.said]
+    assert minutes[:3] == [10, 20, 40]
+    assert len(minutes) == 10, "a week of waiting is ten sentences"
+    assert desk.said[0] == "site-0 has waited for 10 min in the queue of slurm (site): Resources"
+    desk.launcher.close()
+
+
+@virtual
+async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
+    """Then the engine's list alone tells what there is."""
+    records = tmp_path / "engines.json"
+    records.write_text("{")
+    engine = MemoryEngine()
+    engine.jobs = [Job("site-0", "job-9", JobState.RUNNING)]
+    desk = Desk(engine, records)
+    assert desk.launcher.adopt() == []
+    desk.launcher.start("site-0")
+    await asyncio.sleep(10.0)
+    assert (engine.given, desk.launcher.names()) == ([], ["site-0"])
+    desk.launcher.close()

@@ -1,0 +1,82 @@
+"""The table `islands` of a run's file: what it may say, and what is placed for it."""
+
+import pytest
+
+from islands.engines.engine import RunMark, make_engine
+from islands.engines.hub import Joining, island_of, learner_words
+from islands.engines.needs import Needs, read_islands
+from islands.protocol.errors import SettingsError
+
+OF = RunMark("My.Run", "01234567")
+HUB = Joining(OF, "wss://hub.example:7070/supervisor", "sixteen-letters-or-more")
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"a b": {"engine": "ray"}}, "islands.a b: name is 'a b-0'"),
+        ({"s": 3}, "islands.s: it is 3; it must be a table with an engine"),
+        ({"s": {}}, "islands.s: engine is missing"),
+        ({"s": {"engine": "ray", "coun": 3}}, "islands.s: coun is not known; it may have engine"),
+        ({"s": {"engine": "ray", "hosts": 0}}, "islands.s: hosts is 0; it must be at least 1"),
+        ({"s": {"engine": "ray", "hosts": "x"}}, "islands.s: Expected `int`"),
+        ({"s": {"engine": "ray", "count": 4097}}, "islands.s: count is 4097"),
+        ({"s": {"engine": "ray", "accelerators": "H100:0"}}, "accelerators is 'H100:0'"),
+        ({"s": {"engine": "ray", "learner": {"name": "x"}}}, "learner.name is set"),
+        ({"s": {"engine": "ray", "command": "x", "learner": {"threads": 1}}}, "has neither"),
+        ({"s": {"engine": "ray", "settings": {"a": [1]}}}, "settings.a is [1]; it must be one"),
+    ],
+)
+def test_a_wrong_entry_is_told_by_its_place(told: dict[str, object], sentence: str) -> None:
+    """The entry, the key, the value, and what is allowed."""
+    with pytest.raises(SettingsError) as error:
+        read_islands(told)
+    assert sentence in str(error.value)
+
+
+def test_an_unknown_engine_is_told_with_those_that_there_are() -> None:
+    """One of the user's own is named by its place."""
+    with pytest.raises(SettingsError, match=r"engine is 'lsf'.*slurm.*or module:class"):
+        make_engine("lsf", OF, {})
+
+
+def test_numbers_and_switches_of_settings_are_words() -> None:
+    """As engines are told them; lines of set-up may be one text."""
+    entry = {"engine": "slurm", "settings": {"qos": True, "time": 30}, "setup": "a\nb\n"}
+    (needs,) = read_islands({"site": entry}).values()
+    assert needs.settings == {"qos": "true", "time": "30"}
+    assert needs.setup == ("a", "b")
+    assert Needs("ray", accelerators="H100").accelerator == ("H100", 1)
+
+
+def test_a_learner_of_several_hosts_is_told_its_rank_by_the_engine() -> None:
+    """The token is in no argument; the shell puts in what only the engine knows."""
+    needs = Needs("slurm", hosts=2, setup=("source env",), learner={"task_settings": {"rows": 4}})
+    island = island_of("site-0", needs, HUB)
+    assert island.script().splitlines()[0] == "source env"
+    assert '--hosts 2 --rank "$ISLANDS_RANK"' in island.command
+    assert '"$ISLANDS_ADDRESS:7200"' in island.command
+    assert "'{\"rows\": 4}'" in island.command
+    assert island.job_name == "islands-my-run-site-0"
+    assert island.environment["ISLANDS_TOKEN"] == HUB.token
+    assert HUB.token is not None
+    assert HUB.token not in island.script(exports=True)
+    assert "export ISLANDS_NAME=site-0" in island.script(exports=True)
+
+
+def test_a_loop_of_ones_own_finds_the_hub_in_its_environment() -> None:
+    """Its command is left as it is."""
+    island = island_of("site-3", Needs("ray", command="python train.py", env={"A": "b"}), HUB)
+    assert island.script() == "exec python train.py\n"
+    assert island.environment["ISLANDS_SUPERVISOR"] == "wss://hub.example:7070/supervisor"
+    assert island.environment["ISLANDS_NAME"] == "site-3"
+    assert island.environment["A"] == "b"
+
+
+def test_options_of_a_learner_are_words() -> None:
+    """As its command line takes them."""
+    assert learner_words({"threads": 1, "devices": "0-3", "metrics": None}) == [
+        *("--threads", "1"),
+        *("--devices", "0-3"),
+        *("--metrics", "null"),
+    ]
