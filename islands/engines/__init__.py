@@ -10,5 +10,6 @@ asking engines off the loop                `launcher.py`
 a hub whose islands are placed             `hub.py`
 notices of a preemption, a graceful leave  `preemption.py`
 islands as batch jobs of Slurm             `slurm.py`
+SkyPilot: islands are managed jobs         `skypilot.py`
 =========================================  =================
 """

@@ -61,6 +61,7 @@ EXTRAS = {
     "trackio": "trackio",
     "opentelemetry": "otel",
     "cryptography": "metrics",
+    "sky": "skypilot",
 }
 """The part of the installation that brings each optional package, by the package's module."""
 

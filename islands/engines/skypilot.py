@@ -1,0 +1,384 @@
+"""SkyPilot: an island is a managed job, which SkyPilot brings back when its cloud takes it.
+
+    the hub ──launch──▶ SkyPilot's API server ──▶ site-0   a managed job, on hosts of one cloud
+                                              ──▶ site-1   another, of its own recovery
+
+A managed job waits until some cloud has room, and after a preemption it is started on other hosts,
+in another region if need be. So SkyPilot restarts what a cloud took, and the hub what failed by
+itself. No job waits for another. If the hub runs inside a job group of SkyPilot, or `group` names
+one, its islands are attached to the group as they are placed: they are shown under it, and are
+cancelled when its primary task, the hub, has ended.
+
+All calls of SkyPilot are requests to its API server, which `SKYPILOT_API_SERVER_ENDPOINT` names or
+which SkyPilot starts on this host. None of them has a time limit of its own, so each is waited for
+on a thread, for a limited time.
+
+Reference:
+    SkyPilot 0.14.1: `sky/jobs/client/sdk.py` (`launch` and its `job_group`), `sky/jobs/state.py`
+    (`ManagedJobStatus`), `sky/jobs/controller.py` (recovery by exit code).
+"""
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import yaml
+
+from islands.engines.engine import (
+    ADDRESS,
+    RANK,
+    EngineAway,
+    Island,
+    Job,
+    JobState,
+    RunMark,
+    Unplaceable,
+)
+from islands.engines.preemption import ASKED_TO_END
+from islands.protocol.errors import IslandsError, SettingsError, missing_package, not_installed
+
+SETTINGS = ("group", "workdir")
+"""What the engine is told: a job group, by its number or name; a folder that each host gets."""
+LAUNCH_S = 20.0
+"""Time in which a launch usually succeeds or fails; one that takes longer waits as a job."""
+CALL_S = 120.0
+"""Longest wait for another answer: the API server may have to be started first."""
+WORDS = 400
+"""At most so many characters of what SkyPilot says are passed on."""
+HIDDEN = "(hidden)"
+FIELDS = (
+    *("job_id", "job_name", "status", "recovery_count", "failure_reason", "details"),
+    *("cloud", "region", "zone", "infra", "node_names"),
+)
+"""What is asked of each job."""
+STATES = {
+    **dict.fromkeys(("PENDING", "SUBMITTED", "STARTING", "RECOVERING"), JobState.WAITING),
+    **dict.fromkeys(("RUNNING", "WINDING_DOWN"), JobState.RUNNING),
+    "CANCELLING": JobState.ENDING,
+}
+"""States of managed jobs; all others are ends."""
+MEND = frozenset(
+    {
+        *("APINotSupportedError", "APIVersionMismatchError", "ApiServerAuthenticationError"),
+        *("CloudUserIdentityError", "InvalidCloudConfigs", "InvalidCloudCredentials"),
+        *("InvalidSkyPilotConfigError", "NoCloudAccessError", "NotSupportedError"),
+        *("PermissionDeniedError", "ResourcesMismatchError", "UserRequestRejectedByPolicy"),
+        *("UsageError", "ValueError"),
+    }
+)
+"""Errors of SkyPilot that stay until the user has mended something; all others may pass."""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+T = TypeVar("T")
+
+
+# --- what SkyPilot is given -------------------------------------------------------------------
+
+
+def prefix_of(of: RunMark) -> str:
+    """Return how the names of all jobs of a run begin."""
+    return f"islands-{of.run}-{of.mark}-"
+
+
+def task_of(
+    island: Island, name: str, *, workdir: str | None = None, hide: bool = False
+) -> dict[str, object]:
+    """Return an island's task, as the YAML of SkyPilot has it.
+
+    Set-up lines are part of `run`, since what they do to a shell, such as activating an
+    environment, would be lost at the end of SkyPilot's own `setup`.
+
+    Args:
+        island: what is to be placed.
+        name: the job's name.
+        workdir: folder that SkyPilot copies to each host, and in which the command runs.
+        hide: whether secrets are left out.
+    """
+    needs = island.needs
+    resources = {
+        "infra": needs.region,
+        "accelerators": needs.accelerators,
+        "cpus": None if needs.cpus is None else f"{needs.cpus:g}+",
+        "memory": None if needs.memory_gib is None else f"{needs.memory_gib:g}+",
+        "use_spot": needs.preemptible or None,
+        "image_id": None if needs.image is None else f"docker:{needs.image}",
+        # A command that left since its host is taken has ended, but its island has not.
+        "job_recovery": {"recover_on_exit_codes": [ASKED_TO_END]},
+    }
+    told, secret = island.environment, island.secrets
+    task = {
+        "name": name,
+        "resources": {key: value for key, value in resources.items() if value is not None},
+        "num_nodes": needs.hosts,
+        "workdir": workdir,
+        "envs": {k: v for k, v in told.items() if k not in secret} or None,
+        "secrets": {k: HIDDEN if hide else v for k, v in told.items() if k in secret} or None,
+        "run": (_ranks() if needs.hosts > 1 else "") + island.script(),
+    }
+    return {key: value for key, value in task.items() if value is not None}
+
+
+def _ranks() -> str:
+    first = '"$(printf \'%s\\n\' "$SKYPILOT_NODE_IPS" | head -n 1)"'
+    return f'export {RANK}="$SKYPILOT_NODE_RANK"\nexport {ADDRESS}={first}\n'
+
+
+class _Lines(yaml.SafeDumper):
+    """Writes texts of several lines as they are read."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Lines.add_representer(str, _Lines.represent_str)
+
+
+# --- what SkyPilot tells ----------------------------------------------------------------------
+
+
+def job_of(record: Mapping[str, object], of: RunMark) -> Job | None:
+    """Return the job that a record of SkyPilot's queue tells of; None if it is of another run."""
+    job, status = str(record.get("job_name")), str(record.get("status"))
+    name, hyphen, _ = job.removeprefix(prefix_of(of)).rpartition("-")
+    if not job.startswith(prefix_of(of)) or not hyphen:
+        return None
+    state = STATES.get(status, JobState.ENDED)
+    reason = record.get("failure_reason") or record.get("details")
+    why = status.lower() if not reason else f"{status.lower()}: {words(reason)}"
+    return Job(
+        name,
+        job,
+        state,
+        where="" if state is JobState.WAITING else _where(record),
+        restarts=int(str(record.get("recovery_count") or 0)),
+        why="" if state is JobState.RUNNING else why,
+        code=_code(status, str(reason)) if state is JobState.ENDED else None,
+        cancelled=status == "CANCELLED",
+    )
+
+
+def _where(record: Mapping[str, object]) -> str:
+    told = [record.get(key) for key in ("node_names", "infra", "region", "cloud")]
+    return next((str(each) for each in told if each), "")
+
+
+def _code(status: str, reason: str) -> int | None:
+    """Return the exit code that SkyPilot tells among its words: of several hosts, the first bad."""
+    if status == "SUCCEEDED":
+        return 0
+    told = re.search(r"exit codes? (\[[\d, ]+\]|\d+)", reason)
+    codes = [] if told is None else [int(each) for each in re.findall(r"\d+", told[1])]
+    return next((code for code in codes if code != 0), None)
+
+
+def words(told: object) -> str:
+    """Return what SkyPilot says on one line, without its colours."""
+    line = " ".join(COLOURS.sub("", str(told)).split())
+    return line if len(line) <= WORDS else f"{line[:WORDS]}…"
+
+
+def error_of(error: BaseException) -> IslandsError:
+    """Return the error to raise for one of SkyPilot."""
+    package = missing_package(error)
+    if package is not None:
+        return Unplaceable(not_installed("engine skypilot", package))
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    sentence = f"skypilot: {words(error) or type(error).__name__}"
+    if kinds & MEND and "RequestException" not in kinds:
+        return Unplaceable(sentence)
+    return EngineAway(sentence)
+
+
+# --- SkyPilot ---------------------------------------------------------------------------------
+
+
+class Client(Protocol):
+    """SkyPilot's API server. Every call may block, without a limit."""
+
+    def launch(self, task: Mapping[str, object], group: str | None) -> str:
+        """Ask for a managed job, and return the number of the request."""
+
+    def wait(self, request: str) -> None:
+        """Wait until the job is in the queue; raises what went wrong."""
+
+    def abort(self, request: str) -> None:
+        """Have a request end."""
+
+    def queue(self, part: str) -> Sequence[Mapping[str, object]]:
+        """Return records of all jobs in whose names `part` is."""
+
+    def cancel(self, name: str, *, graceful: bool) -> None:
+        """Cancel the job of this name, if there is one: by SIGTERM to its processes if graceful."""
+
+
+class Api:
+    """The client of the package skypilot."""
+
+    def launch(self, task: Mapping[str, object], group: str | None) -> str:
+        """Ask for a managed job."""
+        import sky
+
+        made = sky.Task.from_yaml_config(dict(task))
+        attached = {} if group is None else {"job_group": group}
+        return str(sky.jobs.launch(made, name=str(task["name"]), **attached))
+
+    def wait(self, request: str) -> None:
+        """Wait for a launch."""
+        import sky
+
+        sky.get(request)
+
+    def abort(self, request: str) -> None:
+        """Have a launch end."""
+        import sky
+
+        sky.get(sky.api_cancel(request, silent=True))
+
+    def queue(self, part: str) -> Sequence[Mapping[str, object]]:
+        """Return records of jobs; none where no job was ever launched, so that nothing answers."""
+        import sky
+
+        try:
+            asked = sky.jobs.queue_v2(refresh=False, name_match=part, fields=FIELDS)
+            records, *_ = sky.get(asked)
+        except sky.exceptions.ClusterNotUpError:
+            return ()
+        return [
+            {key: getattr(record, key, None) for key in FIELDS}
+            | {"status": "PENDING" if record.status is None else record.status.value}
+            for record in records
+        ]
+
+    def cancel(self, name: str, *, graceful: bool) -> None:
+        """Cancel a job."""
+        import sky
+
+        try:
+            sky.get(sky.jobs.cancel(name=name, graceful=graceful))
+        except sky.exceptions.ClusterNotUpError:
+            return
+
+
+def begin(call: Callable[[], T]) -> "Future[T]":
+    """Make a call on a thread of its own, which ends no later than this process."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  it is raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="skypilot", daemon=True).start()
+    return future
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A launch that takes long.
+
+    Args:
+        name: the island's name.
+        request: number of the request.
+        launched: done when the job is in the queue, or the launch has failed.
+    """
+
+    name: str
+    request: str
+    launched: "Future[None]"
+
+    def job(self, job: str) -> Job:
+        """Return the job that it is to become."""
+        if not self.launched.done() or self.launched.exception() is None:
+            return Job(self.name, job, JobState.WAITING, why="SkyPilot launches it")
+        return Job(self.name, job, JobState.ENDED, why=words(self.launched.exception()))
+
+
+class SkyPilot:
+    """Places islands as managed jobs of SkyPilot.
+
+    The name of a job is unique: the run's mark, the island's name and four random digits. It is
+    known before SkyPilot has given the job a number, which takes minutes where its jobs controller
+    must be started first; until then the job is listed from memory.
+
+    Args:
+        of: the run whose jobs it places.
+        settings: `group` and `workdir`, both optional.
+        client: SkyPilot; by default the package.
+        launch_s: longest wait for a launch before it counts as one that takes long.
+
+    Raises:
+        SettingsError: there is no such setting.
+    """
+
+    poll_s = 20.0
+
+    def __init__(
+        self,
+        of: RunMark,
+        settings: Mapping[str, str],
+        client: Client | None = None,
+        launch_s: float = LAUNCH_S,
+    ) -> None:
+        strange = [key for key in settings if key not in SETTINGS]
+        if strange:
+            known = ", ".join(SETTINGS)
+            raise SettingsError(f"settings.{strange[0]} is not known; skypilot has {known}")
+        self._of = of
+        self._settings = settings
+        self._client = client or Api()
+        self._launch_s = launch_s
+        self._launches: dict[str, _Launch] = {}
+
+    def place(self, island: Island) -> str:
+        """Launch an island's job, and return its name; a launch that takes long goes on."""
+        job = f"{prefix_of(self._of)}{island.name}-{secrets.token_hex(2)}"
+        task = task_of(island, job, workdir=self._settings.get("workdir"))
+        request = self._ask(lambda: self._client.launch(task, self._settings.get("group")))
+        launched = begin(lambda: self._client.wait(request))
+        try:
+            launched.result(self._launch_s)
+        except TimeoutError:
+            self._launches[job] = _Launch(island.name, request, launched)
+        except Exception as error:
+            raise error_of(error) from error
+        return job
+
+    def end(self, job: str, *, at_once: bool) -> None:
+        """Cancel a job, and its launch if that goes on."""
+        launch = self._launches.pop(job, None)
+        if launch is not None and not launch.launched.done():
+            self._ask(lambda: self._client.abort(launch.request))
+        self._ask(lambda: self._client.cancel(job, graceful=not at_once))
+
+    def list(self) -> Sequence[Job]:
+        """Return the run's jobs, and those of launches that go on or have failed."""
+        records = self._ask(lambda: self._client.queue(prefix_of(self._of)))
+        jobs = [job for job in (job_of(record, self._of) for record in records) if job is not None]
+        for job in jobs:
+            self._launches.pop(job.job, None)
+        return [*jobs, *(launch.job(name) for name, launch in self._launches.items())]
+
+    def describe(self, island: Island) -> str:
+        """Return the YAML of an island's task, without the random digits of its name."""
+        name = f"{prefix_of(self._of)}{island.name}"
+        task = task_of(island, name, workdir=self._settings.get("workdir"), hide=True)
+        group = self._settings.get("group")
+        attached = "" if group is None else f" --job-group {group}"
+        return f"# sky jobs launch{attached}\n" + yaml.dump(task, Dumper=_Lines, sort_keys=False)
+
+    def close(self) -> None:
+        """Do nothing: SkyPilot has no connection that stays."""
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        try:
+            return begin(call).result(CALL_S)
+        except TimeoutError as error:
+            raise EngineAway(f"skypilot: no answer in {CALL_S:.0f} s") from error
+        except Exception as error:
+            raise error_of(error) from error
