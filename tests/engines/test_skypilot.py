@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from islands.engines.engine import EngineAway, Island, JobState, RunMark, Unplaceable, make_engine
-from islands.engines.needs import Needs
+from islands.engines.needs import Needs, read_islands
 from islands.engines.skypilot import SkyPilot, error_of, job_of, task_of, words
 from islands.protocol.errors import SettingsError
 
@@ -143,21 +143,35 @@ print("READ" + json.dumps([read, grouped]))
 """
 
 
+def page_block(word: str) -> str:
+    """Return the first block of YAML on the page of SkyPilot in which a word is."""
+    page = Path(__file__).parents[2] / "docs" / "engines" / "skypilot.md"
+    blocks = [block.partition("```")[0] for block in page.read_text().split("```yaml\n")[1:]]
+    return next(block for block in blocks if word in block)
+
+
+def test_the_page_shows_a_table_that_is_read() -> None:
+    """What its entries need is a task of the engine."""
+    entries = read_islands(yaml.safe_load(page_block("islands:"))["islands"])
+    assert list(entries) == ["east", "anywhere"]
+    for needs in entries.values():
+        engine = make_engine(needs.engine, MARK, needs.settings)
+        task = yaml.safe_load(engine.describe(island(needs)))
+        assert task["workdir"] == "."
+        assert task["run"].splitlines()[-2] == "python -m pip install 'islands[jax]'"
+
+
 @pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed")
 def test_skypilot_reads_each_task(tmp_path: Path) -> None:
     """By its own loaders of tasks and of dags; the page's job group has the hub as its primary."""
     engine = SkyPilot(MARK, {})
     tasks = [task_of(island(needs), NAME) for needs in ISLANDS.values()]
     texts = [engine.describe(island(needs)) for needs in ISLANDS.values()]
-    page = Path(__file__).parents[2] / "docs" / "engines" / "skypilot.md"
-    group = next(
-        block.partition("```")[0]
-        for block in page.read_text().split("```yaml\n")
-        if "execution: parallel" in block.partition("```")[0]
-    )
     ran = subprocess.run(
         [sys.executable, "-c", SKYPILOT_READS],
-        input=json.dumps({"tasks": tasks, "texts": texts, "group": group}),
+        input=json.dumps(
+            {"tasks": tasks, "texts": texts, "group": page_block("execution: parallel")}
+        ),
         env={**os.environ, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"},
         capture_output=True,
         text=True,
