@@ -10,6 +10,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `demo.py`: `islands demo`: a small byte decoder learns Python's own source on three learners
 - `dry_run.py`: `--dry-run`: its findings, and their table
 - `help_text.py`: The text of `--help`
+- `islands_table.py`: The table `islands` in the file of a run
 - `newest_values.py`: `islands evaluate`, `islands generate`, `islands export`
 - `parsing.py`: Parsing of a command's options
 - `plot.py`: `islands plot RUN...`: figures of one or several runs in one picture
