@@ -10,6 +10,10 @@ asking engines off the loop                `launcher.py`
 a hub whose islands are placed             `hub.py`
 notices of a preemption, a graceful leave  `preemption.py`
 islands as batch jobs of Slurm             `slurm.py`
+Ray: islands are actors                    `ray.py`
+the process that talks to Ray              `ray_driver.py`
+what follows from what is known of actors  `ray_jobs.py`
+the actor, which runs an island's command  `ray_actor.py`
 SkyPilot: islands are managed jobs         `skypilot.py`
 =========================================  =================
 """
