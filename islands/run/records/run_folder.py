@@ -347,7 +347,10 @@ class RunFolder:
         """Record the report of a learner in another process; ignore one that cannot be true."""
         if not report.believable or report.process in self.figures.gone.processes:
             return
+        known = name in self.figures.learners
         figures = self._learner(name)
+        if not known:  # a start that was killed before it kept its figures had admitted it
+            figures.status = Status.LIVE.value
         before = figures.tokens
         figures.add_report(report)
         self._add_heard(figures.tokens - before)
