@@ -7,6 +7,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `command.py`: Running one command
 - `commands.py`: All commands in one table
 - `control.py`: `islands control`: an operator's command to the supervisor of a run in progress
+- `cost.py`: `islands cost RUN`, and the budget of money that a hub keeps to
 - `demo.py`: `islands demo`: a small byte decoder learns Python's own source on three learners
 - `dry_run.py`: `--dry-run`: its findings, and their table
 - `help_text.py`: The text of `--help`

@@ -163,6 +163,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "write the page of one or several runs to one file, for any browser",
             "islands.cli.report:run",
         ),
+        "cost": Command(
+            "islands.settings.commands:CostOptions",
+            "tell what a run has cost, by island and region and for each million merged tokens",
+            "islands.cli.cost:run",
+        ),
         "replay": Command(
             "islands.settings.commands:ReplayOptions",
             "redo a run's merges in float64 from what it recorded, and compare",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from islands.cli.cost import hour_planned
 from islands.cli.islands_table import read_entries, without_learners
 from islands.cli.parsing import Common, one_line
 from islands.cli.serve import LOOPBACK
@@ -29,13 +30,19 @@ from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import spec_in
 from islands.settings.groups import ConnectOptions, ListenOptions, default_name
-from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
+from islands.settings.host import (
+    LearnerOptions,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+)
 from islands.settings.quantities import rate, size
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from messaging.errors import LinkLost, LocalFault
 
-if TYPE_CHECKING:  # it imports JAX, so at run time it is imported only where a task is checked
+if TYPE_CHECKING:  # the check imports JAX, so it is imported only where a task is checked
+    from islands.costs.bill import Bill
     from islands.model.task_check import TaskReport
 
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
@@ -63,6 +70,7 @@ class Findings:
         accelerated: whether learners here compute on devices with a memory of their own.
         elsewhere: number of the learners that engines place on other machines.
         placed: what each engine would be given, by the entry's name.
+        hour: the bill of an hour of the fleet; None without prices.
         written_bytes_per_s: how fast the folder's disk writes; None if that was not measured, as a
             journal that is not here, or whose records are small, does not ask for it.
     """
@@ -81,6 +89,7 @@ class Findings:
     accelerated: bool = False
     elsewhere: int = 0
     placed: dict[str, str] = field(default_factory=dict)
+    hour: "Bill | None" = None
     written_bytes_per_s: float | None = None
 
     def check(self, step: Callable[[], object]) -> None:
@@ -178,6 +187,8 @@ def _examine_hub(
     findings.check(lambda: outer_optimizer(spec.settings.outer))
     findings.check(lambda: _plan_here(findings, spec))
     findings.check(lambda: _same_run(findings, spec, extend=options.extend))
+    if isinstance(options, RunOptions):
+        findings.check(lambda: _price(findings, options))
     if not isinstance(options, SupervisorOptions):
         findings.check(lambda: _time_disk(findings))
     makes_token = isinstance(options, RunOptions)
@@ -196,6 +207,19 @@ def _plan_here(findings: Findings, spec: RunSpec) -> None:
     findings.reckon(spec, plan, workload)
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
+
+
+def _price(findings: Findings, options: RunOptions) -> None:
+    """Take the bill of an hour of the fleet that would be started, if there are prices."""
+    from islands.costs.spent import Rate
+
+    made, rate = findings.estimate, None
+    if made is not None and made.step_time_s is not None:
+        tokens = 0 if findings.report is None else findings.report.tokens or 0
+        each = (made.up_per_step, made.down_per_step, tokens)
+        rate = Rate(*(one * made.steps_per_s for one in each))
+    findings.hour = hour_planned(options, rate)
+    findings.doubts += () if findings.hour is None else findings.hour.missing
 
 
 def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
@@ -368,6 +392,7 @@ def _table(findings: Findings, made: Estimate) -> Table:
         *_syncer(made),
         *_processes(made),
         *_traffic(findings, made),
+        *_money(findings),
     ):
         table.add_row(name, amount, remark, style="bold" if not amount and not remark else None)
     return table
@@ -469,4 +494,24 @@ def _traffic(findings: Findings, made: Estimate) -> Rows:
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
         *_round(findings, made),
         *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),
+    )
+
+
+def _money(findings: Findings) -> Rows:
+    """Return what an hour costs, and a million tokens where the time of a step is known."""
+    hour = findings.hour
+    if hour is None or not hour.lines:
+        return ()
+    whole, known = hour.whole, findings.step_time_s is not None
+    each = whole.cost_per_million
+    traffic = "with traffic" if known else "without traffic: step_time_s is not told"
+    islands = "1 island" if whole.islands == 1 else f"{whole.islands} islands"
+    return (
+        ("Money", "", ""),
+        ("  an hour", f"{whole.cost:,.2f} {hour.currency}", f"{islands}, {traffic}"),
+        *(
+            ()
+            if each is None
+            else (("  1 M tokens", f"{each:,.4g} {hour.currency}", "if all are merged"),)
+        ),
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from islands.cli.cost import budget_of, held_to
 from islands.cli.islands_table import read_entries, without_learners
 from islands.cli.parsing import Common
 from islands.run.hosting.wrapping import fitted
@@ -15,6 +16,7 @@ from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
+    from islands.costs.budget import Budget
     from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
@@ -28,9 +30,10 @@ def run(options: RunOptions, common: Common) -> int:
 
     options = without_learners(options, common.given)
     say_opening(options.learners, islands=len(options.islands))
+    budget = budget_of(options.budget)
     # Before the event loop, which planning a large model would block:
     hub = make_hub(options, common.given)
-    return run_process(lambda: _run(hub))
+    return run_process(lambda: _run(hub, budget))
 
 
 def say_opening(learners: int, *, islands: int = 0) -> None:
@@ -60,14 +63,15 @@ def new_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
 
 
-async def _run(hub: "Coordinator") -> int:
+async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
     from islands.cli.screen import Screen
     from islands.cli.serve import banner
 
     await hub.open()
     banner(hub)
     screen = Screen()
-    summary = await watch(hub, screen)
+    async with held_to(budget, hub):
+        summary = await watch(hub, screen)
     if summary is None:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0

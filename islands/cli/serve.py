@@ -4,6 +4,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from islands.cli.cost import budget_of, held_to
+from islands.costs.budget import Budget
 from islands.layout.leaves import Leaf
 from islands.metrics.offering import offered
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
@@ -49,7 +51,7 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
         options: the options of the command.
         given: keys of the settings that the user gave; None for all.
     """
-    folder, restart = options.folder, options.restart
+    folder, restart, budget = options.folder, options.restart, budget_of(options.budget)
     spec = spec_in(folder, spec_of(options.file), given, restart=restart)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = not restart and read(folder) is not None  # a planned run needs no JAX
@@ -67,7 +69,7 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
     )
     with released_on_failure(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
-    return run_service(lambda watchdog: _serve(hub, watchdog))
+    return run_service(lambda watchdog: _serve(hub, watchdog, budget))
 
 
 def _wait_for_layout(
@@ -116,10 +118,10 @@ def _joining(address: str, settings: CoordinatorSettings) -> str:
     return f'islands.join("{address}", params, tokens_per_step=…{token})'
 
 
-async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
+async def _serve(hub: Coordinator, watchdog: Watchdog, budget: Budget | None) -> int:
     await hub.open()
     banner(hub)
-    async with offered(hub):
+    async with offered(hub), held_to(budget, hub):
         summary = await hub.run(watchdog.ready)
     if summary is None:
         say("stopped; the same command in the same folder goes on")

@@ -11,7 +11,7 @@ list before it is placed again.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import msgspec
 
 from islands.actors.ports import ProcessEnd, Worker
 from islands.engines.engine import Engine, EngineAway, Island, Job, Unplaceable
+from islands.engines.needs import Needs
 from islands.engines.placing import (
     RETRY_FIRST_S,
     RETRY_MAX_S,
@@ -59,9 +60,13 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What `engines.json` holds."""
+    """What `engines.json` holds: the islands, and what those of each entry were placed with.
+
+    Of needs it has what hours are priced by; variables, which may be secrets, it has not.
+    """
 
     islands: dict[str, Placement]
+    needs: dict[str, Needs] = field(default_factory=dict)
 
 
 class EngineLauncher:
@@ -94,6 +99,7 @@ class EngineLauncher:
         self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
         self._closed = False
         self._saved = b""
+        self._needs = {} if records is None else dict(records_in(records).needs)
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -167,6 +173,7 @@ class EngineLauncher:
     def _place(self, name: str) -> None:
         self._places[name] = None
         placed, island = self.placements.islands[name], self._island(name)
+        self._needs[placed.entry] = _priced(island.needs)
         engine = self._engines[placed.entry]
 
         def place() -> str:
@@ -242,7 +249,8 @@ class EngineLauncher:
     def _save(self) -> None:
         if self._records is None:
             return
-        text = sealed(msgspec.json.format(msgspec.json.encode(Records(self.placements.islands))))
+        records = Records(self.placements.islands, self._needs)
+        text = sealed(msgspec.json.format(msgspec.json.encode(records)))
         if text == self._saved:
             return
         fresh = self._records.with_suffix(".new")
@@ -254,10 +262,26 @@ class EngineLauncher:
 
 def read_records(path: Path) -> dict[str, Placement]:
     """Return what an earlier start has placed; nothing if the file is missing or damaged."""
+    return records_in(path).islands
+
+
+def records_in(path: Path) -> Records:
+    """Return all that such a file holds; nothing if it is missing or damaged."""
     try:
-        return msgspec.json.decode(read_sealed(path) or b"", type=Records).islands
+        return msgspec.json.decode(read_sealed(path) or b"", type=Records)
     except (IslandsError, msgspec.MsgspecError):
-        return {}
+        return Records({})
+
+
+def _priced(needs: Needs) -> Needs:
+    """Return what an hour of an island is priced by."""
+    return Needs(
+        needs.engine,
+        hosts=needs.hosts,
+        accelerators=needs.accelerators,
+        region=needs.region,
+        preemptible=needs.preemptible,
+    )
 
 
 def _nothing(_: object) -> None:

@@ -74,6 +74,7 @@ class TaskReport:
         ends: that the data ends after a pass, as a sentence; "" if it does not.
         temporaries: bytes that a step allocates and frees, from XLA's analysis; None if not known.
         evaluation: bytes that an evaluation took at its peak; None if none was made.
+        tokens: of the first batch; None if there is none.
     """
 
     passed: list[tuple[str, str]] = field(default_factory=list)
@@ -82,6 +83,7 @@ class TaskReport:
     ends: str = ""
     temporaries: int | None = None
     evaluation: int | None = None
+    tokens: int | None = None
 
 
 class TaskCheck:
@@ -220,7 +222,8 @@ class TaskCheck:
                 "in pass 1; a run with a larger budget waits there for ever, unless batches begins "
                 "anew in each pass (shard.pass_index)"
             )
-        return f"{self._task.tokens(self._batch):,} tokens each, positions resume"
+        self.report.tokens = self._task.tokens(self._batch)
+        return f"{self.report.tokens:,} tokens each, positions resume"
 
     def _first_batches(self) -> tuple[ShardKey, Batches]:
         for index in range(self._task.shards):

@@ -355,6 +355,29 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CostOptions:
+    """`islands cost`: what a run has cost until now, by island and region.
+
+    Args:
+        folder: folder of the run.
+        prices: YAML file of prices; without it hours, traffic and tokens are told alone.
+        json: whether to print one JSON object with every island.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    prices: Path | None = None
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse to guess the run.
+
+        Raises:
+            SettingsError: no folder is named.
+        """
+        named(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """`islands replay`: redoes the merges of a run in float64 from what it recorded.
 

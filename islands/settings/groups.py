@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -171,6 +172,29 @@ class KeepOptions:
     def file_bytes(self) -> int:
         """The size at which a file is rotated, in bytes."""
         return int(self.file_mib * 2**20)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetOptions:
+    """What the run may cost.
+
+    Args:
+        prices: YAML file of prices, by which `budget_cost` and the plan of a dry run are counted.
+        budget_cost: money, in the currency of `prices`, at which the hub ends the run in order.
+    """
+
+    prices: Path | None = None
+    budget_cost: Annotated[float | None, Setting(above=0, below=inf)] = None
+
+    def __post_init__(self) -> None:
+        """Refuse money that nothing is counted by, and none.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        check_ranges(self)
+        if self.budget_cost is not None and self.prices is None:
+            raise SettingsError("budget_cost is set; it needs prices, the file that money is of")
 
 
 # --- values ---------------------------------------------------------------------------------

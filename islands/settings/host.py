@@ -24,6 +24,7 @@ from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 from islands.settings.groups import (
     FIRST,
     FLAT,
+    BudgetOptions,
     ConnectOptions,
     KeepOptions,
     ListenOptions,
@@ -44,6 +45,7 @@ class HubOptions:
         listening: where others reach the hub.
         connecting: the token that others must present, and how its own processes dial.
         keeping: how much it keeps of files that grow.
+        budget: what the run may cost.
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.
@@ -57,6 +59,7 @@ class HubOptions:
     listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    budget: Annotated[BudgetOptions, ADVANCED] = field(default_factory=BudgetOptions, metadata=FLAT)
     extend: bool = False
     restart: Annotated[bool, ADVANCED] = False
     on_event: Annotated[str | None, ADVANCED] = None

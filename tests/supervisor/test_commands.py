@@ -287,6 +287,15 @@ def test_stop_asks_the_syncer_for_a_proper_end() -> None:
     assert desk.state.finished == stop.reason
 
 
+def test_a_stop_may_say_why() -> None:
+    """As that of a hub whose money is spent; of two stops the first reason stands."""
+    desk = Desk()
+    desk.admit("s", 9, role=Role.SYNCER)
+    desk.command(Verb.STOP, "the money is spent")
+    desk.command(Verb.STOP)
+    assert desk.state.core.stopping == "the money is spent"
+
+
 def test_without_a_syncer_the_end_waits_for_one() -> None:
     """The answer says that it is away; once back, it is asked."""
     desk = Desk()

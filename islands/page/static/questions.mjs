@@ -153,7 +153,7 @@ export function uptime(state) {
 // --- what wants attention ---------------------------------------------------------------------
 
 const ENDS = { tokens: "its budget of tokens is spent", time: "its time is over" };
-const WELL_ENDED = /^(tokens|time|stopped by an operator|data)/;
+const WELL_ENDED = /^(tokens|time|stopped by an operator|the money is spent|data)/;
 const RECENT_ROUNDS = 30;
 const LATE_SHARE = 0.2;
 const YIELD_LOW = 0.75;

@@ -7,7 +7,8 @@ evict    end a learner at once: its process is killed, if launched here, and may
 add      start more learners of a kind, if learners are launched here
 pause    let learners stop at their next step, and open no round; nothing is lost
 resume   let all go on
-stop     end the run in order: closing rounds, a final cut, summary and export
+stop     end the run in order: closing rounds, a final cut, summary and export; its target, if
+         any, is the reason that is told
 =======  ==========================================================================================
 
 All are idempotent but `add`. What a member may have missed is retransmitted at its heartbeats.
@@ -73,7 +74,7 @@ def _obey(core: Core, command: Command, now_s: float) -> Answer:
         case Verb.RESUME:
             return _pause(core, paused=False)
         case Verb.STOP:
-            return _stop(core)
+            return _stop(core, command.target)
         case _:
             assert_never(command.verb)
 
@@ -151,8 +152,8 @@ def _pause(core: Core, *, paused: bool) -> Answer:
     return True, f"learners go on{later}"
 
 
-def _stop(core: Core) -> Answer:
-    core.stopping = core.stopping or "stopped by an operator"
+def _stop(core: Core, why: str) -> Answer:
+    core.stopping = core.stopping or why or "stopped by an operator"
     told = [member for member in core.present(Role.SYNCER) if member.connection is not None]
     for member in told:
         assert member.connection is not None, "chosen for it"

@@ -67,7 +67,9 @@ class LearnerFigures:
     Of the `merges_present` merges while it trained, `merges_joined` have a contribution of it, and
     `behind` sums how many versions the bases of these were behind. `states` lists each change of
     its state with the time, counted from the run's first start. `sends` is what it chose to send
-    last, "" if it chose nothing. `hardware` names the devices of its newest process.
+    last, "" if it chose nothing. `hardware` names the devices of its newest process. It was a
+    member for `present_s`, and again since `since_s` on the run's clock (None: it is not), whether
+    it stepped or not. `merged_tokens` are its own that were merged, summed over fragments.
     """
 
     steps: int = 0
@@ -96,6 +98,9 @@ class LearnerFigures:
     merges_present: int = 0
     merges_joined: int = 0
     behind: int = 0
+    present_s: float = 0.0
+    since_s: float | None = None
+    merged_tokens: int = 0
 
     @property
     def tokens_per_s(self) -> float:
@@ -124,6 +129,18 @@ class LearnerFigures:
             self.states.append((at_s, state))
         if len(self.states) > STATES_KEPT:
             del self.states[: STATES_KEPT // 2]
+
+    def come(self, at_s: float) -> None:
+        """Begin to count the time for which it is a member, unless it is one."""
+        self.since_s = at_s if self.since_s is None else self.since_s
+
+    def go(self, at_s: float) -> None:
+        """Cease to count the time for which it is a member."""
+        self.present_s, self.since_s = self.member_s(at_s), None
+
+    def member_s(self, at_s: float) -> float:
+        """Return for how long it has been a member until now."""
+        return self.present_s + (0.0 if self.since_s is None else max(0.0, at_s - self.since_s))
 
     def add_report(self, report: StepFigures) -> None:
         """Add a report of one of its processes, cumulative since that process began.
@@ -213,6 +230,8 @@ class DepartedLearners:
         """Add a learner whose row is removed to the common count."""
         self.names += 1
         self.counted.incarnations += learner.incarnations
+        self.counted.present_s += learner.present_s
+        self.counted.merged_tokens += learner.merged_tokens
         self.counted.count([replace(self.counted), learner])
         self.processes.update(dict.fromkeys(learner.processes))
         while len(self.processes) > GONE_PROCESSES_KEPT:
@@ -323,7 +342,8 @@ class RunFigures:
     came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
     had them then or at the end, `unbooked` those that learners told of and no book has, and
     `settled_yield` is the ledger's at the end. `happenings` are those that a picture marks, with
-    time, kind and member. `warning` says what is wrong with the run now,
+    time, kind and member. `kept_s` is the wall clock at which an earlier start of the hub kept its
+    figures for the last time, 0 without one. `warning` says what is wrong with the run now,
     `ending` why it ends; each is "" if there is nothing.
     """
 
@@ -347,6 +367,7 @@ class RunFigures:
     happenings: deque[tuple[float, str, str]] = field(
         default_factory=lambda: deque(maxlen=HAPPENINGS_KEPT)
     )
+    kept_s: float = 0.0
     warning: str = ""
     ending: str = ""
     last_losses: dict[str, float] = field(default_factory=dict)
@@ -426,17 +447,20 @@ class RunFigures:
                 found.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in found.items()}
 
-    def count_merge(self, behind: Mapping[str, int]) -> None:
+    def count_merge(self, behind: Mapping[str, int], tokens: Mapping[str, int]) -> None:
         """Count a merge for the learners that train, and for those whose contributions it has.
 
         Args:
             behind: how many versions each participant's base was behind.
+            tokens: the tokens of each participant that were merged.
         """
         for name, learner in self.learners.items():
             joined = name in behind
             learner.merges_present += joined or learner.status == Status.LIVE
             learner.merges_joined += joined
             learner.behind = _bounded([learner.behind, max(0, behind.get(name, 0))])
+            merged = learner.merged_tokens + max(0, tokens.get(name, 0))
+            learner.merged_tokens = min(TOTAL_MAX, merged)
 
     def update_loss(self, name: str) -> None:
         """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""
@@ -489,9 +513,13 @@ def in_order(name: str) -> tuple[str | int, ...]:
 
 @dataclass(slots=True)
 class KeptFigures:
-    """The figures of earlier starts that a restarted hub goes on from."""
+    """The figures of earlier starts that a restarted hub goes on from.
+
+    `kept_s` is the wall clock when they were kept; all other times are on the run's clock.
+    """
 
     wall_s: float = 0.0
+    kept_s: float = 0.0
     work_s: float = 0.0
     merges: int = 0
     merged_tokens: int = 0
@@ -506,14 +534,18 @@ class KeptFigures:
     happenings: list[tuple[float, str, str]] = field(default_factory=list)
 
 
-def content_of(figures: RunFigures, earlier_s: float, at_s: float) -> bytes:
-    """Return the content of the file of kept figures, `at_s` after this start of the hub."""
+def content_of(figures: RunFigures, earlier_s: float, at_s: float, now_s: float = 0.0) -> bytes:
+    """Return the content of the file of kept figures, `at_s` after this start of the hub.
+
+    The wall clock is at `now_s`.
+    """
     learners = {
         name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
         for name, learner in figures.learners.items()
     }
     kept = KeptFigures(
         wall_s=earlier_s + at_s,
+        kept_s=now_s,
         work_s=figures.work.total_s(at_s),
         merges=figures.merges,
         merged_tokens=figures.merged_tokens,
@@ -550,6 +582,7 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
         if not learner.gone:
             learner.status = UNHEARD
             learner.enter(kept.wall_s, AWAY)
+            learner.go(kept.wall_s)
     figures = RunFigures(
         learners=kept.learners,
         gone=kept.gone,
@@ -561,6 +594,7 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
         evictions=kept.evictions,
         clock=kept.clock,
         losses=kept.losses,
+        kept_s=kept.kept_s,
     )
     figures.work.counted_s = kept.work_s
     figures.evaluations.extend(kept.evaluations)

@@ -109,7 +109,10 @@ class RunFolder:
         self.path = path
         self._settings = settings
         self._fragments = fragments
+        self._wall = WallClock()
         self.earlier_s, self.figures, lost = restored(path)
+        kept_s, now_s = self.figures.kept_s, self._wall.now_s()
+        self._outage_s = max(0.0, now_s - kept_s) if kept_s else 0.0
         self._warnings: dict[str, str] = {}
         self._shown = ""
         self._point_s = -STEP_ROW_INTERVAL_S
@@ -140,7 +143,6 @@ class RunFolder:
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
         self._sinks = self._open_sinks(limit_bytes)
-        self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
         self.keep(0.0)
@@ -239,6 +241,7 @@ class RunFolder:
     def _on_admitted(self, name: str, at_s: float) -> None:
         figures = self.figures.admit(name)
         figures.enter(self.earlier_s + at_s, STARTING)
+        figures.come(self.earlier_s + at_s)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         figures.metrics = dict.fromkeys(figures.metrics)
@@ -250,6 +253,8 @@ class RunFolder:
         if figures is not None and figures.status == UNHEARD:
             figures.status = Status.LIVE.value
             figures.enter(self.earlier_s + at_s, STARTING)
+            figures.present_s += self._outage_s  # it lived on while there was no hub
+            figures.come(self.earlier_s)
 
     def _on_diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)
@@ -266,6 +271,7 @@ class RunFolder:
         figures.status = status.value
         figures.enter(self.earlier_s + at_s, STATES[status])
         if status.ended:
+            figures.go(self.earlier_s + at_s)
             self.figures.depart(name)
 
     def _warn(self, kind: str, told: str) -> None:
@@ -297,7 +303,9 @@ class RunFolder:
         behind = merged.behind or []
         whole = len(merged.participants) == len(behind) == merged.contributions
         if whole:  # a note of a merge has the first participants alone
-            figures.count_merge(dict(zip(merged.participants, behind, strict=True)))
+            names = merged.participants
+            tokens = dict[str, int](zip(names, merged.tokens, strict=False))
+            figures.count_merge(dict(zip(names, behind, strict=True)), tokens)
         row = {
             "kind": "merge",
             "at_s": round(at_s, 3),
@@ -364,7 +372,7 @@ class RunFolder:
 
     def keep(self, at_s: float) -> None:
         """Save what was counted until now, for a later start of this hub."""
-        content = content_of(self.figures, self.earlier_s, at_s)
+        content = content_of(self.figures, self.earlier_s, at_s, self._wall.now_s())
         self._spool.replace(self.path / FIGURES_FILE, content)
         self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 

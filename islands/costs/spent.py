@@ -1,0 +1,165 @@
+"""The bill of a run, from the figures that its hub keeps: of a folder, or of a hub in progress."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from islands.costs.bill import HOUR_S, Bill, Stay, bill_of
+from islands.costs.places import Place, matching
+from islands.costs.prices import Prices
+from islands.engines.engine import JobState
+from islands.engines.launcher import RECORDS_FILE, records_in
+from islands.protocol.errors import UserError, unusable
+from islands.run.records.figures import AWAY, FIGURES_FILE, LearnerFigures, RunFigures, restored
+from islands.run.records.run_values import require_folder
+from islands.run.records.summary import OTHERS, SUMMARY_FILE
+from islands.settings.run_spec import read
+
+LEFT = "left"
+NOTHING = LearnerFigures()
+"""The figures of an island that has not joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What an engine's record tells of an island.
+
+    Args:
+        place: where it is.
+        running_s: for how long it has run there until now; 0 while it waits, and once it has ended.
+    """
+
+    place: Place
+    running_s: float
+
+
+def bill_of_run(folder: Path, prices: Prices | None) -> Bill:
+    """Return the bill of a run until its hub kept its figures last.
+
+    Raises:
+        UserError: the folder holds no run, or its records are damaged.
+    """
+    require_folder(folder)
+    planned = read(folder)
+    if planned is None or not (folder / FIGURES_FILE).exists():
+        raise UserError(f"{folder} is not the folder of a run: it has no {FIGURES_FILE}")
+    wall_s, figures, lost = restored(folder)
+    if lost:
+        raise UserError(f"{folder / FIGURES_FILE} is damaged, so nobody knows what was paid for")
+    fragments = len(planned[1].layout.fragments)
+    merged = _merged_at_the_end(folder)
+    placed = placed_by_engines(folder, figures.kept_s)
+    stays = stays_of(figures, wall_s, fragments, prices, placed, merged)
+    return bill_of(stays, prices, wall_s)
+
+
+def stays_of(
+    figures: RunFigures,
+    now_s: float,
+    fragments: int,
+    prices: Prices | None,
+    placed: Mapping[str, Placed],
+    merged: float | None = None,
+) -> list[Stay]:
+    """Return what each island did, learners that are counted together as one.
+
+    Args:
+        figures: of the run.
+        now_s: the time on the run's clock.
+        fragments: P of the plan.
+        prices: which tell where learners run that no engine placed.
+        placed: what engines tell of islands, by name.
+        merged: tokens of all that were merged, mean over fragments; None: as merges told so far.
+    """
+    rows = {**figures.learners, OTHERS: figures.gone.counted}
+    every = {name: one for name, one in rows.items() if name != OTHERS or figures.gone.names}
+    own = {name: float(one.merged_tokens) for name, one in every.items()}
+    if not sum(own.values()):  # records of an older version, or of merges of very many
+        own = {name: float(one.tokens) for name, one in every.items()}
+    if merged is None:
+        merged = min(float(figures.tokens), figures.merged_tokens / fragments)
+    share = merged / max(1.0, sum(own.values()))
+    patterns = {} if prices is None else prices.learners
+    stays = []
+    for name in dict.fromkeys([*every, *placed]):
+        one, known = every.get(name, NOTHING), placed.get(name)
+        place = matching(name, patterns) if known is None else known.place
+        member_s = _member_s(one, now_s)
+        paid_s = member_s if known is None else max(member_s, known.running_s)
+        counts = one.bytes_up, one.bytes_down, one.tokens
+        stays.append(Stay(name, place, paid_s, *counts, share * own.get(name, 0.0)))
+    return stays
+
+
+def hour_of(places: Mapping[str, Place | None], prices: Prices, rate: "Rate | None" = None) -> Bill:
+    """Return the bill of one hour of a fleet that is planned, all of whose tokens are merged.
+
+    Args:
+        places: where each island is to run, by name; None: as its name matches in the prices.
+        prices: of all.
+        rate: what each of them sends, receives and processes; None: not known.
+    """
+    known = rate or Rate()
+    stays = []
+    for name, told in places.items():
+        place = told or matching(name, prices.learners)
+        sent, received, tokens = (round(HOUR_S * each) for each in known)
+        stays.append(Stay(name, place, HOUR_S, sent, received, tokens, tokens))
+    return bill_of(stays, prices, HOUR_S)
+
+
+class Rate(NamedTuple):
+    """What an island sends and receives, in bytes a second, and its tokens a second."""
+
+    sent: float = 0.0
+    received: float = 0.0
+    tokens: float = 0.0
+
+
+def placed_by_engines(folder: Path, wall_s: float) -> dict[str, Placed]:
+    """Return what the records of a run's engines tell of islands, by name; nothing without any.
+
+    Args:
+        folder: of the run.
+        wall_s: the wall clock, until when hours are counted.
+    """
+    records = records_in(folder / RECORDS_FILE)
+    placed = {}
+    for name, each in records.islands.items():
+        if each.entry in records.needs:
+            running = each.state is JobState.RUNNING and each.ended is None
+            running_s = max(0.0, wall_s - each.since_s) if running else 0.0
+            placed[name] = Placed(Place.of(records.needs[each.entry]), running_s)
+    return placed
+
+
+def _member_s(learner: LearnerFigures, now_s: float) -> float:
+    """Return for how long a learner was a member; older versions told it by its states alone."""
+    counted_s = learner.member_s(now_s)
+    if counted_s or not learner.states:
+        return counted_s
+    ends = [at_s for at_s, _ in learner.states[1:]] + [now_s]
+    return sum(
+        end_s - at_s
+        for (at_s, state), end_s in zip(learner.states, ends, strict=True)
+        if state not in (AWAY, LEFT)
+    )
+
+
+def _merged_at_the_end(folder: Path) -> float | None:
+    """Return the tokens that a run has merged, as its summary tells; None if it has none."""
+    path = folder / SUMMARY_FILE
+    try:
+        summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unusable(f"{path} cannot be read", error) from error
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    share, tokens = summary.get("yield"), summary.get("tokens")
+    known = isinstance(share, int | float) and isinstance(tokens, int | float)
+    return float(share) * float(tokens) if known else None  # type: ignore[arg-type]  # checked

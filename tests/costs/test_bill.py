@@ -1,0 +1,116 @@
+"""Bills against sums by hand: what is paid, for whom, and for tokens that came to nothing."""
+
+import msgspec
+import pytest
+
+from islands.costs.bill import HUB, Bill, Line, Stay, bill_of, hour_cost
+from islands.costs.bill_table import COLUMNS, ISLANDS_SHOWN, amount, as_json, table_of
+from islands.costs.places import Place
+from tests.costs.test_prices import prices_of
+
+SPOT = Place("eu-west", "H100:8", preemptible=True, hosts=2)
+OWN = Place("on-premises", "H100:4")
+GB = 10**9
+
+
+def test_money_and_energy_are_those_by_hand() -> None:
+    """Two hours on spot, half an hour at home, and the hub's host for three."""
+    prices = prices_of(TEXT_HERE)
+    spot = Stay("spot-0", SPOT, 7200.0, 10 * GB, 20 * GB, tokens=4_000_000, merged=3_000_000)
+    own = Stay("own-0", OWN, 1800.0, GB, 0, tokens=1_000_000, merged=1_000_000)
+    bill = bill_of([spot, own], prices, hub_s=3 * 3600.0)
+    first, second, hub = bill.lines
+    assert first.hours_cost == pytest.approx(2 * 16 * 1.5)
+    assert first.traffic_cost == pytest.approx(10 * 0.02 + 20 * 0.05)
+    assert first.kwh == pytest.approx(2 * 16 * 1.0)
+    assert first.energy_cost == 0.0
+    assert first.accelerator_hours == 32.0
+    assert first.cost_per_million == pytest.approx(49.2 / 3)
+    assert first.kwh_per_million == pytest.approx(32 / 3)
+    assert first.lost_cost == pytest.approx(49.2 / 4)
+    assert second.energy_cost == pytest.approx(0.5 * 4 * 0.25)
+    assert second.cost == pytest.approx(0.5 * 4 * 2.0 + 0.1 + 0.5)
+    assert (hub.name, hub.islands) == (HUB, 0)
+    assert hub.cost == pytest.approx(3 * 0.5)
+    whole = bill.whole
+    assert whole.cost == pytest.approx(49.2 + 4.6 + 1.5)
+    assert (whole.islands, whole.merged) == (2, 4_000_000)
+    assert whole.kwh == pytest.approx(34.0)
+    assert bill.lost_cost == pytest.approx(12.3)
+    costs = {line.name: line.cost for line in bill.regions}
+    assert costs == pytest.approx({"eu-west": 49.2, "on-premises": 4.6, "us-east": 1.5})
+    assert hour_cost(OWN, prices) == pytest.approx(4 * 2.0 + 4 * 0.25)
+
+
+TEXT_HERE = """
+currency: EUR
+accelerator_hour:
+  H100: {eu-west: {on_demand: 4.0, preemptible: 1.5}, on-premises: 2}
+host_hour: {other: 0.5}
+traffic_gb: {eu-west: {us-east: 0.02}, us-east: {eu-west: 0.05, other: 0.07}, other: {other: 0.1}}
+kwh: {on-premises: 0.25}
+watts: {H100: 1000}
+hub: {region: us-east}
+"""
+
+
+def test_an_island_without_a_price_is_named_and_not_counted_for_nothing() -> None:
+    """Each sentence is there once, however many islands it is about."""
+    stays = [Stay(f"tpu-{index}", Place("a", "TPU:4"), 3600.0) for index in range(3)]
+    bill = bill_of([*stays, Stay("lost", None, 1.0)], prices_of(TEXT_HERE))
+    assert len(bill.missing) == 2
+    assert "an hour of TPU in a" in bill.missing[0]
+    assert "nobody tells where lost ran" in bill.missing[1]
+    assert [line.name for line in bill.lines] == [HUB]
+
+
+def test_without_prices_there_are_hours_and_no_money() -> None:
+    """Also of islands whose place nobody tells."""
+    bill = bill_of([Stay("a", None, 7200.0, GB, GB, 10, 5.0)], None)
+    (line,) = bill.lines
+    assert (line.hours, line.cost, line.kwh, line.region) == (2.0, 0.0, None, "other")
+    assert bill.currency == ""
+    assert table_of(bill)[-1].startswith("Without prices there is no money")
+
+
+@pytest.mark.parametrize("number", [0, 1, 4096])
+def test_a_table_fits_a_terminal(number: int) -> None:
+    """Of no island and of as many as a run may have, with long names and large sums."""
+    stays = [
+        Stay(f"a-very-long-name-of-an-island-{index}", SPOT, 1e7, 10**15, 10**15, 10**12, 1e12)
+        for index in range(number)
+    ]
+    lines = table_of(bill_of(stays, prices_of(TEXT_HERE), 1e7))
+    assert max(map(len, lines)) <= COLUMNS
+    assert len(lines) <= ISLANDS_SHOWN + 8
+    assert any(line.startswith(f"all {number} ") for line in lines)
+    assert any("more)" in line for line in lines) == (number > ISLANDS_SHOWN)
+
+
+def test_json_has_every_island() -> None:
+    """And the same sums as the table."""
+    stays = [Stay(f"site-{index}", SPOT, 3600.0, 0, 0, 10, 5.0) for index in range(100)]
+    bill = bill_of(stays, prices_of(TEXT_HERE))
+    told = msgspec.json.decode(as_json(bill))
+    assert len(told["islands"]) == 101
+    assert told["whole"]["cost"] == pytest.approx(100 * 16 * 1.5)
+    assert told["whole"]["lost_cost"] == pytest.approx(50 * 16 * 1.5)
+    assert told["currency"] == "EUR"
+
+
+def test_a_sum_of_what_is_not_told_is_not_told() -> None:
+    """Energy that one island tells is the sum of those who do, which a sentence says."""
+    known, unknown = Line("a", "x", kwh=2.0), Line("b", "x", "TPU:4", accelerator_hours=4.0)
+    assert (known + unknown).kwh == 2.0
+    assert (unknown + unknown).kwh is None
+    lines = table_of(Bill((known, unknown), "EUR"))
+    assert "The energy of 1 islands is not told by watts: TPU:4." in lines
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0.00"), (0.034, "0.03"), (12.5, "12.50"), (1250.4, "1,250"), (1.25e6, "1.2 M")],
+)
+def test_amounts_are_short(number: float, text: str) -> None:
+    """And never a power of ten."""
+    assert amount(number) == text
