@@ -50,8 +50,14 @@ from messaging.clock import Clock, WallClock
 LEAVE_S = 120.0
 """A notice is acted upon when so little is left: some tell of days ahead, and are withdrawn."""
 GCP_PREEMPTED_S, GCP_MAINTENANCE_S = 30.0, 60.0
-ASKED_TO_END = 128 + signal.SIGTERM
-"""Exit code after a notice: the run goes on, so whoever placed this command may place it again."""
+TAKEN = 75
+"""Exit code of a command that left after a notice, EX_TEMPFAIL of sysexits.h: the run goes on.
+
+It is none that a signal leaves (143), so an engine that starts such a command again, and no other,
+is not misled by hosts that it ended itself.
+"""
+LEFT = (DONE, 128 + signal.SIGTERM)
+"""Exit codes of commands that leave in order when they are asked to."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a command that cannot be started, as a shell gives them."""
 PR_SET_PDEATHSIG = 1
@@ -331,10 +337,10 @@ class Ending:
 def exit_code(returned: int, *, noticed: bool) -> int:
     """Return the exit code for a command's: 128 + n for signal n, as a shell tells it.
 
-    A command that left in order because of a notice is not done, so its 0 becomes 143.
+    A command that left in order because of a notice is not done: its code becomes `TAKEN`.
     """
     code = 128 - returned if returned < 0 else returned
-    return ASKED_TO_END if noticed and code == DONE else code
+    return TAKEN if noticed and code in LEFT else code
 
 
 async def run(clouds: Sequence[str], command: Sequence[str], base: str | None = None) -> int:
@@ -402,7 +408,7 @@ def _dies_with(parent: int) -> Callable[[], None]:
     def before() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before that
-            os._exit(ASKED_TO_END)
+            os._exit(128 + signal.SIGKILL)
 
     return before
 

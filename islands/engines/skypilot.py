@@ -38,7 +38,7 @@ from islands.engines.engine import (
     RunMark,
     Unplaceable,
 )
-from islands.engines.preemption import ASKED_TO_END
+from islands.engines.preemption import TAKEN
 from islands.protocol.errors import IslandsError, SettingsError, missing_package, not_installed
 
 SETTINGS = ("group", "workdir")
@@ -107,7 +107,7 @@ def task_of(
         "use_spot": needs.preemptible or None,
         "image_id": None if needs.image is None else f"docker:{needs.image}",
         # A command that left since its host is taken has ended, but its island has not.
-        "job_recovery": {"recover_on_exit_codes": [ASKED_TO_END]},
+        "job_recovery": {"recover_on_exit_codes": [TAKEN]},
     }
     told, secret = island.environment, island.secrets
     task = {

@@ -65,13 +65,13 @@ def test_an_island_is_a_task() -> None:
         "cpus": "8+",
         "use_spot": True,
         "image_id": "docker:mine:1",
-        "job_recovery": {"recover_on_exit_codes": [143]},
+        "job_recovery": {"recover_on_exit_codes": [75]},
     }
     assert (task["name"], task["num_nodes"], task["workdir"]) == (NAME, 2, "code")
     assert task["secrets"] == {"ISLANDS_TOKEN": "do not tell"}
     assert task["envs"] == {k: v for k, v in ENVIRONMENT.items() if k != "ISLANDS_TOKEN"}
     assert task_of(island(Needs("skypilot")), NAME)["resources"] == {
-        "job_recovery": {"recover_on_exit_codes": [143]}
+        "job_recovery": {"recover_on_exit_codes": [75]}
     }
 
 
@@ -199,7 +199,7 @@ def test_skypilot_reads_each_task(tmp_path: Path) -> None:
         assert found["own command"]["run"] == "exec torchrun train.py\n"
         for each in told:
             assert each["secrets"] == ["ISLANDS_TOKEN"]
-            assert each["resources"][0]["job_recovery"]["recover_on_exit_codes"] == [143]
+            assert each["resources"][0]["job_recovery"]["recover_on_exit_codes"] == [75]
 
 
 # --- what SkyPilot tells ----------------------------------------------------------------------
