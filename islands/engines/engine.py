@@ -194,7 +194,11 @@ def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
     if not kind:
         known = ", ".join(ENGINES)
         raise SettingsError(f"engine is {name!r}; it must be one of {known}, or module:class")
-    engine: Engine = getattr(import_module(module), kind)(of, settings)
+    try:
+        make = getattr(import_module(module), kind)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise SettingsError(f"engine is {name!r}; it cannot be found: {error}") from error
+    engine: Engine = make(of, settings)
     return engine
 
 

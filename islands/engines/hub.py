@@ -5,12 +5,23 @@ The syncer, and learners of the hub's own host if there are any, are its child p
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from islands.actors.ports import Launcher, ProcessEnd, ThreadWorker
-from islands.engines.engine import ADDRESS, PORT, RANK, Island, RunMark, make_engine
+from islands.engines.engine import (
+    ADDRESS,
+    PORT,
+    RANK,
+    Engine,
+    EngineAway,
+    Island,
+    Job,
+    RunMark,
+    Unplaceable,
+    make_engine,
+)
 from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, read_records
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
@@ -126,10 +137,7 @@ class EnginesOfRun:
     ) -> Launcher:
         """Return a launcher of these islands and of a hub's child processes."""
         of = mark_of(hub.spec.settings.run, hub.plan.begun)
-        engines = {
-            name: make_engine(needs.engine, of, needs.settings)
-            for name, needs in self.entries.items()
-        }
+        engines = {name: engine_or_refusal(needs, of) for name, needs in self.entries.items()}
 
         def island(name: str) -> Island:
             needs = self.entries[self.placements.islands[name].entry]
@@ -146,6 +154,45 @@ class EnginesOfRun:
         host = Host(ended, say, worker)
         placed = EngineLauncher(engines, self.placements, island, self.folder / RECORDS_FILE, host)
         return ChildrenAndIslands(children, placed)
+
+
+def engine_or_refusal(needs: Needs, of: RunMark) -> Engine:
+    """Return the engine of an entry; one that refuses all islands if it is not installed here.
+
+    Raises:
+        SettingsError: there is no such engine, or no such setting of it.
+    """
+    try:
+        return make_engine(needs.engine, of, needs.settings)
+    except Unplaceable as error:
+        return Refusal(error)
+
+
+class Refusal:
+    """An engine that is not installed: it refuses every island, with the same sentence."""
+
+    poll_s = 60.0
+
+    def __init__(self, error: Unplaceable) -> None:
+        self._error = error
+
+    def place(self, island: Island) -> str:
+        """Refuse the island."""
+        raise Unplaceable(str(self._error))
+
+    def end(self, job: str, *, at_once: bool) -> None:
+        """Do nothing: there is no job."""
+
+    def list(self) -> Sequence[Job]:
+        """Refuse, so that jobs of an earlier start do not count as ended."""
+        raise EngineAway(str(self._error))
+
+    def describe(self, island: Island) -> str:
+        """Refuse the island."""
+        raise Unplaceable(str(self._error))
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class ChildrenAndIslands:

@@ -229,6 +229,8 @@ class Cluster:
 
     def _on_gave_up(self, name: str, reason: str) -> None:
         self.end.on_gave_up(name, reason, self.core, self.awaited())
+        if self.end.failure is None:
+            self.spec.say(f"{name} {reason}; the run goes on without it")
         self._tell_failure()
 
     def _tell_failure(self) -> None:

@@ -27,7 +27,7 @@ class FolderEngine:
 
     def place(self, island: Island) -> str:
         self._answer()
-        number = len(list(self._folder.glob("*.job")))
+        number = f"{island.name}.{len(list(self._folder.glob(f'{island.name}.*.job')))}"
         code = self._folder / f"{number}.code"
         script = f"({island.script()})\necho $? > {code}.new && mv {code}.new {code}"
         with (self._folder / f"{number}.log").open("wb") as log:
@@ -40,7 +40,7 @@ class FolderEngine:
             )
         told = {"name": island.name, "mark": self._of.label, "pid": process.pid}
         (self._folder / f"{number}.job").write_text(json.dumps(told))
-        return str(number)
+        return number
 
     def end(self, job: str, *, at_once: bool) -> None:
         self._answer()

@@ -672,10 +672,8 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
 
 def test_a_learner_that_only_a_killed_start_had_admitted_is_live(folder: RunFolder) -> None:
     """Its figures show that it is heard, though this start has no record of it."""
-    folder.write(0.0, "v", Recognised("a", "1.1"))
     folder.on_figures("a", 0.1, told("p", 3))
-    found = folder.figures.learners["a"]
-    assert state_of(found, Phase.STEPPING) == ("stepping", Health.WELL)
+    assert state_of(folder.figures.learners["a"], Phase.STEPPING) == ("stepping", Health.WELL)
 
 
 def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
