@@ -2,7 +2,6 @@
 
 import configparser
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -196,23 +195,3 @@ def test_the_walk_through_starts_learners_as_they_are_started() -> None:
     learner = understood(line[1].replace('"$(hostname)-0"', "host-0").split())
     assert isinstance(learner, LearnerOptions)
     assert learner.connecting.token_file == Path("/run/secrets/token")
-
-
-def test_the_job_set_is_an_island_whose_hosts_find_rank_0() -> None:
-    """As many pods as hosts; rank 0 is the first of them, by the name that JobSet gives it."""
-    told = yaml.safe_load((DEPLOY / "jobset.yaml").read_text())
-    (job,) = told["spec"]["replicatedJobs"]
-    spec = job["template"]["spec"]
-    (container,) = spec["template"]["spec"]["containers"]
-    *_, script = container["command"]
-    words = shlex.split(script.replace("$JOB_COMPLETION_INDEX", "3"))
-    assert words[:3] == ["exec", "python", "-m"]
-    options = understood(words[3:])
-    assert isinstance(options, LearnerOptions)
-    assert (options.hosts, options.rank) == (spec["completions"], 3) == (spec["parallelism"], 3)
-    name = told["metadata"]["name"]
-    assert options.island_address == f"{name}-{job['name']}-0-0.{name}:7200"
-    ports = [port["containerPort"] for port in container["ports"]]
-    assert ports == [7200, 7201]
-    (mount,) = container["volumeMounts"]
-    assert str(options.connecting.token_file).startswith(mount["mountPath"])

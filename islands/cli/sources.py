@@ -130,9 +130,18 @@ class Sources:
         return values
 
     def _elsewhere(self, name: str) -> bool:
-        """Return whether a key belongs to another command that reads the same file."""
+        """Return whether a key belongs to another command that reads the same file.
+
+        Of a mapping there, whose keys are the user's own, it may be a key inside.
+        """
         shared = PROGRAMS.values() if self.command.shares_file else ()
-        return any(name in keys_of(other.options) for other in shared if other.shares_file)
+        known = [keys_of(other.options) for other in shared if other.shares_file]
+        places = [name.rsplit(".", count)[0] for count in range(name.count(".") + 1)]
+        return any(
+            place in keys and (place == name or keys[place].is_mapping)
+            for keys in known
+            for place in places
+        )
 
     # --- environment --------------------------------------------------------------------------
 

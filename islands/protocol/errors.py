@@ -63,6 +63,7 @@ EXTRAS = {
     "opentelemetry": "otel",
     "cryptography": "metrics",
     "sky": "skypilot",
+    "kubernetes": "kubernetes",
 }
 """The part of the installation that brings each optional package, by the package's module."""
 

@@ -1,0 +1,412 @@
+"""Manifests of islands on Kubernetes, as plain dicts: an island is a Job of a JobSet.
+
+======================================  ==========================================================
+of an island                            in its manifest
+======================================  ==========================================================
+its hosts                               the pods of one indexed Job; `ISLANDS_RANK` is their index
+accelerators, cores, memory             resources of each pod; the kind is a label of nodes
+region, preemptible                     labels of nodes
+a mistake of its user's, exit code 2    fails the Job at once (`podFailurePolicy`)
+a node that is lost or drained          another pod, which counts as no failure
+another failure                         another pod, after 10 s, 20 s … ; after 6 the Job has failed
+a job queue of Kueue's                  a label of the JobSet
+======================================  ==========================================================
+
+A pod's command runs under a shell that answers SIGTERM with exit code 143. For a learner that was
+asked to end has done what it should, and ends with 0; but Kubernetes asks whoever is on a node that
+is to be drained, and a pod that ends with 0 then is a Job that is complete, and never comes back.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from islands.engines.engine import ADDRESS, PORT, RANK, Island
+from islands.engines.needs import Needs
+from islands.protocol.errors import OF_NO_USE, SettingsError
+
+Manifest = dict[str, Any]
+"""An object of Kubernetes, as its API takes it."""
+
+GROUP, VERSION, PLURAL = "jobset.x-k8s.io", "v1alpha2", "jobsets"
+API_VERSION = f"{GROUP}/{VERSION}"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+POD_INDEX = "batch.kubernetes.io/job-completion-index"
+QUEUE = "kueue.x-k8s.io/queue-name"
+REGION = "topology.kubernetes.io/region"
+
+RUN, MARK, ROLE, NAME = "islands-run", "islands-mark", "islands-role", "islands-name"
+"""Labels of what belongs to a run; the name of an island is an annotation, as no label has all."""
+
+CONTAINER = "island"
+HOSTS = "hosts"
+"""The replicated job of a JobSet that is one island."""
+
+NAME_MAX = 63
+POD_SUFFIX = len("-0-65535-abcde")
+"""What a pod's name has after those of its JobSet and of the replicated job."""
+
+RETRIES = 6
+GRACE_S = 45
+"""A learner leaves within 30 s of SIGTERM."""
+LOST_S = 30
+"""A pod on a node that is not heard of is replaced after this; by default after 300 s."""
+KEPT_S = 3600
+"""A JobSet that has ended is deleted after this, unless the hub has ended it before."""
+USER = 1000
+"""The user and group in the image, who reads secrets and writes volumes."""
+
+SPOT: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "gke": ("cloud.google.com/gke-spot", "true"),
+        "eks": ("eks.amazonaws.com/capacityType", "SPOT"),
+        "karpenter": ("karpenter.sh/capacity-type", "spot"),
+        "aks": ("kubernetes.azure.com/scalesetpriority", "spot"),
+    }
+)
+"""The label that nodes have which may be taken away, by who makes them."""
+
+TPU_KIND, TPU_TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
+ANY_KIND = ("gpu", "tpu")
+
+COMMAND = """\
+trap 'asked=143; kill -TERM "$host"' TERM
+/bin/sh -c "$0" &
+host=$!
+wait "$host"; code=$?
+[ -z "$asked" ] || { wait "$host"; code=$asked; }
+exit "$code"
+"""
+"""Runs the script that is its first argument; see the top of this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """The settings of an entry whose engine is kubernetes.
+
+    Args:
+        context: context of the kubeconfig; by default its current one.
+        kubeconfig: file of it; by default KUBECONFIG, ~/.kube/config, or the pod that the hub is.
+        namespace: where the islands are; by default the context's.
+        queue: LocalQueue of Kueue, if the islands wait for their quota there.
+        spot: how nodes that may be taken away are labelled: gke, eks, karpenter, aks, or
+            label=value.
+        nodes: labels of the nodes, as label=value,label=value.
+        topology: of TPUs on GKE, such as 2x4.
+        resource: name of the accelerator in Kubernetes; nvidia.com/gpu or google.com/tpu by the
+            kind's first letters.
+    """
+
+    context: str = ""
+    kubeconfig: str = ""
+    namespace: str = ""
+    queue: str = ""
+    spot: str = ""
+    nodes: str = ""
+    topology: str = ""
+    resource: str = ""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
+        """Read an entry's settings.
+
+        Raises:
+            SettingsError: there is no such setting, or its value has another form.
+        """
+        known = [each.name for each in fields(cls)]
+        strange = [key for key in settings if key not in known]
+        if strange:
+            raise SettingsError(
+                f"settings.{strange[0]} is not known to kubernetes; it may have {', '.join(known)}"
+            )
+        told = cls(**settings)
+        labels("settings.nodes", told.nodes)
+        if told.spot and told.spot not in SPOT:
+            labels("settings.spot", told.spot, forms=f"one of {', '.join(SPOT)}, or label=value")
+        return told
+
+    @property
+    def spot_label(self) -> tuple[str, str] | None:
+        """The label of nodes that may be taken away; None if it is not told."""
+        if not self.spot:
+            return None
+        return SPOT.get(self.spot) or next(iter(labels("settings.spot", self.spot).items()))
+
+
+def labels(place: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
+    """Return labels that are written as label=value,label=value.
+
+    Raises:
+        SettingsError: they are not; the sentence begins with their place.
+    """
+    found: dict[str, str] = {}
+    for each in filter(None, text.split(",")):
+        label, equals, value = each.strip().partition("=")
+        if not (label and equals and value):
+            raise SettingsError(f"{place} is {text!r}; it must be {forms}")
+        found[label] = value
+    return found
+
+
+def dns_label(text: str, room: int = NAME_MAX) -> str:
+    """Return a text as a name of Kubernetes: a-z, 0-9 and dashes, with a letter first.
+
+    Where anything of it is lost, six digits of its hash tell it from others.
+
+    Args:
+        text: the text.
+        room: most characters.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    plain = plain if plain[:1].isalpha() else f"i-{plain}".rstrip("-")
+    if plain == text and len(plain) <= room:
+        return plain
+    mark = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return f"{plain[: room - 7].rstrip('-')}-{mark}"
+
+
+def literal(text: str) -> str:
+    """Return a text of which Kubernetes makes this one: it replaces `$(NAME)`, and `$$` by `$`."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+# --- one island -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How the objects of a run are told from others.
+
+    Args:
+        run: the run's name.
+        mark: of this beginning of the run; empty if there is none.
+    """
+
+    run: str
+    mark: str = ""
+
+    def labels(self, role: str = "") -> dict[str, str]:
+        """Return the labels of an object of the run."""
+        told = {RUN: dns_label(self.run), MARK: self.mark, ROLE: role}
+        return {key: value for key, value in told.items() if value}
+
+    @property
+    def selector(self) -> str:
+        """The selector of all objects of the run."""
+        return ",".join(f"{key}={value}" for key, value in self.labels().items())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where an island's manifest is put, and where its secrets are.
+
+    Args:
+        mark: of its run.
+        jobset: name of its JobSet.
+        job: name of its replicated job in there.
+        secrets: the Secret and the key in it that hold each secret variable.
+    """
+
+    mark: Mark
+    jobset: str
+    job: str = HOSTS
+    secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def first(self) -> str:
+        """The name under which rank 0 is reached: JobSet's own, of the first pod of the job."""
+        return f"{self.jobset}-{self.job}-0-0.{self.jobset}"
+
+
+def replicated_job(island: Island, placed: Placed, *, fails_by_mistake: bool = True) -> Manifest:
+    """Return an island as a replicated job of a JobSet.
+
+    Args:
+        island: the island.
+        placed: where it is put.
+        fails_by_mistake: whether exit code 2 fails the job at once.
+
+    Raises:
+        SettingsError: the island needs what its settings do not tell how to find.
+    """
+    needs, marks = island.needs, placed.mark.labels("learner")
+    about = {"labels": marks, "annotations": {NAME: island.name}}
+    codes = {"containerName": CONTAINER, "operator": "In", "values": [OF_NO_USE]}
+    mistake = [{"action": "FailJob", "onExitCodes": codes}] if fails_by_mistake else []
+    job = {
+        "completionMode": "Indexed",
+        "parallelism": needs.hosts,
+        "completions": needs.hosts,
+        "backoffLimit": RETRIES,
+        "podFailurePolicy": {
+            "rules": [
+                *mistake,
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                },
+            ]
+        },
+        "template": {"metadata": about, "spec": _pod(island, placed)},
+    }
+    template = {"metadata": about, "spec": job}
+    return {"name": placed.job, "replicas": 1, "template": template}
+
+
+def _pod(island: Island, placed: Placed) -> Manifest:
+    needs, settings = island.needs, ClusterSettings.of(island.needs.settings)
+    if not needs.image:
+        raise SettingsError("image is not set; kubernetes runs containers: name one with Islands")
+    container = {
+        "name": CONTAINER,
+        "image": needs.image,
+        "command": ["/bin/sh", "-c", COMMAND],
+        "args": [literal(island.script())],
+        "env": environment(island, placed),
+        "resources": resources(needs, settings),
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if needs.hosts > 1:
+        container["ports"] = [{"containerPort": port} for port in (PORT, PORT + 1)]
+    return {
+        "restartPolicy": "Never",  # the Job makes another pod, and knows by its exit code whether
+        "terminationGracePeriodSeconds": GRACE_S,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": {"fsGroup": USER},
+        **scheduling(needs, settings),
+        "containers": [{key: value for key, value in container.items() if value}],
+    }
+
+
+def environment(island: Island, placed: Placed) -> list[Manifest]:
+    """Return the variables of an island's hosts, of which secrets name where they are."""
+    shown = {k: v for k, v in island.environment.items() if k not in island.secrets}
+    found: list[Manifest] = [{"name": k, "value": literal(v)} for k, v in shown.items()]
+    for name, (secret, key) in placed.secrets.items():
+        found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+    if island.needs.hosts > 1:
+        index = {"fieldRef": {"fieldPath": f"metadata.labels['{POD_INDEX}']"}}
+        found.append({"name": RANK, "valueFrom": index})
+        found.append({"name": ADDRESS, "value": placed.first})
+    return found
+
+
+def resources(needs: Needs, settings: ClusterSettings) -> Manifest:
+    """Return what each host asks for; of memory and accelerators that is its limit, too."""
+    asked: dict[str, str] = {}
+    if needs.cpus is not None:
+        asked["cpu"] = f"{needs.cpus:g}"
+    limits: dict[str, str] = {}
+    if needs.memory_gib is not None:
+        limits["memory"] = f"{round(needs.memory_gib * 1024)}Mi"
+    if needs.accelerator is not None:
+        limits[_resource(needs, settings)] = str(needs.accelerator[1])
+    asked |= limits
+    return {key: value for key, value in (("requests", asked), ("limits", limits)) if value}
+
+
+def _resource(needs: Needs, settings: ClusterSettings) -> str:
+    assert needs.accelerator is not None, "only of those that have one"
+    tpu = needs.accelerator[0].lower().startswith("tpu")
+    return settings.resource or ("google.com/tpu" if tpu else "nvidia.com/gpu")
+
+
+def scheduling(needs: Needs, settings: ClusterSettings) -> Manifest:
+    """Return which nodes a host may run on, and how long on one that is not heard of.
+
+    Raises:
+        SettingsError: nothing tells which nodes have that kind, or may be taken away.
+    """
+    nodes = labels("settings.nodes", settings.nodes)
+    tolerated = tolerations()
+    if needs.region is not None:
+        nodes[REGION] = needs.region
+    if needs.accelerator is not None:
+        nodes |= _kind(needs.accelerator[0], settings)
+        taint = {"key": _resource(needs, settings), "operator": "Exists", "effect": "NoSchedule"}
+        tolerated.append(taint)
+    if needs.preemptible:
+        if settings.spot_label is None:
+            raise SettingsError(
+                "preemptible is set and settings.spot is not; it must tell how such nodes are "
+                f"labelled: one of {', '.join(SPOT)}, or label=value"
+            )
+        label, value = settings.spot_label
+        nodes[label] = value
+        tolerated.append({"key": label, "operator": "Exists", "effect": "NoSchedule"})
+    found: Manifest = {"nodeSelector": nodes} if nodes else {}
+    return {**found, "tolerations": tolerated}
+
+
+def tolerations() -> list[Manifest]:
+    """Return for how long a pod stays on a node that is not heard of."""
+    about = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_S}
+    return [{"key": f"node.kubernetes.io/{each}", **about} for each in ("not-ready", "unreachable")]
+
+
+def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
+    """Return the labels of the nodes with one kind of accelerator."""
+    if kind.lower() in ANY_KIND or (settings.nodes and not settings.topology):
+        return {}
+    if settings.topology:
+        return {TPU_KIND: kind, TPU_TOPOLOGY: settings.topology}
+    raise SettingsError(
+        f"accelerators is {kind}, and settings.nodes does not tell by which label such nodes are "
+        "known, as nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3; kubectl get nodes --show-labels "
+        "shows theirs. Of TPUs on GKE, settings.topology does; and gpu:8 is eight of any kind"
+    )
+
+
+# --- JobSets ----------------------------------------------------------------------------------
+
+
+def jobset(
+    name: str, jobs: Sequence[Manifest], about: Manifest, failure: Manifest | None
+) -> Manifest:
+    """Return a JobSet.
+
+    Args:
+        name: its name.
+        jobs: its replicated jobs.
+        about: further metadata: labels, annotations, a namespace.
+        failure: its failure policy.
+    """
+    spec: Manifest = {"ttlSecondsAfterFinished": KEPT_S}
+    if failure is not None:
+        spec["failurePolicy"] = failure
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "metadata": {"name": name, **about},
+        "spec": {**spec, "replicatedJobs": list(jobs)},
+    }
+
+
+def island_jobset(island: Island, placed: Placed, failure: Manifest | None = None) -> Manifest:
+    """Return a JobSet that is one island, which fails as its job does, unless told otherwise."""
+    settings = ClusterSettings.of(island.needs.settings)
+    marks = placed.mark.labels("learner")
+    about: Manifest = {"labels": marks, "annotations": {NAME: island.name}}
+    if settings.queue:
+        about["labels"] = {**marks, QUEUE: settings.queue}
+    if settings.namespace:
+        about["namespace"] = settings.namespace
+    ends = {"maxRestarts": 0} if failure is None else failure
+    return jobset(placed.jobset, [replicated_job(island, placed)], about, ends)
+
+
+def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
+    """Return the name of a JobSet that is one island, short enough for the names of its pods.
+
+    Args:
+        words: with which it begins.
+        island: the island.
+        room: characters that follow.
+    """
+    text = "-".join([*words, island.name])
+    return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)
