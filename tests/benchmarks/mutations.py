@@ -36,6 +36,7 @@ from tests.benchmarks.mutation.loops import LOOPS
 from tests.benchmarks.mutation.lost_files import LOST_FILES
 from tests.benchmarks.mutation.members import MEMBERS
 from tests.benchmarks.mutation.moments import MOMENTS
+from tests.benchmarks.mutation.placing import PLACED
 from tests.benchmarks.mutation.rounds import ROUNDS
 from tests.benchmarks.mutation.strangers import STRANGERS
 from tests.benchmarks.mutation.trials import copies, own_copy
@@ -43,7 +44,7 @@ from tests.benchmarks.mutation.twelve import TWELVE
 from tests.environment import ROOT
 
 REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
-MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + ALERTED
+MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + ALERTED + PLACED
 SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
 
 

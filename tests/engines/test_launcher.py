@@ -184,15 +184,14 @@ async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> 
     desk.launcher.close()
 
 
-@pytest.mark.parametrize("when", ["asked", "placed", "away"])
+@pytest.mark.parametrize("when", ["asked", "placing", "placed", "away"])
 @virtual
 async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) -> None:
     """While it is being placed, once it is placed, and while its engine does not answer."""
     desk = Desk(MemoryEngine())
     desk.engine.away = "away" if when == "away" else ""
     desk.launcher.start("site-0")
-    if when != "asked":
-        await asyncio.sleep(1.0)
+    await asyncio.sleep({"asked": 0.0, "placing": CALL_S / 2}.get(when, 1.0))
     desk.launcher.stop("site-0", 10.0)
     took_s = await desk.until(lambda: bool(desk.ends))
     assert took_s < 3.0
