@@ -107,8 +107,9 @@ class Kubernetes:
 
     def list(self) -> list[Job]:
         """Return the run's JobSets, by three calls however many there are."""
-        core, where = self._core, self._mark.selector
+        where = self._mark.selector
         with self._told():
+            core = self._core
             jobsets = list(self._pages(self._jobsets, label_selector=where))
             pods = list(self._pages(core.list_namespaced_pod, label_selector=where))
             events: list[Told] = []
@@ -216,9 +217,10 @@ class Kubernetes:
             if gone_is_fine and error.status == NOT_FOUND:
                 return
             raise refusal(int(error.status or 0), said) from error
-        except package.config.ConfigException as error:
+        except (package.config.ConfigException, yaml.YAMLError) as error:
+            said = " ".join(str(error).split()).rstrip(".")
             raise Unplaceable(
-                f"kubernetes is not told of: {error}; set settings.kubeconfig or settings.context"
+                f"no cluster is named: {said}; set settings.kubeconfig or settings.context"
             ) from error
         except package.unreachable as error:
             raise EngineAway(f"kubernetes does not answer: {_reason(error)}") from error

@@ -4,6 +4,7 @@ import copy
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -363,6 +364,17 @@ def test_what_the_engine_cannot_be_told_is_unplaceable() -> None:
     """With the island's name."""
     with pytest.raises(Unplaceable, match="site-0: image is not set"):
         Kubernetes(OF, {}).describe(island(image=None))
+
+
+def test_without_the_official_client_an_island_is_unplaceable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what to install; what would be given is described all the same."""
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    engine = Kubernetes(OF, {})
+    with pytest.raises(Unplaceable, match=r"pip install 'islands\[kubernetes\]'"):
+        engine.place(island())
+    assert "kind: JobSet" in engine.describe(island())
 
 
 # --- the hub ------------------------------------------------------------------------------------

@@ -1,0 +1,193 @@
+"""The engine Kubernetes, through the official client, against a small API server on loopback."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.engines.engine import (
+    EngineAway,
+    Island,
+    JobState,
+    RunMark,
+    Unplaceable,
+    make_engine,
+    told_of,
+)
+from islands.engines.kubernetes import Kubernetes
+from islands.engines.needs import Needs
+from islands.protocol.errors import SettingsError
+from tests.engines.kubernetes_api import KubernetesApi, served
+
+pytest.importorskip("kubernetes", reason="the official client is not installed")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the client's own code
+]
+
+OF = RunMark("first", "0a1b2c3d")
+ISLAND = Island(
+    "site-0",
+    OF,
+    Needs(engine="kubernetes", hosts=2, image="example/islands:1"),
+    "python -m islands.learner",
+    {"ISLANDS_TOKEN": "hush"},
+)
+
+
+@pytest.fixture
+def api() -> KubernetesApi:
+    """An API server without objects."""
+    return KubernetesApi()
+
+
+@pytest.fixture
+def kubeconfig(
+    api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The file that leads to it."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with served(api, tmp_path) as file:
+        yield file
+
+
+@pytest.fixture
+def engine(kubeconfig: Path) -> Iterator[Kubernetes]:
+    """The engine of a run."""
+    made = Kubernetes(OF, {"kubeconfig": str(kubeconfig)})
+    yield made
+    made.close()
+
+
+def test_an_island_is_placed_listed_and_ended(api: KubernetesApi, engine: Kubernetes) -> None:
+    """Its Secret is its own; it is listed until its pods have ended, and then all of it is gone."""
+    job = engine.place(ISLAND)
+    assert job.startswith("islands-first-site-0-")
+    (secret,) = api.objects["secrets"].values()
+    assert secret["stringData"] == {"ISLANDS_TOKEN": "hush"}
+    (found,) = engine.list()
+    assert (found.name, found.job, found.state) == ("site-0", job, JobState.WAITING)
+    for index in (0, 1):
+        api.add_pod(job, index, "Running")
+    (found,) = engine.list()
+    assert (found.state, found.where) == (JobState.RUNNING, "node-0 node-1")
+    engine.end(job, at_once=False)
+    (found,) = engine.list()
+    assert found.state is JobState.ENDING
+    api.end_pods(job)
+    assert engine.list() == []
+    assert not any(api.objects.values())
+
+
+def test_an_end_at_once_takes_the_pods_away(api: KubernetesApi, engine: Kubernetes) -> None:
+    """A time of grace belongs to pods, so they are deleted without one."""
+    job = engine.place(ISLAND)
+    api.add_pod(job, 0, "Running")
+    engine.end(job, at_once=True)
+    assert engine.list() == []
+    (deleted,) = [
+        query for method, kind, query in api.asked if (method, kind) == ("DELETE", "pods")
+    ]
+    assert deleted["gracePeriodSeconds"] == "0"
+
+
+def test_a_job_that_is_gone_is_ended_without_a_word(engine: Kubernetes) -> None:
+    """Somebody else has deleted it."""
+    engine.end("islands-first-site-0-abcde", at_once=True)
+
+
+def test_another_beginning_of_the_run_sees_none_of_it(engine: Kubernetes, kubeconfig: Path) -> None:
+    """Two runs of one name are told apart by their marks."""
+    engine.place(ISLAND)
+    other = Kubernetes(replace(OF, mark="ffffffff"), {"kubeconfig": str(kubeconfig)})
+    assert other.list() == []
+    other.close()
+
+
+def test_a_list_takes_a_few_calls_however_many_islands_there_are(
+    api: KubernetesApi, engine: Kubernetes
+) -> None:
+    """Page by page, and the events once if some have no pods."""
+    for index in range(7):
+        engine.place(replace(ISLAND, name=f"site-{index}"))
+    api.asked.clear()
+    api.page = 3
+    assert sorted(job.name for job in engine.list()) == [f"site-{index}" for index in range(7)]
+    assert [kind for _, kind, _ in api.asked] == ["jobsets"] * 3 + ["pods"] + ["events"]
+
+
+def test_a_job_that_failed_is_listed_with_its_exit_code(
+    api: KubernetesApi, engine: Kubernetes
+) -> None:
+    """As its pods tell it, with the last line of its output."""
+    job = engine.place(ISLAND)
+    end = {"exitCode": 2, "reason": "Error", "finishedAt": "t", "message": "there is no task\n"}
+    state = {"name": "island", "state": {"terminated": end}}
+    api.add_pod(job, 0, "Failed", containerStatuses=[state])
+    failed = {"type": "Failed", "status": "True", "message": "jobset failed"}
+    api.objects["jobsets"][job]["status"] = {"conditions": [failed]}
+    (found,) = engine.list()
+    assert told_of(found) == "exit code 2: there is no task"
+
+
+def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: Kubernetes) -> None:
+    """Of a JobSet that is not admitted, and of one whose pods are not."""
+    said = "jobsets is forbidden: exceeded quota: gpus, requested: 8, limited: 4"
+    api.refuses["jobsets"] = 403, said
+    with pytest.raises(EngineAway, match="exceeded quota: gpus, requested: 8"):
+        engine.place(ISLAND)
+    del api.refuses["jobsets"]
+    job = engine.place(ISLAND)
+    api.objects["events"]["a"] = {
+        "metadata": {"name": "a"},
+        "reason": "FailedCreate",
+        "involvedObject": {"name": f"{job}-hosts-0"},
+        "message": "pods is forbidden: exceeded quota: gpus",
+    }
+    (found,) = engine.list()
+    assert found.why == "pods is forbidden: exceeded quota: gpus"
+
+
+def test_an_island_without_its_secret_is_taken_back(api: KubernetesApi, engine: Kubernetes) -> None:
+    """Its pods would wait for it for ever."""
+    api.refuses["secrets"] = 403, 'User "hub" cannot create resource "secrets"'
+    with pytest.raises(Unplaceable, match="cannot create resource"):
+        engine.place(ISLAND)
+    assert engine.list() == []
+
+
+def test_a_cluster_without_jobset_says_what_to_install(
+    api: KubernetesApi, engine: Kubernetes
+) -> None:
+    """In one sentence."""
+    api.refuses["jobsets"] = 404, "the server could not find the requested resource"
+    with pytest.raises(Unplaceable, match="JobSet is not installed there; its administrator"):
+        engine.place(ISLAND)
+
+
+def test_what_jobset_refuses_is_told_in_its_words(api: KubernetesApi, engine: Kubernetes) -> None:
+    """As its webhook says it."""
+    said = 'admission webhook "vjobset.kb.io" denied the request: JobSet name is too long'
+    api.refuses["jobsets"] = 422, said
+    with pytest.raises(Unplaceable, match="denied the request: JobSet name is too long"):
+        engine.place(ISLAND)
+
+
+def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:
+    """Nobody listens there any more."""
+    with served(KubernetesApi(), tmp_path) as file:
+        engine = Kubernetes(OF, {"kubeconfig": str(file)})
+    for call in (engine.list, lambda: engine.place(ISLAND)):
+        with pytest.raises(EngineAway, match=r"kubernetes does not answer: .*refused"):
+            call()
+    engine.close()
+
+
+def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> None:
+    """A kubeconfig that is not there, or has no such context; the constructor asks nobody."""
+    engine = make_engine("kubernetes", OF, {"kubeconfig": str(tmp_path / "none")})
+    with pytest.raises(Unplaceable, match=r"no cluster is named: .*No configuration found; set"):
+        engine.list()
+    with pytest.raises(SettingsError, match=r"settings\.cluster is not known to kubernetes"):
+        make_engine("kubernetes", OF, {"cluster": "far"})
