@@ -246,13 +246,11 @@ def _on_host(island: Island) -> str:
     return "\n".join(
         [
             *rank,
-            f"trap asked={ASKED_TO_END} TERM",
+            f"trap asked={ASKED_TO_END} TERM",  # Slurm signals all processes of a step
             "(",
             island.script().rstrip("\n"),
-            ") &",
-            "wait $!; code=$?",
-            "while kill -0 $! 2>/dev/null; do wait $!; code=$?; done",
-            "exit $((code ? code : asked))",
+            ")",
+            "code=$?; exit $((code ? code : asked))",
         ]
     )
 

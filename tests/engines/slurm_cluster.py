@@ -29,7 +29,7 @@ NODES = ("n1", "n2", "n3")
 CPUS = 4
 READY_S = 60.0
 ASK_S = 30.0
-KILLS_MAX = 20
+LOOKS_MAX = 20
 
 CONFIGURATION = """\
 ClusterName=test
@@ -52,7 +52,8 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=8
+SlurmdTimeout=5
+MessageTimeout=5
 KillWait=20
 MinJobAge=600
 SchedulerParameters=bf_interval=2,sched_interval=2
@@ -61,7 +62,7 @@ PreemptMode=REQUEUE
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
-"""Nodes are found lost after 8 s, and their jobs may begin again 5 s later; 120 s are usual."""
+"""A lost node is found within 20 s, and its jobs may begin again 5 s later; usual are minutes."""
 
 
 def missing() -> str | None:
@@ -111,8 +112,9 @@ class SlurmCluster:
         await self.wait_idle()
 
     def start_node(self, name: str) -> None:
-        """Start the slurmd of a node."""
-        self.nodes[name] = self._start("slurmd", "-D", "-N", name)
+        """Start the slurmd of a node; what it starts inherits the node's name, as jobs have it."""
+        words, told = ("slurmd", "-D", "-N", name), {"SLURMD_NODENAME": name}
+        self.nodes[name] = self.room.start_words(words, environment={**self.environment, **told})
 
     async def wait_idle(self, names: tuple[str, ...] = NODES) -> None:
         """Wait until these nodes can take jobs."""
@@ -141,29 +143,32 @@ class SlurmCluster:
         return self.ask("squeue", "--noheader", "--format=%i %j %T %r %N")
 
     async def kill_node(self, name: str) -> None:
-        """Kill a node's slurmd, and at once all processes of its jobs."""
+        """Kill a node's slurmd and all processes of its jobs, as if at the same moment."""
         slurmd = self.nodes.pop(name)
-        slurmd.process.kill()
-        self._kill_jobs(name)
+        self._kill(name)
         await self.room.ended(slurmd)
 
     def close(self) -> None:
-        """Kill all processes of jobs; the room ends the daemons."""
-        for name in list(self.nodes):
-            self.nodes.pop(name).process.kill()
+        """Kill all nodes; the room ends the other daemons."""
+        self.nodes.clear()
         for name in NODES:
-            self._kill_jobs(name)
+            self._kill(name)
 
-    def _kill_jobs(self, node: str) -> None:
-        for _ in range(KILLS_MAX):  # a process may start another while it is looked for
-            found = self._processes_of(node)
+    def _kill(self, node: str) -> None:
+        """Suspend all processes before the first is killed, so that none tells of another's end."""
+        stopped: list[Identity] = []
+        for _ in range(LOOKS_MAX):  # a process may start another while it is looked for
+            found = [one for one in self._processes_of(node) if one not in stopped]
             for identity in found:
-                send_signal(identity, signal.SIGKILL)
+                send_signal(identity, signal.SIGSTOP)
+            stopped += found
             if not found:
-                return
+                break
+        for identity in stopped:
+            send_signal(identity, signal.SIGKILL)
 
     def _processes_of(self, node: str) -> list[Identity]:
-        """Return the processes of a node's jobs: slurmstepd, by its name, and what it started."""
+        """Return a node's processes: its slurmd, and all that this started for jobs."""
         mine = f"SLURM_CONF={self.folder}/slurm.conf".encode()
         found: list[Identity] = []
         for place in Path("/proc").glob("[0-9]*"):
@@ -181,9 +186,11 @@ class SlurmCluster:
     def _configuration(self, port: int) -> str:
         host = socket.gethostname()
         lines = [CONFIGURATION.format(host=host, address=HOST, port=port, folder=self.folder)]
+        net = f"127.{port >> 8}.{port & 255}"  # islands of several hosts listen at a port of theirs
         lines += [
-            f"NodeName={name} NodeHostname={host} NodeAddr={HOST} Port={free_port()} CPUs={CPUS}"
-            for name in NODES
+            f"NodeName={name} NodeHostname={host} NodeAddr={net}.{number} Port={free_port()} "
+            f"CPUs={CPUS}"
+            for number, name in enumerate(NODES, 1)
         ]
         return "\n".join(lines) + "\n"
 
