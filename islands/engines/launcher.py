@@ -37,6 +37,8 @@ from islands.protocol.errors import IslandsError
 from messaging.clock import WallClock
 
 RECORDS_FILE = "engines.json"
+SAVE_S = 1.0
+"""Changes within so long are written at once; the engine's list has what a killed hub did not."""
 HURRY_S = 1.0
 """Interval of lists while an island is to end, if the engine's own is longer."""
 
@@ -98,7 +100,9 @@ class EngineLauncher:
         self._polls: dict[str, asyncio.TimerHandle | None] = {}
         self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
         self._closed = False
+        self._jobs: dict[str, list[Job]] = {}
         self._saved = b""
+        self._saves: asyncio.TimerHandle | None = None
         self._needs = {} if records is None else dict(records_in(records).needs)
 
     # --- the port -----------------------------------------------------------------------------
@@ -131,6 +135,9 @@ class EngineLauncher:
         for timer in (*self._places.values(), *self._polls.values()):
             if timer is not None:
                 timer.cancel()
+        if self._saves is not None:
+            self._saves.cancel()
+            self._save()
         for name, worker in self._workers.items():
             worker.submit(self._engines[name].close, _nothing)
             worker.close()
@@ -149,7 +156,8 @@ class EngineLauncher:
     def _perform(self, actions: list[Action]) -> None:
         if self._closed:
             return
-        self._save()
+        if self._saves is None and self._records is not None:
+            self._saves = asyncio.get_running_loop().call_later(SAVE_S, self._save)
         for action in actions:
             match action:
                 case Place(name, delay_s):
@@ -177,8 +185,16 @@ class EngineLauncher:
         engine = self._engines[placed.entry]
 
         def place() -> str:
-            found = job_to_keep(engine.list(), name)
-            return engine.place(island) if found is None else found.job
+            if placed.entry not in self._jobs:
+                self._list_now(placed.entry)
+            found = job_to_keep(self._jobs[placed.entry], name)
+            if found is not None:
+                return found.job
+            try:
+                return engine.place(island)
+            except EngineAway:  # it may have placed the island all the same
+                self._jobs.pop(placed.entry, None)
+                raise
 
         def done(job: str | IslandsError) -> None:
             self._places.pop(name, None)
@@ -233,7 +249,12 @@ class EngineLauncher:
                 hurry = any(each.ending for each in here)
                 self._poll(entry, min(HURRY_S, self._poll_s[entry]) if hurry else None)
 
-        self._ask(entry, lambda: list(self._engines[entry].list()), done)
+        self._ask(entry, partial(self._list_now, entry), done)
+
+    def _list_now(self, entry: str) -> list[Job]:
+        """Return the jobs of an entry's engine, which are those to place by; on its thread."""
+        self._jobs[entry] = list(self._engines[entry].list())
+        return self._jobs[entry]
 
     def _ask(self, entry: str, call: Callable[[], object], done: Callable[..., object]) -> None:
         """Call an engine on its thread, then call `done` with the result or the error."""
@@ -247,6 +268,7 @@ class EngineLauncher:
         self._workers[entry].submit(asked, done)
 
     def _save(self) -> None:
+        self._saves = None
         if self._records is None:
             return
         records = Records(self.placements.islands, self._needs)

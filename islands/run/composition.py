@@ -107,7 +107,7 @@ class Cluster:
             hooks=replace(
                 hooks or Hooks(),
                 start=self.start,
-                kill=self.launcher.kill,
+                kill=self.kill,
                 gave_up=self._on_gave_up,
             ),
         )
@@ -130,6 +130,11 @@ class Cluster:
         if not (self.end.over or self.end.leaving or name in self.launcher.names()):
             self._ours[name] = None
             self._starts.start(name, delay_s)
+
+    def kill(self, name: str) -> None:
+        """Kill a process, or cancel its start that is scheduled."""
+        self._starts.cancel(name)
+        self.launcher.kill(name)
 
     def hold(self, name: str, away_s: float) -> None:
         """Delay any start of a process until `away_s` from now, whoever asks for it."""

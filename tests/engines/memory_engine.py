@@ -14,6 +14,7 @@ class MemoryEngine:
         given: The islands that it was given.
         ended: The jobs that it was asked to end, and whether at once.
         away: What it says instead of answering; empty if it answers.
+        cut: What it says once, after it has placed an island; empty for an answer.
         refused: What it says to an island that is to be placed; empty if it takes it.
     """
 
@@ -24,6 +25,7 @@ class MemoryEngine:
         self.given: list[Island] = []
         self.ended: list[tuple[str, bool]] = []
         self.away = ""
+        self.cut = ""
         self.refused = ""
         self.closed = False
 
@@ -33,6 +35,9 @@ class MemoryEngine:
             raise Unplaceable(self.refused)
         self.given.append(island)
         self.jobs.append(Job(island.name, f"job-{len(self.given)}", JobState.WAITING))
+        if self.cut:
+            cut, self.cut = self.cut, ""
+            raise EngineAway(cut)
         return self.jobs[-1].job
 
     def end(self, job: str, *, at_once: bool) -> None:

@@ -10,8 +10,8 @@ PLACED = (
     Mutation(
         "what an engine has already is placed again",
         LAUNCHER,
-        "return engine.place(island) if found is None else found.job",
-        "return engine.place(island)",
+        "            if found is not None:\n                return found.job\n",
+        "",
         TESTS,
     ),
     Mutation(
