@@ -565,18 +565,23 @@ def content_of(figures: RunFigures, earlier_s: float, at_s: float, now_s: float 
     return sealed(msgspec.json.encode(kept))
 
 
+def kept_in(path: Path) -> tuple[KeptFigures, bool]:
+    """Return the figures that a run's folder holds, and whether their record is lost."""
+    kept, tape = KeptFigures(), path / "tape.jsonl"
+    try:
+        content = read_sealed(path / FIGURES_FILE)
+        lost = content is None and tape.exists() and tape.stat().st_size > 0
+        return kept if content is None else msgspec.json.decode(content, type=KeptFigures), lost
+    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
+        return kept, True
+
+
 def restored(path: Path) -> tuple[float, RunFigures, bool]:
     """Return the seconds and figures of earlier starts, and whether their record is lost.
 
     This start has heard nobody yet: whoever was present then counts as unheard.
     """
-    kept, tape = KeptFigures(), path / "tape.jsonl"
-    try:
-        content = read_sealed(path / FIGURES_FILE)
-        lost = content is None and tape.exists() and tape.stat().st_size > 0
-        kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
-    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
-        lost = True
+    kept, lost = kept_in(path)
     for learner in kept.learners.values():
         learner.count([learner])  # clamps the totals to the bounds of this version
         if not learner.gone:
