@@ -34,6 +34,7 @@ from islands.engines.kubernetes_manifests import (
     dns_label,
     island_jobset,
     jobset_name,
+    text_of,
 )
 from islands.protocol.errors import SettingsError, not_installed
 
@@ -120,8 +121,7 @@ class Kubernetes:
 
     def describe(self, island: Island) -> str:
         """Return the island's manifest as YAML; its name would get five more digits."""
-        manifest = self._manifest(island, self._placed(island, ""))
-        return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+        return text_of(self._manifest(island, self._placed(island, "")))
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from islands.engines.engine import ADDRESS, PORT, RANK, Island
 from islands.engines.needs import Needs
 from islands.protocol.errors import OF_NO_USE, SettingsError
@@ -410,3 +412,26 @@ def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
     """
     text = "-".join([*words, island.name])
     return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they stand, and repeats what occurs twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> Any:  # noqa: ANN401  (a node of PyYAML)
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def text_of(manifest: Manifest) -> str:
+    """Return a manifest as YAML."""
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100)

@@ -19,9 +19,6 @@ one without a pause. So its pods are made again as after any failure, after 10 s
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import yaml
 
 from islands.engines.engine import Island, RunMark
 from islands.engines.hub import Joining, island_of
@@ -40,6 +37,7 @@ from islands.engines.kubernetes_manifests import (
     jobset,
     jobset_name,
     replicated_job,
+    text_of,
     tolerations,
 )
 from islands.engines.needs import Needs
@@ -345,21 +343,6 @@ def _mib(gib: float) -> str:
 # --- text -------------------------------------------------------------------------------------
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they stand, and repeats what occurs twice."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> Any:  # noqa: ANN401  (a node of PyYAML)
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
 def written(hub: HubNeeds, made: Sequence[Manifest]) -> str:
     """Return manifests as one YAML text, which begins with what else the cluster needs."""
     where = f" --namespace {hub.namespace}" if hub.namespace else ""
@@ -375,5 +358,4 @@ def written(hub: HubNeeds, made: Sequence[Manifest]) -> str:
         + (" with its feature gate RestartJob turned on (or: --apart)." if alone else "."),
     ]
     lines = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    texts = [yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=100) for each in made]
-    return lines + "".join(f"---\n{text}" for text in texts)
+    return lines + "".join(f"---\n{text_of(each)}" for each in made)

@@ -74,6 +74,11 @@ class KubernetesApi:
             del pods[name]
         self._collect()
 
+    def forget_pod(self, name: str) -> None:
+        """Let one pod be gone."""
+        self.objects["pods"].pop(name, None)
+        self._collect()
+
     # --- requests -----------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Object) -> Answer:

@@ -1,26 +1,27 @@
 """What the manifests of a run say, run as it stands: only paths and addresses are mapped."""
 
-import re
-import shutil
+import asyncio
+import contextlib
+import os
 import signal
-import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.engines.kubernetes_api import KubernetesApi, served
+from tests.engines.kubernetes_host import Containers, Controllers, Manifest, kill
 from tests.integration.programs import (
-    Program,
+    LOOK_S,
+    ROOT,
     Room,
-    clean_environment,
     control,
     imbalance,
     incarnations,
+    logged,
     merges,
     open_room,
     summary_of,
@@ -30,87 +31,8 @@ from tests.integration.test_several_hosts import applied, free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-Manifest = dict[str, Any]
-INDEX = "metadata.labels['batch.kubernetes.io/job-completion-index']"
 
-
-@dataclass
-class Cluster:
-    """One host in the place of a cluster: starts the containers of manifests as processes.
-
-    Args:
-        room: Where they run.
-        manifests: All of a run.
-        names: What stands in manifests, and what it is here.
-    """
-
-    room: Room
-    manifests: list[Manifest]
-    names: Mapping[str, str]
-
-    def of_kind(self, kind: str) -> list[Manifest]:
-        """The objects of one kind."""
-        return [each for each in self.manifests if each["kind"] == kind]
-
-    def mapped(self, text: str, variables: Mapping[str, str]) -> str:
-        """A text of a manifest, expanded as Kubernetes does, with the names of here."""
-
-        def value(found: re.Match[str]) -> str:
-            return "$" if found[0] == "$$" else variables.get(found[1], found[0])
-
-        text = re.sub(r"\$\$|\$\((\w+)\)", value, text)
-        for there, here in self.names.items():
-            text = text.replace(there, here)
-        return text
-
-    def variables(self, container: Manifest, rank: int) -> dict[str, str]:
-        """The variables of a container, in the order in which they refer to one another."""
-        found: dict[str, str] = {}
-        for each in container.get("env", []):
-            told = each.get("valueFrom", {})
-            if "secretKeyRef" in told:
-                key = told["secretKeyRef"]["key"]
-                found[each["name"]] = (self.room.folder / "secrets" / key).read_text()
-            elif "fieldRef" in told:
-                assert told["fieldRef"]["fieldPath"] == INDEX
-                found[each["name"]] = str(rank)
-            else:
-                found[each["name"]] = self.mapped(each["value"], found)
-        return found
-
-    def start(self, container: Manifest, rank: int = 0) -> Program:
-        """Start a container's command."""
-        variables = self.variables(container, rank)
-        words = [*container["command"], *container.get("args", [])]
-        return self.room.start_words(
-            [self.mapped(word, variables) for word in words], environment=self.path | variables
-        )
-
-    def probed(self, container: Manifest, kind: str) -> bool:
-        """Whether a probe of a container succeeds."""
-        words = [self.mapped(word, {}) for word in container[kind]["exec"]["command"]]
-        limit_s = 3 * container[kind]["timeoutSeconds"]
-        found = subprocess.run(
-            words,
-            capture_output=True,
-            check=False,
-            timeout=limit_s,
-            env=clean_environment(self.path),
-        )
-        return found.returncode == 0
-
-    @property
-    def path(self) -> dict[str, str]:
-        """A search path on which `python` is this one."""
-        place = self.room.folder / "bin"
-        if not place.exists():
-            place.mkdir()
-            (place / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-            (place / "python").chmod(0o755)
-        return {"PATH": f"{place}:{Path(shutil.which('sh') or '/bin/sh').parent}:/usr/bin:/bin"}
-
-
-async def deployed(room: Room) -> Cluster:
+async def deployed(room: Room) -> tuple[Containers, list[Manifest]]:
     """The manifests of a run with an island of one host and one of two."""
     islands = {
         name: {"engine": "kubernetes", "hosts": hosts, "learner": {"threads": 1}}
@@ -128,16 +50,21 @@ async def deployed(room: Room) -> Cluster:
     }
     hub = f"127.0.0.1:{free_port()}"
     names |= dict.fromkeys(("0.0.0.0:7070", "127.0.0.1:7070", "test-hub:7070"), hub)
-    cluster = Cluster(room, list(yaml.safe_load_all(told.out)), names)
+    manifests = list(yaml.safe_load_all(told.out))
     (room.folder / "config").mkdir()
-    (config_map,) = cluster.of_kind("ConfigMap")
+    (config_map,) = of_kind(manifests, "ConfigMap")
     for name, text in config_map["data"].items():
         (room.folder / "config" / name).write_text(text)
     (room.folder / "secrets").mkdir(mode=0o700)
     token = room.folder / "secrets" / "token"
     token.touch(mode=0o600)
     token.write_text("a-token-of-this-test-and-none-else\n")
-    return cluster
+    return Containers(room, names, lambda _, key: (token.parent / key).read_text()), manifests
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
+    """The objects of one kind."""
+    return [each for each in manifests if each["kind"] == kind]
 
 
 @pytest.mark.long(
@@ -146,8 +73,8 @@ async def deployed(room: Room) -> Cluster:
 async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
     """The hub gets ready, islands join; one is asked to leave its node, one drained; all end."""
     async with open_room(tmp_path) as room:
-        cluster = await deployed(room)
-        (hub_set,), (jobset,) = cluster.of_kind("StatefulSet"), cluster.of_kind("JobSet")
+        cluster, manifests = await deployed(room)
+        (hub_set,), (jobset,) = (of_kind(manifests, kind) for kind in ("StatefulSet", "JobSet"))
         hub_container = hub_set["spec"]["template"]["spec"]["containers"][0]
         assert not cluster.probed(hub_container, "readinessProbe")
         hub = cluster.start(hub_container)
@@ -181,3 +108,89 @@ async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
         summary = summary_of(tmp_path / "run") or {}
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"one-0": 2, "pair-0": 1}
+
+
+@pytest.mark.long(
+    "tests/engines/test_kubernetes_jobs.py::test_an_island_runs_once_all_of_its_hosts_do"
+)
+async def test_a_hub_outside_places_islands_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A pod is killed and made again; the hub is, and finds its islands; one is added; all end."""
+    pytest.importorskip("kubernetes", reason="the official client is not installed")
+    api = KubernetesApi()
+    names = {":7200": f":{free_port()}", "python": sys.executable}
+
+    def secret(name: str, key: str) -> str:
+        return str(api.objects["secrets"][name]["stringData"][key])
+
+    async with open_room(tmp_path) as room:
+        controllers = Controllers(api, Containers(room, names, secret))
+        with served(api, tmp_path) as kubeconfig:
+            async with stepping(controllers):
+                await place_and_end(room, api, controllers, kubeconfig)
+
+
+@contextlib.asynccontextmanager
+async def stepping(controllers: Controllers) -> AsyncIterator[None]:
+    """Let controllers do their work while the block runs."""
+
+    async def step() -> None:
+        while True:
+            controllers.step()
+            await asyncio.sleep(LOOK_S)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(step())
+            yield
+            task.cancel()
+    finally:
+        for program in controllers.pods.values():
+            kill(program)
+
+
+async def place_and_end(
+    room: Room, api: KubernetesApi, controllers: Controllers, kubeconfig: Path
+) -> None:
+    """Play the story."""
+    islands = {
+        name: {
+            "engine": "kubernetes",
+            "hosts": hosts,
+            "image": "none",
+            "learner": {"threads": 1},
+            "settings": {"kubeconfig": str(kubeconfig)},
+        }
+        for name, hosts in (("one", 1), ("pair", 2))
+    }
+    config = write_config(
+        room.folder / "run.yaml", run={"budget_tokens": 10**9}, islands=islands, learners=0
+    )
+    place = f"127.0.0.1:{free_port()}"
+    command = ("run", config, "--folder", "run", "--listen", place)
+    outside = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": os.pathsep.join(["", str(ROOT), *sys.path])}
+    hub = room.start("islands.cli", *command, environment=outside)
+    run = room.folder / "run"
+    first = ("one-0", "pair-0")
+    await room.wait(lambda: all(logged(run, "admitted", name=name) for name in first))
+    assert len(api.objects["jobsets"]) == 2
+
+    kill(next(program for pod, program in controllers.pods.items() if "-one-0-" in pod))
+    await room.wait(lambda: len(logged(run, "admitted", name="one-0")) > 1)
+
+    hub.process.kill()
+    await room.ended(hub)
+    hub = room.start("islands.cli", *command, environment=outside)
+    await room.wait(
+        lambda: all(logged(run, "recognised", name=name) for name in ("one-0", "pair-0"))
+    )
+    await control(room, "add", "one")
+    await room.wait(lambda: logged(run, "admitted", name="one-1"))
+    assert len(api.objects["jobsets"]) == 3, "none is placed twice"
+
+    await control(room, "drain", "pair-0")
+    await room.wait(lambda: not any("-pair-0-" in name for name in controllers.pods))
+    await control(room, "stop")
+    assert await room.ended(hub) == 0, str(hub)
+    await room.wait(lambda: not controllers.pods)
+    assert imbalance(summary_of(run) or {}) == 0
+    assert all(each.get("status") for each in api.objects["jobsets"].values()), "all have ended"
