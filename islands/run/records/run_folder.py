@@ -359,6 +359,7 @@ class RunFolder:
         figures = self._learner(name)
         if not known:  # a start that was killed before it kept its figures had admitted it
             figures.status = Status.LIVE.value
+            figures.come(self.earlier_s + at_s)
         before = figures.tokens
         figures.add_report(report)
         self._add_heard(figures.tokens - before)
