@@ -127,18 +127,38 @@ def manifests(
         SettingsError: an entry needs what its settings do not tell how to find.
     """
     found = [_config(hub), _service(hub), _stateful_set(hub), *_policies(hub)]
-    together: list[tuple[Island, Placed]] = []
+    together: list[Manifest] = []
     for name, needs in entries.items():
-        queue = ClusterSettings.of(needs.settings).queue
-        for island in _islands(name, needs, hub):
-            if apart or queue:
-                place = Placed(hub.mark, jobset_name((hub.name,), island), HOSTS, _secrets(hub))
-                found.append(_placed_in(name, island_jobset(island, place, APART), hub))
-            else:
-                together.append((island, _place_in_one(hub, island)))
+        try:
+            one, jobsets = _entry(name, needs, hub, apart=apart)
+        except SettingsError as error:
+            raise SettingsError(f"islands.{name}: {error}") from error
+        together += one
+        found += jobsets
     if together:
         found.append(_one_jobset(hub, together))
     return found
+
+
+def _entry(
+    name: str, needs: Needs, hub: HubNeeds, *, apart: bool
+) -> tuple[list[Manifest], list[Manifest]]:
+    """Return an entry's islands as replicated jobs of the one JobSet, or as JobSets."""
+    told = ClusterSettings.of(needs.settings)
+    if told.namespace not in ("", hub.namespace):
+        raise SettingsError(
+            f"settings.namespace is {told.namespace}, and the hub is not there; both are where "
+            "--namespace says"
+        )
+    islands = _islands(name, needs, hub)
+    if apart or told.queue:
+        places = [
+            Placed(hub.mark, jobset_name((hub.name,), i), HOSTS, _secrets(hub)) for i in islands
+        ]
+        made = [island_jobset(*each, APART) for each in zip(islands, places, strict=True)]
+        return [], [_in_namespace(each, hub) for each in made]
+    jobs = [replicated_job(i, _place_in_one(hub, i), fails_by_mistake=False) for i in islands]
+    return jobs, []
 
 
 def _islands(entry: str, needs: Needs, hub: HubNeeds) -> list[Island]:
@@ -160,25 +180,11 @@ def _place_in_one(hub: HubNeeds, island: Island) -> Placed:
     return Placed(hub.mark, hub.name, dns_label(island.name, room), _secrets(hub))
 
 
-def _one_jobset(hub: HubNeeds, islands: Sequence[tuple[Island, Placed]]) -> Manifest:
-    jobs = [replicated_job(island, placed, fails_by_mistake=False) for island, placed in islands]
-    spaces = {ClusterSettings.of(island.needs.settings).namespace for island, _ in islands}
-    if len(spaces) > 1:
-        raise SettingsError(f"settings.namespace differs between islands: {', '.join(spaces)}")
+def _one_jobset(hub: HubNeeds, jobs: Sequence[Manifest]) -> Manifest:
     made = jobset(hub.name, jobs, {"labels": hub.mark.labels()}, AGAIN)
     if len(json.dumps(made)) > OBJECT_BYTES_MAX:
         raise SettingsError(
             f"{len(jobs)} islands are more than one JobSet holds (1 MiB); --apart makes one of each"
-        )
-    return _in_namespace(made, hub)
-
-
-def _placed_in(entry: str, made: Manifest, hub: HubNeeds) -> Manifest:
-    other = made["metadata"].get("namespace", hub.namespace)
-    if other != hub.namespace:
-        raise SettingsError(
-            f"islands.{entry}: settings.namespace is {other}, and the hub is not there; both are "
-            "where --namespace says"
         )
     return _in_namespace(made, hub)
 

@@ -451,6 +451,14 @@ def test_the_command_writes_a_run(
         ("islands: [site]\n", "islands is ['site']; it must be a table of entries"),
         ("islands: {site: {engine: kubernetes, hostz: 2}}\n", "hostz is not known"),
         (
+            "islands: {site: {engine: kubernetes, preemptible: true}}\n",
+            "islands.site: preemptible is set and settings.spot is not",
+        ),
+        (
+            "islands: {site: {engine: kubernetes, settings: {namespace: far}}}\n",
+            "islands.site: settings.namespace is far, and the hub is not there",
+        ),
+        (
             "start_from: a.safetensors\nislands: {site: {engine: kubernetes}}\n",
             "start_from is a.safetensors; in the image it is another folder",
         ),
