@@ -4,14 +4,17 @@ Ray itself runs in a process of its own (`ray_driver.py`), which this one starts
 where it does not answer in time. `ray_actor.py` is what runs on the cluster's nodes.
 """
 
+import atexit
 import contextlib
 import os
 import select
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 
 import msgspec
@@ -20,7 +23,7 @@ import yaml
 from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, Unplaceable
 from islands.engines.needs import Needs
 from islands.engines.ray_driver import Call
-from islands.engines.ray_jobs import Request
+from islands.engines.ray_jobs import KIND, Request
 from islands.protocol.errors import SettingsError, not_installed
 from messaging.clock import MonotonicClock
 
@@ -63,77 +66,98 @@ class Ray:
             raise Unplaceable(not_installed("the engine ray", "ray"))
         self._of = of
         self._settings = settings_of(settings)
-        self._driver: _Driver | None = None
-        self._ended: dict[str, bool] = {}
+        self._connection = _connection(self._settings.address, self._settings.namespace)
+        self._connection.users += 1
 
     def place(self, island: Island) -> str:
         """Create the actors of an island, and return its job's name."""
         request = request_of(island)
-        job = self._call(Call("place", mark=self._of.label, name=island.name, request=request))
+        job = self._connection.call(
+            Call("place", mark=self._of.label, name=island.name, request=request)
+        )
         return msgspec.convert(job, str)
 
     def end(self, job: str, *, at_once: bool) -> None:
         """Have the actors of a job end its processes, or kill them."""
-        self._call(Call("end", name=job, at_once=at_once))
+        self._connection.call(Call("end", name=job, at_once=at_once))
 
     def list(self) -> Sequence[Job]:
         """Return the run's jobs."""
-        told = self._call(Call("list", mark=self._of.label))
+        told = self._connection.call(Call("list", mark=self._of.label))
         jobs = msgspec.convert(told, tuple[Job, ...])
-        self._ended = {job.job: True for job in jobs if job.state is JobState.ENDED}
+        self._connection.ended = tuple(job.job for job in jobs if job.state is JobState.ENDED)
         return jobs
 
     def describe(self, island: Island) -> str:
         """Return what each host's actor is given, as YAML."""
-        request = request_of(island)
-        shown = {
-            "address": self._settings.address,
-            "namespace": self._settings.namespace,
-            "actor": f"{self._of.label}/{island.name}",
-            "hosts": request.hosts,
-            "resources": request.resources,
-            **({"label_selector": request.labels} if request.labels else {}),
-            "environment": {
-                k: v for k, v in request.environment.items() if k not in island.secrets
-            },
-            "script": request.script,
-        }
-        return yaml.safe_dump(shown, sort_keys=False)
+        return shown_of(self._of, self._settings, island)
 
     def close(self) -> None:
-        """End the driver; the cluster forgets jobs that have ended, of which the hub knows."""
-        if self._driver is None:
-            return
-        if self._ended:
-            with contextlib.suppress(EngineAway, Unplaceable):
-                self._call(Call("forget", jobs=tuple(self._ended)))
-        self._leave()
+        """Let go of the cluster, which forgets those jobs that have ended."""
+        self._connection.users -= 1
+        if not self._connection.users:
+            self._connection.close()
 
-    # --- its driver ---------------------------------------------------------------------------
 
-    def _call(self, call: Call) -> object:
-        if self._driver is None:
-            self._driver = _Driver()
-            where = self._settings
-            self._ask(Call("connect", address=where.address, namespace=where.namespace), CONNECT_S)
-        return self._ask(call, CALL_S)
+# --- its driver -------------------------------------------------------------------------------
 
-    def _ask(self, call: Call, limit_s: float) -> object:
+
+class _Connection:
+    """One driver for all engines of this process on one cluster, which ask it one after the other.
+
+    So no engine lists the jobs of a cluster while another one is just placing a job there.
+
+    Attributes:
+        users: engines that use it.
+        ended: jobs of which this process knows that they have ended.
+    """
+
+    def __init__(self, settings: RaySettings) -> None:
+        self.users = 0
+        self.ended: tuple[str, ...] = ()
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._driver: _Driver | None = None
+
+    def call(self, call: Call) -> object:
         """Return what the driver answers; one that failed is replaced before the next call."""
-        assert self._driver is not None
-        told = self._driver.ask(call, limit_s)
+        with self._lock:
+            if self._driver is None:
+                self._driver = _Driver()
+                where = self._settings
+                connect = Call("connect", address=where.address, namespace=where.namespace)
+                self._ask(self._driver, connect, CONNECT_S)
+            return self._ask(self._driver, call, CALL_S)
+
+    def _ask(self, driver: "_Driver", call: Call, limit_s: float) -> object:
+        told = driver.ask(call, limit_s)
         if "result" in told:
             return told["result"]
-        self._leave()
+        driver.close()
+        self._driver = None
         where = f"Ray at {self._settings.address}"
         if "refused" in told:
             raise Unplaceable(f"{where} refuses: {told['refused']}")
         raise EngineAway(f"{where} does not answer: {told['away']}")
 
-    def _leave(self) -> None:
-        if self._driver is not None:
-            self._driver.close()
-        self._driver = None
+    def close(self) -> None:
+        """Have the cluster forget what has ended, and end the driver; another call starts one."""
+        if self._driver is None:
+            return
+        if self.ended:
+            with contextlib.suppress(EngineAway, Unplaceable):
+                self.call(Call("forget", jobs=self.ended))
+        with self._lock:
+            if self._driver is not None:
+                self._driver.close()
+            self._driver = None
+
+
+@cache
+def _connection(address: str, namespace: str) -> _Connection:
+    connection = _Connection(RaySettings(address, namespace))
+    atexit.register(connection.close)  # a hub may end while its engines are asked
+    return connection
 
 
 class _Driver:
@@ -260,11 +284,28 @@ def request_of(island: Island) -> Request:
     return Request(needs.hosts, resources, labels, island.script(), dict(island.environment))
 
 
+def shown_of(of: RunMark, settings: RaySettings, island: Island) -> str:
+    """Return what each host's actor is given, as YAML without secrets."""
+    request = request_of(island)
+    environment = {k: v for k, v in request.environment.items() if k not in island.secrets}
+    shown = {
+        "address": settings.address,
+        "namespace": settings.namespace,
+        "actor": f"{of.label}/{island.name}",
+        "hosts": request.hosts,
+        "resources": request.resources,
+        **({"label_selector": request.labels} if request.labels else {}),
+        "environment": environment,
+        "script": request.script,
+    }
+    return yaml.safe_dump(shown, sort_keys=False)
+
+
 def _accelerators(needs: Needs) -> dict[str, float]:
     """Return Ray's resources for a kind of accelerator; its kind is GPU where any will do."""
     if needs.accelerator is None:
         return {}
     kind, number = needs.accelerator
     unit = "TPU" if kind.startswith("TPU") else "GPU"
-    any_kind = {} if kind == unit else {f"accelerator_type:{kind}": 0.001}
+    any_kind = {} if kind == unit else {f"{KIND}{kind}": 0.001}
     return {unit: float(number), **any_kind}

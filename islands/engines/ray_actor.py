@@ -15,7 +15,7 @@ What is known of a host lies in the cluster's own store of keys (GCS), beside it
 key             written                      holds
 ==============  ===========================  ===================================================
 <name>/began    when the command starts      node, address
-<name>/ended    once, when it has ended      code, words, cancelled
+<name>/ended    once, when it has ended      code, words
 ==============  ===========================  ===================================================
 
 So how it ended is known after the actor, its worker and its node are gone.

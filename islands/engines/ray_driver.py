@@ -41,7 +41,6 @@ import msgspec
 from islands.engines.engine import ADDRESS, RANK, Job, JobState
 from islands.engines.ray_actor import STORE, IslandHost
 from islands.engines.ray_jobs import (
-    KILLED,
     Began,
     Ended,
     Node,
@@ -194,8 +193,7 @@ class Cluster:
     def _rank(self, name: str, living: Sequence[str]) -> Rank:
         began, ended = self._get(f"{name}/began"), self._get(f"{name}/ended")
         if ended is None and name not in living:
-            words = self._why_gone(name)
-            ended = msgspec.json.encode(Ended(None, words, KILLED in words))
+            ended = msgspec.json.encode(Ended(None, self._why_gone(name)))
             self._put(f"{name}/ended", ended)
         elif ended is None:
             self._handle(name)  # by which Ray tells later why the actor is gone

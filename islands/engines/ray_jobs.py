@@ -20,7 +20,9 @@ from islands.protocol.errors import DONE
 
 WORDS_MAX = 400
 KILLED = "killed by `ray.kill`"
-_TIMES = 1e-6
+KIND = "accelerator_type:"
+"""Begins Ray's name of the resource that a node has which has accelerators of a kind."""
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,11 @@ class Began:
 class Ended:
     """How the command of a host has ended.
 
-    `code` is None where the actor was lost with its command; `cancelled` tells that somebody asked
-    Ray to kill the actor.
+    `code` is None where the actor was lost with its command.
     """
 
     code: int | None = None
     words: str = ""
-    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ def job_of(
     """
     ends = sorted((rank.ended for rank in ranks if rank.ended is not None), key=_rank_of_cause)
     if len(ends) == len(ranks) or (ends and ends[0].code != DONE and not asked):
-        why, cancelled = ends[0].words, asked or ends[0].cancelled
-        return Job(island, job, JobState.ENDED, why=why, code=ends[0].code, cancelled=cancelled)
+        why, code = ends[0].words, ends[0].code
+        return Job(island, job, JobState.ENDED, why=why, code=code, cancelled=asked)
     begun = [rank.began for rank in ranks if rank.began is not None]
     where = ", ".join(nodes[each.node].name for each in begun if each.node in nodes)
     if asked:
@@ -117,14 +117,14 @@ def _rank_of_cause(end: Ended) -> int:
 
     Where one host is lost or fails, the others are killed for it.
     """
-    if end.cancelled:
+    if KILLED in end.words:
         return 2
     return {None: 0, DONE: 3}.get(end.code, 1)
 
 
 def why_waiting(placed: Request, nodes: Sequence[Node]) -> str:
     """Return why an island has no place: no node has what it needs, or others use it."""
-    own = [f"{name} {_amount(name, n)}" for name, n in placed.resources.items()]
+    own = [_amount(name, n) for name, n in placed.resources.items()]
     told = ", ".join([*own, *(f"{key}={value}" for key, value in placed.labels.items())])
     fitting, hosts = sum(_fits(placed, node) for node in nodes), placed.hosts
     if fitting < hosts:
@@ -135,7 +135,7 @@ def why_waiting(placed: Request, nodes: Sequence[Node]) -> str:
 
 def _fits(placed: Request, node: Node) -> bool:
     enough = all(
-        node.resources.get(name, 0.0) >= n - _TIMES for name, n in placed.resources.items()
+        node.resources.get(name, 0.0) >= n - _ROUNDING for name, n in placed.resources.items()
     )
     return enough and all(_selects(v, node.labels.get(k)) for k, v in placed.labels.items())
 
@@ -145,7 +145,9 @@ def _selects(selector: str, label: str | None) -> bool:
 
 
 def _amount(name: str, number: float) -> str:
-    return f"{number / 2**30:g} GiB" if name == "memory" else f"{number:g}"
+    if name.startswith(KIND):
+        return name.removeprefix(KIND)
+    return f"{name} {number / 2**30:g} GiB" if name == "memory" else f"{name} {number:g}"
 
 
 def words_of(error: BaseException) -> str:

@@ -4,13 +4,14 @@ Ray's own `Cluster` has several nodes on one host, each with a raylet. It starts
 lines that this file's other half reads: `python -m tests.engines.ray_cluster`.
 """
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = None if find_spec("ray") else "ray is not installed: pip install 'islands[ray]'"
 NAMESPACE = "islands"
+LIMIT_S = 30.0
+LOOK_S = 0.1
 
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+}
 HEALTH = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
@@ -34,21 +43,56 @@ class RayCluster:
     """A cluster that a test has started.
 
     Attributes:
+        cpus: cores of each node.
         address: host:port of its head.
         nodes: its nodes' names, without the head, which runs no island.
     """
 
-    process: "subprocess.Popen[str]"
+    cpus: int
     address: str = ""
     nodes: list[str] = field(default_factory=list)
+    _process: "subprocess.Popen[str] | None" = None
+
+    def start(self) -> None:
+        """Start a head, at the address of an earlier one if there was one, and the nodes."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engines.ray_cluster", str(self.cpus)],
+            cwd=ROOT,
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.address = str(self.ask("start", port=int(self.address.rpartition(":")[2] or 0)))
+        for node in self.nodes:
+            self.ask("add", node=node)
+
+    def close(self) -> None:
+        """End the cluster."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
 
     def ask(self, what: str, **more: object) -> Any:  # noqa: ANN401  (each answer has its own form)
         """Have it do something, and return its answer."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"what": what, **more}) + "\n")
-        self.process.stdin.flush()
-        while line := self.process.stdout.readline():
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"what": what, **more}) + "\n")
+        process.stdin.flush()
+        while line := process.stdout.readline():
             if line.startswith("{"):
                 return json.loads(line)["answer"]
         raise RuntimeError(f"the cluster of Ray has ended while it was asked to {what}")
@@ -57,11 +101,6 @@ class RayCluster:
         """Kill a node's processes as a host's loss does; return once they are gone."""
         self.ask("lose", node=node)
         self.nodes.remove(node)
-
-    def add(self, node: str) -> None:
-        """Add a node."""
-        self.ask("add", node=node)
-        self.nodes.append(node)
 
     def actors(self) -> list[str]:
         """Return the names of the actors that live."""
@@ -79,49 +118,42 @@ class RayCluster:
         """Kill an actor by `ray.kill`, as a person does."""
         self.ask("kill", actor=actor)
 
-    def shutdown(self) -> None:
-        """End the whole cluster, its head at last."""
-        self.ask("shutdown")
-
-    def restart(self) -> None:
-        """Start a cluster anew at the same address."""
-        self.ask("restart", address=self.address)
+    def lose_all(self) -> None:
+        """Kill the whole cluster, its head at last."""
+        self.ask("lose_all")
+        self.close()
 
 
 @contextlib.contextmanager
-def cluster_of(
-    nodes: int, *, cpus: int = 2, environment: Mapping[str, str] | None = None
-) -> Iterator[RayCluster]:
+def cluster_of(nodes: int, *, cpus: int = 2) -> Iterator[RayCluster]:
     """Start a cluster, and leave nothing of it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.engines.ray_cluster", str(cpus)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_worker_niceness": "0",
-            **(environment or {}),
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    cluster = RayCluster(process)
+    cluster = RayCluster(cpus, nodes=[f"node-{index}" for index in range(nodes)])
     try:
-        cluster.address = str(cluster.ask("start"))
-        for index in range(nodes):
-            cluster.add(f"node-{index}")
+        cluster.start()
         yield cluster
     finally:
-        process.stdin.close()  # type: ignore[union-attr]
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        process.stdout.close()  # type: ignore[union-attr]
+        cluster.close()
+
+
+def processes_with(word: str) -> list[int]:
+    """The processes of this host that have a word on their command lines."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdecimal() and int(place.name) != os.getpid():
+            try:
+                words = (place / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if word.encode() in words:
+                found.append(int(place.name))
+    return found
+
+
+async def gone(word: str, *, but: int = 0) -> None:
+    """Wait until no process has a word on its command line, or no more than some."""
+    async with asyncio.timeout(LIMIT_S):
+        while len(processes_with(word)) > but:  # noqa: ASYNC110  (no event comes from there)
+            await asyncio.sleep(LOOK_S)
 
 
 # --- the other half ---------------------------------------------------------------------------
@@ -136,23 +168,18 @@ class _Host:
         self._connected = False
         self._cluster: Any = None
 
-    def start(self, **more: object) -> str:
+    def start(self, port: int) -> str:
         from ray.cluster_utils import Cluster
 
-        arguments = {
+        head = {
             "num_cpus": 0,
             "include_dashboard": False,
             "_system_config": HEALTH,
             "node_name": "head",
-            **more,
+            "gcs_server_port": port or None,
         }
-        self._cluster = Cluster(initialize_head=True, head_node_args=arguments)
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         return str(self._cluster.address)
-
-    def restart(self, address: str) -> None:
-        self.start(port=int(address.rpartition(":")[2]))
-        for node in list(self._nodes):
-            self.add(node)
 
     def add(self, node: str) -> None:
         self._nodes[node] = self._cluster.add_node(num_cpus=self._cpus, node_name=node)
@@ -160,14 +187,10 @@ class _Host:
     def lose(self, node: str) -> None:
         self._cluster.remove_node(self._nodes.pop(node), allow_graceful=False)
 
-    def shutdown(self) -> None:
-        import ray
-
-        ray.shutdown()
-        self._connected = False
-        for node in self._nodes.values():
-            self._cluster.remove_node(node)
-        self._cluster.remove_node(self._cluster.head_node)
+    def lose_all(self) -> None:
+        self._ray().shutdown()
+        for node in (*self._nodes.values(), self._cluster.head_node):
+            self._cluster.remove_node(node, allow_graceful=False)
 
     def _ray(self) -> Any:  # noqa: ANN401  (Ray's module)
         import ray

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import yaml
 
 from islands.engines.engine import Island, JobState, RunMark, Unplaceable, told_of
-from islands.engines.needs import Needs
-from islands.engines.ray import Ray, request_of, settings_of
+from islands.engines.needs import Needs, read_islands
+from islands.engines.ray import Ray, RaySettings, request_of, settings_of, shown_of
 from islands.engines.ray_driver import answer
 from islands.engines.ray_jobs import (
     Began,
@@ -31,7 +33,7 @@ MUST_BE = "it must be names and numbers above 0, as fast_link:1,site_a:0.5"
 OTHER = "Version mismatch: 3.11 and 3.12"
 STRANGE = "Invalid address format: x"
 LOST = Ended(None, "The actor died because its node has died.")
-KILLED = Ended(None, "The actor is dead because it was killed by `ray.kill`.", cancelled=True)
+KILLED = Ended(None, "The actor is dead because it was killed by `ray.kill`.")
 
 
 def island(**needs: object) -> Island:
@@ -69,11 +71,11 @@ def test_the_state_of_a_job_follows_from_its_hosts(
         ([Ended(0)], False, 0, ""),
         ([Ended(3, "no disk")], False, 3, "exit code 3: no disk"),
         ([LOST], False, None, f"ended: {LOST.words}"),
-        ([KILLED], False, None, ""),
+        ([KILLED], False, None, f"ended: {KILLED.words}"),
         ([Ended(143, "leaving")], True, 143, ""),
         ([KILLED, LOST], False, None, f"ended: {LOST.words}"),
         ([Ended(0), Ended(1, "broken")], False, 1, "exit code 1: broken"),
-        ([KILLED, Ended(0)], False, None, ""),
+        ([KILLED, Ended(0)], False, None, f"ended: {KILLED.words}"),
     ],
 )
 def test_an_island_has_ended_as_the_first_of_its_hosts(
@@ -92,8 +94,8 @@ def test_an_island_has_ended_as_the_first_of_its_hosts(
     [
         (ONE, "pending: CPU 2 is in use, or its actor is just being started"),
         (
-            Request(1, {"CPU": 8.0, "memory": 2.0**31}, {}),
-            "pending: it needs a node with CPU 8, memory 2 GiB; 0 of 2 are so",
+            Request(1, {"CPU": 8.0, "accelerator_type:H100": 0.001, "memory": 2.0**31}, {}),
+            "pending: it needs a node with CPU 8, H100, memory 2 GiB; 0 of 2 are so",
         ),
         (
             Request(3, {"CPU": 1.0}, {}),
@@ -177,6 +179,24 @@ def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str
     with pytest.raises(SettingsError) as refused:
         settings_of(settings)
     assert str(refused.value) == told
+
+
+def test_the_page_shows_a_table_that_is_read() -> None:
+    """What its entries need is what Ray is asked for."""
+    page = Path(__file__).parents[2] / "docs" / "engines" / "ray.md"
+    block = page.read_text().split("```yaml\n")[1].partition("```")[0]
+    entries = read_islands(yaml.safe_load(block)["islands"])
+    asked = {name: request_of(Island(name, OF, needs, "train")) for name, needs in entries.items()}
+    assert {name: each.hosts for name, each in asked.items()} == {"site": 1, "pair": 2}
+    assert asked["site"].resources == {"CPU": 2.0}
+
+
+def test_what_is_shown_of_a_request_has_no_secret() -> None:
+    """A dry run shows all that an actor is given but the token."""
+    told = yaml.safe_load(shown_of(OF, RaySettings("head:6379"), island(hosts=2)))
+    assert told["actor"] == "islands:first:ab12cd34/site-0"
+    assert told["environment"] == {"COLOUR": "blue"}
+    assert (told["hosts"], told["script"]) == (2, "exec train\n")
 
 
 def test_an_image_is_refused() -> None:

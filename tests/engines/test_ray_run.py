@@ -1,0 +1,233 @@
+"""A run whose islands Ray places: what it loses is placed again, and nothing is left behind.
+
+A real hub, and a real cluster of Ray with four nodes on this host. Islands sleep.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from islands.engines.launcher import RECORDS_FILE, read_records
+from islands.engines.placing import Placement
+from islands.lab.faults.bare_loop import BareLoop, Stall
+from islands.lab.faults.fleet import WATCHED_FILE, Reader
+from islands.lab.faults.gaps import Gap, Span, gap_of, worst
+from islands.lab.faults.paths import free_port
+from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
+from tests.integration.programs import (
+    Program,
+    Room,
+    control,
+    hub_address,
+    imbalance,
+    logged,
+    open_room,
+    summary_of,
+    write_config,
+)
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(420),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+]
+
+CONTROL_S = 8.0
+GAP_S = 0.02
+"""By how much a lost node may lengthen the longest gap between two steps of another island."""
+QUIET_S = 0.01
+"""A machine whose own stalls are longer has steps wait by itself: so do tests side by side."""
+PLACED_S = 10.0
+"""In which an island is placed again after the loss of its node."""
+
+NAMES = ("site-0", "site-1", "pair-0", "edge-0")
+
+
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    """Four nodes, and a head that runs no island."""
+    with cluster_of(4) as started:
+        yield started
+
+
+@dataclass(slots=True)
+class Run:
+    """A run in a room beside a cluster."""
+
+    room: Room
+    environment: Mapping[str, str] = field(default_factory=dict)
+    hubs: list[Program] = field(default_factory=list)
+    watched: Reader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watched = Reader(self.folder / WATCHED_FILE)
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        return self.room.folder / "run"
+
+    def start_hub(self) -> Program:
+        """Start the hub, for the first time or again."""
+        words = ("run", "run.yaml", "--folder", "run")
+        hub = self.room.start("tests.engines.watched_run", *words, environment=self.environment)
+        self.hubs.append(hub)
+        return hub
+
+    def placed(self) -> dict[str, Placement]:
+        """What the hub has written down of its islands."""
+        return read_records(self.folder / RECORDS_FILE)
+
+    async def merged(self, *names: str, limit_s: float = 90.0) -> float:
+        """Wait until each of these merges and reports its steps from now on; return the time."""
+        since_s = now_s()
+
+        def done() -> bool:
+            self.watched.read()
+            told = (self.watched.merged_s, self.watched.reported_s)
+            return all(each.get(name, 0.0) > since_s for name in names for each in told)
+
+        await self.room.wait(done, limit_s)
+        return now_s()
+
+    def gap(self, names: Sequence[str], span: Span, stalls: Sequence[Stall]) -> Gap:
+        """The longest gap between two steps of any of these."""
+        self.watched.read()
+        gaps = [gap_of(self.watched.rows, name, span, stalls) for name in names]
+        assert None not in gaps, f"too few reports of {names} in {span}"
+        found = worst(gap for gap in gaps if gap is not None)
+        assert found is not None
+        return found
+
+
+def now_s() -> float:
+    """The time of the loop, which all processes of this host share."""
+    return asyncio.get_running_loop().time()
+
+
+def write_islands(folder: Path, cluster: RayCluster) -> None:
+    """Write the file of a run: two islands of a host, one of two, and edge, to be added."""
+
+    def entry(**more: object) -> dict[str, object]:
+        return {
+            "engine": "ray",
+            "learner": {"threads": 1, "folder": str(folder / "learners")},
+            "setup": [f"export PATH={Path(sys.executable).parent}:$PATH"],
+            "settings": {"address": cluster.address},
+            **more,
+        }
+
+    write_config(
+        folder / "run.yaml",
+        run={"interval_steps": 8},
+        task_settings={"step_s": 0.05, "megabytes": 0.25},
+        listen=f"127.0.0.1:{free_port()}",
+        islands={
+            "site": entry(count=2),
+            "pair": entry(hosts=2),
+            "edge": entry(count=0),
+        },
+    )
+
+
+@pytest.mark.long("tests/engines/test_ray.py::test_the_state_of_a_job_follows_from_its_hosts")
+async def test_what_ray_loses_is_placed_again_and_nothing_is_left_behind(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Four islands on four nodes: an actor is killed, a node is lost, the hub is killed."""
+    async with open_room(tmp_path) as room:
+        with BareLoop(tmp_path) as bare:
+            write_islands(tmp_path, cluster)
+            run = Run(room)
+            hub = run.start_hub()
+            await room.wait(lambda: hub_address(run.folder))
+            # All nodes share this host, so the control has a learner that starts, too.
+            begun_s = await run.merged("site-0", "site-1", "pair-0")
+            await control(room, "add", "edge")
+            await run.merged(*NAMES)
+            await asyncio.sleep(CONTROL_S)
+            killed_s = now_s()
+            cluster.kill(f"{run.placed()['site-1'].job}/0")
+            await room.wait(lambda: len(logged(run.folder, "admitted", name="site-1")) == 2)
+            await run.merged(*NAMES)
+
+            lost = await lose_node_of("edge-0", run, cluster)
+            stalls = bare.stalls()
+            control_gap = run.gap(lost.left, (begun_s, killed_s), stalls)
+            lost_gap = run.gap(lost.left, (lost.at_s, lost.back_s), stalls)
+            told = f"control {control_gap}, node lost {lost_gap}, {lost}"
+            (tmp_path / "measured.txt").write_text(told + "\n")
+            if control_gap.machine_s + lost_gap.machine_s < QUIET_S:  # else it cannot be told
+                assert lost_gap.left_s - control_gap.left_s < GAP_S, told
+
+            before = {name: each.job for name, each in run.placed().items()}
+            hub.process.kill()
+            await room.ended(hub)
+            hub = run.start_hub()
+            await run.merged(*NAMES)
+            assert {name: each.job for name, each in run.placed().items()} == before
+            assert len(cluster.actors()) == 5
+            await control(room, "add", "site")
+            await run.merged(*NAMES, "site-2")
+            await control(room, "drain", "site-2")
+            await room.wait(lambda: run.placed()["site-2"].ended == "")
+            assert "ray" in (await control(room, "status")).out
+            await control(room, "stop")
+            assert await room.ended(hub) == 0, str(hub)
+        summary = summary_of(run.folder) or {}
+    assert (cluster.actors(), cluster.groups(), cluster.keys()) == ([], [], [])
+    await gone(str(tmp_path / "learners"))
+    assert imbalance(summary) == 0
+    admitted = {name: 1 + (name in lost.names) + (name == "site-1") for name in NAMES}
+    for name, times in admitted.items():
+        assert len(logged(run.folder, "admitted", name=name)) == times
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What followed the loss of a node.
+
+    Attributes:
+        names: the islands that had a host on it.
+        left: the others.
+        at_s: when it was lost.
+        placed_s: when these islands were placed again.
+        back_s: when all islands had taken part in a merge again.
+    """
+
+    names: tuple[str, ...]
+    left: tuple[str, ...]
+    at_s: float
+    placed_s: float
+    back_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.names)} placed again {self.placed_s - self.at_s:.1f} s later, "
+            f"merged {self.back_s - self.at_s:.1f} s later"
+        )
+
+
+async def lose_node_of(name: str, run: Run, cluster: RayCluster) -> Lost:
+    """Lose the node of an island, and wait until all that was on it is placed again, and merges."""
+    first = run.placed()
+    node = first[name].where
+    names = tuple(each for each in NAMES if node in first[each].where.split(", "))
+    left = tuple(each for each in NAMES if each not in names)
+    assert left, first
+    admitted = len(logged(run.folder, "admitted", name=name))
+    at_s = now_s()
+    cluster.lose(node)
+
+    def placed() -> bool:
+        now = run.placed()
+        return all(now[each].job not in ("", first[each].job) for each in names)
+
+    await run.room.wait(placed, PLACED_S - (now_s() - at_s))
+    placed_s = now_s()
+    await run.room.wait(lambda: len(logged(run.folder, "admitted", name=name)) > admitted)
+    return Lost(names, left, at_s, placed_s, await run.merged(*NAMES))
