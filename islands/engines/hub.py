@@ -152,7 +152,8 @@ class EnginesOfRun:
 
         hub.placed = self.rows
         host = Host(ended, say, worker)
-        placed = EngineLauncher(engines, self.placements, island, self.folder / RECORDS_FILE, host)
+        records = self.folder / RECORDS_FILE
+        placed = EngineLauncher(engines, self.placements, island, records, host, self.entries)
         return ChildrenAndIslands(children, placed)
 
 

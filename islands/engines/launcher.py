@@ -80,6 +80,7 @@ class EngineLauncher:
         island: returns what is placed under a name.
         records: the file in which placements are kept; None to keep none.
         host: its callbacks.
+        needs: what islands of each entry need, which is kept with them.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class EngineLauncher:
         island: Callable[[str], Island],
         records: Path | None,
         host: Host,
+        needs: Mapping[str, Needs] | None = None,
     ) -> None:
         self.placements = placements
         self._engines = engines
@@ -104,6 +106,7 @@ class EngineLauncher:
         self._saved = b""
         self._saves: asyncio.TimerHandle | None = None
         self._needs = {} if records is None else dict(records_in(records).needs)
+        self._needs |= {name: _priced(each) for name, each in (needs or {}).items()}
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -181,7 +184,6 @@ class EngineLauncher:
     def _place(self, name: str) -> None:
         self._places[name] = None
         placed, island = self.placements.islands[name], self._island(name)
-        self._needs[placed.entry] = _priced(island.needs)
         engine = self._engines[placed.entry]
 
         def place() -> str:

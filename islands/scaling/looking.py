@@ -41,9 +41,13 @@ class Scaler:
     least: int = 1
     interval_s: float = 60.0
     textfile: Path | None = None
-    steadying: Steadying = field(default_factory=Steadying)
+    steadying: Steadying = field(init=False)
     _leaving: dict[str, None] = field(default_factory=dict)
     _said: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Begin without a memory of what was wanted."""
+        self.steadying = Steadying(self.interval_s)
 
     async def follow(self) -> None:
         """Look again and again until the run has ended; once if nothing is carried out."""

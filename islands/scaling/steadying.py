@@ -13,9 +13,13 @@ waits in an engine's queue is not asked for twice. An entry is not changed while
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 ADD_LOOKS, DRAIN_LOOKS = 2, 5
 PENDING_LOOKS = 10
+"""Least; it is also as many as `PENDING_S` take."""
+PENDING_S = 600.0
+"""Time for an island to be placed, to compile and to join."""
 CHANGE_MOST = 16
 """Islands that are added or drained at once, of one entry."""
 
@@ -37,8 +41,14 @@ class History:
 
 @dataclass(slots=True)
 class Steadying:
-    """The memory of one command."""
+    """The memory of one command.
 
+    Args:
+        interval_s: time between two looks.
+        entries: of each entry.
+    """
+
+    interval_s: float = PENDING_S / PENDING_LOOKS
     entries: dict[str, History] = field(default_factory=dict)
 
     def look(self, wanted: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
@@ -73,5 +83,6 @@ class Steadying:
         change = max(0, more - present) or min(0, fewer - present)
         change = max(-CHANGE_MOST, min(CHANGE_MOST, change))
         if change:
-            history.expected, history.waits = present + change, PENDING_LOOKS
+            history.expected = present + change
+            history.waits = max(PENDING_LOOKS, ceil(PENDING_S / self.interval_s))
         return change

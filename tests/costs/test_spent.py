@@ -1,10 +1,12 @@
 """Bills of run folders, of this version and of older ones, and of hubs that were started again."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from islands.actors.ports import InlineWorker
 from islands.costs.places import Place
 from islands.costs.spent import (
     Placed,
@@ -14,10 +16,10 @@ from islands.costs.spent import (
     placed_by_engines,
     stays_of,
 )
-from islands.engines.engine import JobState
-from islands.engines.launcher import RECORDS_FILE, Records
+from islands.engines.engine import Island, JobState
+from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, Records, records_in
 from islands.engines.needs import Needs
-from islands.engines.placing import Placement
+from islands.engines.placing import Placement, Placements
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Role, Status
@@ -28,6 +30,7 @@ from islands.run.records.run_folder import RunFolder
 from islands.settings.run_spec import write
 from tests.costs.test_prices import prices_of
 from tests.page.run_folder import LAYOUT, PLAN, SPEC, make_run
+from tests.virtual import virtual
 
 PRICES = prices_of("{host_hour: {x: 3600}, learners: {'*': {region: x}}}")
 """A second of an island costs 1."""
@@ -139,6 +142,28 @@ def test_an_engines_records_tell_places(tmp_path: Path) -> None:
     }
     assert placed["a-0"].place == Place("x", "H100:8", preemptible=True, hosts=2)
     assert placed_by_engines(tmp_path / "none", 160.0) == {}
+
+
+@virtual
+async def test_a_launcher_keeps_what_its_islands_need(tmp_path: Path) -> None:
+    """Of every entry, of which there may be no island yet, and without variables."""
+    needs = Needs("slurm", count=0, region="x", env={"KEY": "secret"}, setup=("echo",))
+    host = Host(lambda *_: None, lambda _: None, lambda _: InlineWorker(lambda: 0.0))
+    path = tmp_path / RECORDS_FILE
+    for entry in ("a", "b"):
+        launcher = EngineLauncher({}, Placements({}), Unplaced(), path, host, {entry: needs})
+        launcher.kill("nobody")
+        await asyncio.sleep(60.0)
+        assert records_in(path).needs["a"] == Needs("slurm", region="x")
+        launcher.close()
+    assert list(records_in(path).needs) == ["a", "b"]
+
+
+class Unplaced:
+    """Is asked for no island."""
+
+    def __call__(self, name: str) -> Island:
+        raise AssertionError(name)
 
 
 def test_learners_that_are_counted_together_have_a_line() -> None:

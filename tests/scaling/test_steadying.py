@@ -50,6 +50,14 @@ def test_an_island_in_a_queue_is_not_asked_for_twice() -> None:
     assert done == [0] * (ADD_LOOKS - 1) + [2] + [0] * (PENDING_LOOKS - 1) + [2]
 
 
+def test_looks_that_are_close_wait_as_long() -> None:
+    """Ten minutes for an island to come, however often it is looked."""
+    steadying = Steadying(interval_s=3.0)
+    done = [steadying.look({"a": 2}, {"a": 1}).get("a", 0) for _ in range(ADD_LOOKS + 199)]
+    assert sum(done) == 1
+    assert steadying.look({"a": 2}, {"a": 1}) == {"a": 1}
+
+
 def test_a_change_that_was_refused_is_tried_again() -> None:
     """At the next look, and other entries are changed meanwhile."""
     steadying = Steadying()
