@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -27,6 +28,17 @@ from islands.engines.preemption import (
 )
 from islands.protocol.errors import SettingsError
 from messaging.clock import LoopClock
+from tests.integration.programs import (
+    Entry,
+    control,
+    entries,
+    hub_address,
+    imbalance,
+    merges,
+    open_room,
+    summary_of,
+    write_config,
+)
 from tests.virtual import virtual
 
 NOW_S = 1_700_000_000.0
@@ -374,3 +386,40 @@ async def test_a_command_that_is_not_there_is_told() -> None:
         _, told = await process.communicate()
     assert told == b"no-such-command: No such file or directory\n"
     assert process.returncode == 127
+
+
+@pytest.mark.integration
+@pytest.mark.long(
+    "tests/engines/test_preemption.py::test_a_command_leaves_when_its_cloud_takes_the_host"
+)
+async def test_a_learner_leaves_its_run_when_its_cloud_takes_the_host(tmp_path: Path) -> None:
+    """Nobody evicts it, the run goes on with the others, and the ledger balances."""
+    run = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=1)
+    server = Metadata()
+    async with served(server) as base, open_room(tmp_path) as room:
+        hub = room.start("islands.cli", "run", config, "--folder", "run")
+        address = await room.wait(lambda: hub_address(run))
+        notices = ("aws,gcp", "--metadata", base, "--", sys.executable, "-m", "islands.learner")
+        learner = ("--supervisor", address, "--token_file", run / "token", "--name", "spot")
+        spot = room.start("islands.engines.preemption", *notices, *learner)
+        await room.wait(lambda: [each for each in told(run, "admitted") if each["name"] == "spot"])
+        heard = merges(run)
+        await room.wait(lambda: merges(run) > heard + 5)
+        server.take("gcp")
+        assert await room.ended(spot) == 75
+        assert "gcp preempts this instance in 30 s; the command leaves" in spot.err
+        await room.wait(lambda: [each for each in told(run, "left") if each["name"] == "spot"])
+        heard = merges(run)
+        await room.wait(lambda: merges(run) > heard + 5)
+        await control(room, "stop")
+        assert await room.ended(hub) == 0
+    assert not told(run, "evicted")
+    summary = summary_of(run)
+    assert summary is not None
+    assert imbalance(summary) == 0
+
+
+def told(run: Path, kind: str) -> list[Entry]:
+    """What a run's supervisor has written of a kind."""
+    return entries(run / "tape.jsonl", kind)
