@@ -21,7 +21,12 @@ from dataclasses import dataclass
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.restarts import Restarts
-from islands.run.hosting.process_runtime import SIGNALLED, on_ending_signals, say
+from islands.run.hosting.process_runtime import (
+    SAME_SIGNAL_S,
+    SIGNALLED,
+    on_ending_signals,
+    say,
+)
 
 BEAT_S = 1.0
 BEAT_VARIABLE = "ISLANDS_BEAT"
@@ -103,6 +108,7 @@ class HostWatchdog:
         self._who = who
         self._restarts = Restarts()
         self._asked = asyncio.Event()
+        self._asked_s = 0.0
         self._process: asyncio.subprocess.Process | None = None
 
     async def watch(self) -> int:
@@ -164,8 +170,11 @@ class HostWatchdog:
                 return
 
     def _signalled(self, name: str) -> None:
-        again = self._asked.is_set()
+        again, now_s = self._asked.is_set(), asyncio.get_running_loop().time()
+        if again and now_s - self._asked_s < SAME_SIGNAL_S:
+            return
         self._asked.set()
+        self._asked_s = now_s
         if self._process is None:
             return
         if again:

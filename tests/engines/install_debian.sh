@@ -13,5 +13,6 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
 	exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 # no daemon starts: tests start their own
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends slurm-wlm munge > /dev/null
+if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm munge; } > /dev/null; then
+	echo "Slurm cannot be installed: its tests are skipped" >&2
+fi

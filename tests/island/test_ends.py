@@ -1,7 +1,10 @@
 """An island's hosts end together, and the one that caused it alone counts that as its failure."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from islands.island.follower import IslandFollower
 from islands.island.forming import CONSEQUENCE_S, NOBODY, Ended, consequence_s
 from islands.island.host_watchdog import (
     AFTER_ANOTHER_S,
+    ASKED_TO_END,
     BY_ANOTHER,
     FIRST_BEATS,
     SILENT_BEATS,
@@ -184,3 +188,39 @@ def test_a_process_that_beats_no_more_is_killed_soon() -> None:
         assert not any(pulse.second(beaten=True) for _ in range(100))
         told = [pulse.second(beaten=False) for _ in range(SILENT_BEATS)]
         assert told == [False] * (SILENT_BEATS - 1) + [True]
+
+
+LEAVING = """trap 'sleep 0.1; echo left; exit 1' TERM
+mkfifo "$0.pipe"
+echo ready
+while :; do read -t 20 <> "$0.pipe"; done
+"""
+
+
+PROGRAM = """import asyncio, sys
+from islands.island.host_watchdog import HostWatchdog
+sys.exit(asyncio.run(HostWatchdog(["/bin/bash", sys.argv[1]], "me").watch()))
+"""
+
+
+async def test_two_signals_at_once_are_one(tmp_path: Path) -> None:
+    """Slurm signals a job twice when it preempts it: the island leaves in order even so.
+
+    Two of one kind could be delivered as one here, so the second is another.
+    """
+    (tmp_path / "leaving").write_text(LEAVING)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, str(tmp_path / "leaving")), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"ready\n"
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
+            assert await process.stdout.read() == b"left\n"
+            assert await process.wait() == ASKED_TO_END
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
