@@ -133,7 +133,8 @@ class Island:
         lines = [f"export {key}={shlex.quote(value)}" for key, value in shown.items()]
         clouds = self.needs.notices
         notices = "" if clouds is None else f"python -m islands.engines.preemption {clouds} -- "
-        command = f"exec {notices}{self.command}"
+        line = self.command if self.needs.command is None else f"sh -c {shlex.quote(self.command)}"
+        command = f"exec {notices}{line}"
         parts = [*(lines if exports else ()), *self.needs.setup, command]
         return "\n".join(parts) + "\n"
 

@@ -22,7 +22,7 @@ from islands.engines.engine import (
     Unplaceable,
     make_engine,
 )
-from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, read_records
+from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
 from islands.protocol.identities import SUPERVISOR
@@ -110,11 +110,22 @@ class EnginesOfRun:
             extend: whether a run that has ended goes on, so that its islands are placed again.
         """
         engines = {name: needs.engine for name, needs in entries.items()}
-        known = {} if extend else read_records(folder / RECORDS_FILE)
-        lost = sorted(name for name, each in known.items() if each.entry not in entries)
+        records = records_in(folder / RECORDS_FILE)
+        known = {} if extend else records.islands
+        before = {entry: needs.engine for entry, needs in records.needs.items()}
+        placed = {
+            name: each
+            for name, each in known.items()
+            if each.entry in engines and before.get(each.entry) in (None, engines[each.entry])
+        }
+        lost = [
+            f"{name} (job {each.job} of {before.get(each.entry, 'its engine')})"
+            for name, each in sorted(known.items())
+            if name not in placed and each.job and each.ended is None
+        ]
         if lost:
-            say(f"{', '.join(lost)} are in no entry of islands any more, and go on by themselves")
-        placed = {name: each for name, each in known.items() if each.entry in entries}
+            told = f"the file has no entry for {', '.join(lost)} any more"
+            say(f"{told}: end what is left of it by the engine's own means")
         return cls(entries, folder, Placements(engines, placed))
 
     @property

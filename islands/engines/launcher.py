@@ -2,14 +2,15 @@
 
     launcher = EngineLauncher(engines, placements, island, folder / RECORDS_FILE, host)
 
-The engine of every entry has a thread of its own, on which it is asked for one thing at a time. The
-loop waits for none of them. What is placed is written to `engines.json` in the run's folder; an
-island whose job was not written down, as the hub died in that instant, is found in the engine's own
-list before it is placed again.
+The engine of every entry has a thread of its own, on which it is asked for one thing at a time: to
+end jobs first, then for its list, then to place islands. The loop waits for none of them. What is
+placed is written to `engines.json` in the run's folder. An island whose job was not written down,
+as the hub died in that instant, is found in the engine's own list before it is placed again.
 """
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,11 +22,11 @@ from islands.actors.ports import ProcessEnd, Worker
 from islands.engines.engine import Engine, EngineAway, Island, Job, Unplaceable
 from islands.engines.needs import Needs
 from islands.engines.placing import (
-    RETRY_FIRST_S,
     RETRY_MAX_S,
     Action,
     Ended,
     EndJob,
+    Look,
     Place,
     Placement,
     Placements,
@@ -71,6 +72,63 @@ class Records:
     needs: dict[str, Needs] = field(default_factory=dict)
 
 
+class _CutOff(EngineAway):
+    """An engine fell silent while it placed an island, which it may have done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call of an engine, what is told its result, and the island that it places, if it does."""
+
+    call: Callable[[], object]
+    done: Callable[..., object]
+    name: str = ""
+
+
+END, LIST, PLACE = range(3)
+"""The turns of an engine's calls; what ends a job goes before all that waits."""
+
+
+class _Line:
+    """The calls of one engine that wait for its thread, which makes one at a time."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.busy = False
+        self._worker = worker
+        self._waiting: tuple[deque[_Request], ...] = (deque(), deque(), deque())
+
+    def ask(self, request: _Request, turn: int) -> None:
+        """Make a call in its turn."""
+        self._waiting[turn].append(request)
+        self._next()
+
+    def drop(self, name: str) -> bool:
+        """Drop the call that places an island, unless it is being made; return whether it was."""
+        found = next((each for each in self._waiting[PLACE] if each.name == name), None)
+        if found is not None:
+            self._waiting[PLACE].remove(found)
+        return found is not None
+
+    def close(self) -> None:
+        """Make no more calls."""
+        for waiting in self._waiting:
+            waiting.clear()
+        self._worker.close()
+
+    def _next(self) -> None:
+        waiting = next((each for each in self._waiting if each), None)
+        if self.busy or waiting is None:
+            return
+        self.busy = True
+        request = waiting.popleft()
+        self._worker.submit(request.call, partial(self._done, request))
+
+    def _done(self, request: _Request, result: object) -> None:
+        self.busy = False
+        request.done(result)
+        self._next()
+
+
 class EngineLauncher:
     """The islands of one run that engines place, by name.
 
@@ -98,6 +156,7 @@ class EngineLauncher:
         self._records = records
         self._host = host
         self._workers = {name: host.worker(name) for name in engines}
+        self._lines = {name: _Line(worker) for name, worker in self._workers.items()}
         self._places: dict[str, asyncio.TimerHandle | None] = {}
         self._polls: dict[str, asyncio.TimerHandle | None] = {}
         self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
@@ -128,6 +187,7 @@ class EngineLauncher:
 
     def adopt(self) -> list[str]:
         """Watch the islands that an earlier start placed; return their names."""
+        self._perform(self.placements.resume())
         for entry in self._engines:
             self._poll(entry, 0.0)
         return [name for name in self.names() if self.placements.islands[name].job]
@@ -141,18 +201,20 @@ class EngineLauncher:
         if self._saves is not None:
             self._saves.cancel()
             self._save()
-        for name, worker in self._workers.items():
-            worker.submit(self._engines[name].close, _nothing)
-            worker.close()
+        for name, line in self._lines.items():
+            if not line.busy:  # else it goes with this process
+                self._engines[name].close()
+            line.close()
 
     def _stop(self, name: str, *, at_once: bool) -> None:
-        actions = self.placements.stop(name, at_once=at_once)
         timer = self._places.get(name)
-        if timer is not None:  # it waits until the engine is asked again
+        if timer is not None:
             timer.cancel()
+        entry = self.placements.entry_of(name)
+        if timer is not None or (entry is not None and self._lines[entry].drop(name)):
             del self._places[name]
-            actions = self.placements.on_not_placed(name, "", final=False)
-        self._perform(actions)
+        placing = name in self._places
+        self._perform(self.placements.stop(name, at_once=at_once, placing=placing))
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -165,12 +227,24 @@ class EngineLauncher:
             match action:
                 case Place(name, delay_s):
                     self._place_later(name, delay_s)
-                case EndJob(entry, job, at_once):
-                    self._end(entry, job, at_once=at_once)
+                case EndJob(entry, job, at_once, delay_s):
+                    self._later(delay_s, partial(self._end, entry, job, at_once=at_once))
+                case Look(entry):
+                    self._poll(entry, 0.0)
                 case Ended(name, end):
                     asyncio.get_running_loop().call_soon(self._host.ended, name, end)
                 case Say(sentence):
                     self._host.say(sentence)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            if not self._closed:
+                call()
+
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, due)
+        else:
+            call()
 
     def _place_later(self, name: str, delay_s: float) -> None:
         """Place an island after a delay, which replaces the one before; not while it is placed."""
@@ -183,7 +257,7 @@ class EngineLauncher:
 
     def _place(self, name: str) -> None:
         self._places[name] = None
-        placed, island = self.placements.islands[name], self._island(name)
+        placed = self.placements.islands[name]
         engine = self._engines[placed.entry]
 
         def place() -> str:
@@ -193,10 +267,12 @@ class EngineLauncher:
             if found is not None:
                 return found.job
             try:
-                return engine.place(island)
-            except EngineAway:  # it may have placed the island all the same
-                self._jobs.pop(placed.entry, None)
+                return engine.place(self._island(name))
+            except Unplaceable:
                 raise
+            except Exception as error:  # it may have placed the island all the same
+                self._jobs.pop(placed.entry, None)
+                raise _CutOff(str(error)) from error
 
         def done(job: str | IslandsError) -> None:
             self._places.pop(name, None)
@@ -204,36 +280,30 @@ class EngineLauncher:
                 self._perform(self.placements.on_placed(name, job, self._host.wall_s()))
                 self._poll(placed.entry)
                 return
-            final = isinstance(job, Unplaceable)
-            self._perform(self.placements.on_not_placed(name, str(job), final=final))
+            final, cut_off = isinstance(job, Unplaceable), isinstance(job, _CutOff)
+            told = str(job)
+            self._perform(self.placements.on_not_placed(name, told, final=final, unsure=cut_off))
 
-        self._ask(placed.entry, place, done)
+        self._ask(placed.entry, place, done, PLACE, name)
 
     def _end(self, entry: str, job: str, *, at_once: bool) -> None:
         def done(error: IslandsError | None) -> None:
-            if error is not None:  # what is left of it is found by the next list
-                self._perform(self.placements.on_away(entry, str(error)))
-                loop = asyncio.get_running_loop()
-                loop.call_later(RETRY_FIRST_S, partial(self._end_again, entry, job, at_once))
+            if error is not None:
+                told = str(error)
+                self._perform(self.placements.on_not_ended(entry, job, told, at_once=at_once))
             self._poll(entry, HURRY_S)
 
-        self._ask(entry, partial(self._engines[entry].end, job, at_once=at_once), done)
-
-    def _end_again(self, entry: str, job: str, at_once: bool) -> None:  # noqa: FBT001  (a timer's)
-        here = self.placements.islands.values()
-        if not self._closed and any((e.entry, e.job) == (entry, job) for e in here):
-            self._end(entry, job, at_once=at_once)
+        self._ask(entry, partial(self._engines[entry].end, job, at_once=at_once), done, END)
 
     def _poll(self, entry: str, delay_s: float | None = None) -> None:
-        """Ask an engine for its jobs after a delay, which replaces a poll that was due later."""
-        timer = self._polls.get(entry)
+        """Ask an engine for its jobs after a delay, unless it is to be asked before that."""
+        loop, timer = asyncio.get_running_loop(), self._polls.get(entry)
+        at_s = loop.time() + (self._engines[entry].poll_s if delay_s is None else delay_s)
+        if self._closed or (timer is not None and timer.when() <= at_s):
+            return
         if timer is not None:
             timer.cancel()
-        if self._closed:
-            return
-        delay_s = self._engines[entry].poll_s if delay_s is None else delay_s
-        loop = asyncio.get_running_loop()
-        self._polls[entry] = loop.call_later(delay_s, self._list, entry)
+        self._polls[entry] = loop.call_at(at_s, self._list, entry)
 
     def _list(self, entry: str) -> None:
         self._polls[entry] = None
@@ -251,23 +321,32 @@ class EngineLauncher:
                 hurry = any(each.ending for each in here)
                 self._poll(entry, min(HURRY_S, self._poll_s[entry]) if hurry else None)
 
-        self._ask(entry, partial(self._list_now, entry), done)
+        self._ask(entry, partial(self._list_now, entry), done, LIST)
 
     def _list_now(self, entry: str) -> list[Job]:
         """Return the jobs of an entry's engine, which are those to place by; on its thread."""
         self._jobs[entry] = list(self._engines[entry].list())
         return self._jobs[entry]
 
-    def _ask(self, entry: str, call: Callable[[], object], done: Callable[..., object]) -> None:
-        """Call an engine on its thread, then call `done` with the result or the error."""
+    def _ask(
+        self,
+        entry: str,
+        call: Callable[[], object],
+        done: Callable[..., object],
+        turn: int,
+        name: str = "",
+    ) -> None:
+        """Call an engine on its thread in its turn, then call `done` with the result or error."""
 
         def asked() -> object:
             try:
                 return call()
             except (EngineAway, Unplaceable) as error:
                 return error
+            except Exception as error:  # noqa: BLE001  whatever it is, the run goes on
+                return EngineAway(f"the engine of {entry} failed: {error!r}")
 
-        self._workers[entry].submit(asked, done)
+        self._lines[entry].ask(_Request(asked, done, name), turn)
 
     def _save(self) -> None:
         self._saves = None
@@ -306,7 +385,3 @@ def _priced(needs: Needs) -> Needs:
         region=needs.region,
         preemptible=needs.preemptible,
     )
-
-
-def _nothing(_: object) -> None:
-    """Do nothing."""

@@ -20,6 +20,7 @@ from msgspec import ValidationError, convert
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
 from islands.protocol.settings.setting import Setting, check_ranges
+from islands.protocol.supervisor.launching import LEARNERS
 from islands.settings.groups import check_name
 
 COUNT_MAX = 4096
@@ -46,8 +47,9 @@ class Needs:
         preemptible: whether its hosts may be taken away (spot), which costs less.
         notices: clouds, such as aws or aws,gcp, that are asked whether they take a host away; its
             command then leaves in order before.
-        command: command of a training loop of one's own, as a line of shell; by default a learner
-            of the run's task. It finds ISLANDS_SUPERVISOR, ISLANDS_NAME and ISLANDS_TOKEN.
+        command: command of a training loop of one's own, as a line of shell whose last command
+            gets the signals; by default a learner of the run's task. It finds ISLANDS_SUPERVISOR,
+            ISLANDS_NAME and ISLANDS_TOKEN.
         learner: options of the learner, as `python -m islands.learner` has them.
         image: image of a container in which it runs, where the engine has containers.
         setup: lines of shell that run on each host before the command.
@@ -105,6 +107,13 @@ def read_islands(told: Mapping[str, object]) -> dict[str, Needs]:
     Raises:
         SettingsError: what is wrong, with its place.
     """
+    folded: dict[str, str] = {}
+    for name in told:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            raise SettingsError(f"islands has {other} and {name}, which differ in case alone")
+        if name.lower() == LEARNERS:
+            raise SettingsError(f"islands.{name}: this is the name of the hub's own learners")
     return {name: _entry(name, entry) for name, entry in told.items()}
 
 

@@ -4,7 +4,7 @@
 the engine                                     what follows
 =============================================  ================================================
 has placed the island                          it is watched by its job
-does not answer, or has no room                it is asked again, after 5 s, 10 s … 5 min
+has no room, or is cut off while it places     it is asked again, after 5 s, 10 s … 5 min
 refuses, until its user mends something        the island has ended, with an error of its user's
 has the job, waiting, running or ending        it is remembered, and a long wait is told
 has ended the job                              the island has ended, with its exit code
@@ -46,6 +46,7 @@ class Placement:
         starts: how often the hub has placed it.
         ending: whether it was asked to end.
         killed: whether it was to end at once, so that its end is no orderly one.
+        unsure: whether the engine may have a job of it all the same, since a call was cut off.
         ended: how it has ended, in words; empty if it ended as it should, so that a restarted hub
             does not place it again; None if it has not ended.
     """
@@ -61,6 +62,7 @@ class Placement:
     starts: int = 0
     ending: bool = False
     killed: bool = False
+    unsure: bool = False
     ended: str | None = None
     missing: int = 0
     retry_s: float = RETRY_FIRST_S
@@ -77,11 +79,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """Have the engine of an entry end a job."""
+    """Have the engine of an entry end a job, after a delay."""
 
     entry: str
     job: str
     at_once: bool
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Have the engine of an entry list its jobs now."""
+
+    entry: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Say:
     sentence: str
 
 
-Action = Place | EndJob | Ended | Say
+Action = Place | EndJob | Look | Ended | Say
 
 
 @dataclass(slots=True)
@@ -110,11 +120,13 @@ class Placements:
         engines: the name of each entry's engine, by the entry's name.
         islands: those that are placed or about to be, and those that have ended by themselves.
         away: what an engine that does not answer said last, by the entry's name.
+        full: entries whose engine does not place islands just now, which was told.
     """
 
     engines: Mapping[str, str]
     islands: dict[str, Placement] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
+    full: set[str] = field(default_factory=set)
 
     def names(self) -> list[str]:
         """Return the islands that have a job, or are about to be placed."""
@@ -163,26 +175,55 @@ class Placements:
         self.islands[name] = Placement(entry, starts=starts)
         return [Place(name)]
 
-    def stop(self, name: str, *, at_once: bool) -> list[Action]:
-        """End an island; one that was not placed yet has ended with that."""
+    def resume(self) -> list[Action]:
+        """Go on with what an earlier start of the hub was about to do when it was killed."""
+        actions: list[Action] = []
+        for name, placed in self.islands.items():
+            if placed.ended is not None:
+                continue
+            placed.unsure = not placed.job
+            if placed.job and placed.ending:
+                actions.append(EndJob(placed.entry, placed.job, placed.killed))
+            elif not placed.job:
+                actions.append(Look(placed.entry) if placed.ending else Place(name))
+        return actions
+
+    def stop(self, name: str, *, at_once: bool, placing: bool = False) -> list[Action]:
+        """End an island; one that has no job, and cannot have one, has ended with that.
+
+        Args:
+            name: of the island.
+            at_once: whether it is killed.
+            placing: whether its engine is placing it in this moment.
+        """
         placed = self.islands.get(name)
         if placed is None or placed.ended is not None:
             return []
         placed.ending = True
         placed.killed = placed.killed or at_once
-        return [EndJob(placed.entry, placed.job, at_once)] if placed.job else []
+        if placed.job:
+            return [EndJob(placed.entry, placed.job, at_once)]
+        if placing:
+            return []
+        return [Look(placed.entry)] if placed.unsure else self._unplaced(name)
+
+    def _unplaced(self, name: str) -> list[Action]:
+        """Forget an island that is to end, and of which there is no job."""
+        del self.islands[name]
+        return [Ended(name, ProcessEnd())]
 
     # --- what engines say ---------------------------------------------------------------------
 
     def on_placed(self, name: str, job: str, now_s: float) -> list[Action]:
         """Remember an island's job; end it if the island was asked to end meanwhile."""
         placed = self.islands[name]
-        placed.job, placed.state = job, JobState.WAITING
+        placed.job, placed.state, placed.unsure = job, JobState.WAITING, False
         placed.placed_s = placed.since_s = now_s
         placed.starts += 1
-        placed.retry_s = RETRY_FIRST_S
+        placed.retry_s, placed.why = RETRY_FIRST_S, ""
+        self.full.discard(placed.entry)
         told = self._answers(placed.entry)
-        return [*told, EndJob(placed.entry, job, at_once=False)] if placed.ending else told
+        return [*told, EndJob(placed.entry, job, placed.killed)] if placed.ending else told
 
     def on_away(self, entry: str, sentence: str) -> list[Action]:
         """Note that the engine of an entry does not answer, and tell it once."""
@@ -191,17 +232,44 @@ class Placements:
             return []
         return [Say(f"{sentence}; the run goes on, and {self._engine(entry)} is asked again")]
 
-    def on_not_placed(self, name: str, sentence: str, *, final: bool) -> list[Action]:
-        """Place an island again later; or report it as ended, if that would be in vain."""
+    def on_not_placed(
+        self, name: str, sentence: str, *, final: bool, unsure: bool = False
+    ) -> list[Action]:
+        """Place an island again later; or report it as ended, if that would be in vain.
+
+        Args:
+            name: of the island.
+            sentence: what the engine said.
+            final: whether it has refused the island.
+            unsure: whether it may have placed the island all the same.
+        """
         placed = self.islands[name]
+        placed.unsure = placed.unsure or unsure
         if placed.ending:
-            del self.islands[name]
-            return [Ended(name, ProcessEnd())]
+            return [Look(placed.entry)] if placed.unsure else self._unplaced(name)
         if final:
             placed.ended = f"cannot be placed: {sentence}"
             return [Ended(name, ProcessEnd(OF_NO_USE, placed.ended, sentence))]
         delay_s, placed.retry_s = placed.retry_s, min(2 * placed.retry_s, RETRY_MAX_S)
-        return [*self.on_away(placed.entry, sentence), Place(name, delay_s)]
+        placed.why = sentence
+        actions: list[Action] = [Place(name, delay_s)]
+        if placed.entry not in self.full and placed.entry not in self.away:
+            told = f"{name} cannot be placed now: {sentence}"
+            actions.append(
+                Say(f"{told}; the run goes on, and {self._engine(placed.entry)} is asked again")
+            )
+        self.full.add(placed.entry)
+        return actions
+
+    def on_not_ended(self, entry: str, job: str, sentence: str, *, at_once: bool) -> list[Action]:
+        """End a job again later, if it is that of an island; what nobody remembers is listed."""
+        for name, placed in self.islands.items():
+            if (placed.entry, placed.job) == (entry, job) and placed.ended is None:
+                delay_s, placed.retry_s = placed.retry_s, min(2 * placed.retry_s, RETRY_MAX_S)
+                first = delay_s == RETRY_FIRST_S and entry not in self.away
+                told = [Say(f"{name} cannot be ended now: {sentence}; it is tried again")] * first
+                return [*told, EndJob(entry, job, at_once, delay_s)]
+        return []
 
     def on_listed(self, entry: str, jobs: Sequence[Job], now_s: float) -> list[Action]:
         """Compare the jobs of an entry's engine with what is remembered of the entry's islands."""
@@ -209,8 +277,17 @@ class Placements:
         jobs = [job for job in jobs if self.entry_of(job.name) == entry]
         by_job = {job.job: job for job in jobs}
         for name, placed in list(self.islands.items()):
-            if placed.entry == entry and placed.job and placed.ended is None:
+            if placed.entry != entry or placed.ended is not None:
+                continue
+            if placed.job:
                 actions += self._compare(name, placed, by_job.get(placed.job), now_s)
+            elif placed.ending and placed.unsure:
+                found = job_to_keep(jobs, name)
+                actions += (
+                    self._unplaced(name)
+                    if found is None
+                    else self.on_placed(name, found.job, now_s)
+                )
         for job in jobs:
             actions += self._on_unknown(entry, job, now_s)
         return actions
@@ -231,12 +308,7 @@ class Placements:
             placed.missing += 1
             if placed.missing < MISSING_MAX:
                 return []
-            job = Job(
-                name,
-                placed.job,
-                JobState.ENDED,
-                why=f"{self._engine(placed.entry)} has no such job",
-            )
+            return self._vanish(name, placed, now_s)
         placed.missing = 0
         if job.state is JobState.ENDED:
             return [Ended(name, self._end(name, placed, job, now_s))]
@@ -250,6 +322,16 @@ class Placements:
         queue = f"the queue of {self._engine(placed.entry)}"
         why = f": {job.why}" if job.why else ""
         return [Say(f"{name} has waited for {waited_s / 60:.0f} min in {queue}{why}")]
+
+    def _vanish(self, name: str, placed: Placement, now_s: float) -> list[Action]:
+        """Tell of a job that was deleted, or that its engine forgot.
+
+        Nobody knows how it ended. So its island counts as one that left if the supervisor saw that,
+        and is placed again if not.
+        """
+        job = Job(name, placed.job, JobState.ENDED, cancelled=True)
+        told = f"{self._engine(placed.entry)} has no job {placed.job} of {name} any more"
+        return [Say(told), Ended(name, self._end(name, placed, job, now_s))]
 
     def _end(self, name: str, placed: Placement, job: Job, now_s: float) -> ProcessEnd:
         """Note how an island has ended; one that was asked to end in order is forgotten."""

@@ -246,7 +246,9 @@ class Api:
         try:
             asked = sky.jobs.queue_v2(refresh=False, name_match=part, fields=FIELDS)
             records, *_ = sky.get(asked)
-        except sky.exceptions.ClusterNotUpError:
+        except sky.exceptions.ClusterNotUpError as error:
+            if error.cluster_status is not None:  # it is there, and does not answer
+                raise
             return ()
         return [
             {key: getattr(record, key, None) for key in FIELDS}
@@ -260,8 +262,9 @@ class Api:
 
         try:
             sky.get(sky.jobs.cancel(name=name, graceful=graceful))
-        except sky.exceptions.ClusterNotUpError:
-            return
+        except sky.exceptions.ClusterNotUpError as error:
+            if error.cluster_status is not None:
+                raise
 
 
 def begin(call: Callable[[], T]) -> "Future[T]":
@@ -351,10 +354,11 @@ class SkyPilot:
 
     def end(self, job: str, *, at_once: bool) -> None:
         """Cancel a job, and its launch if that goes on."""
-        launch = self._launches.pop(job, None)
+        launch = self._launches.get(job)
         if launch is not None and not launch.launched.done():
             self._ask(lambda: self._client.abort(launch.request))
         self._ask(lambda: self._client.cancel(job, graceful=not at_once))
+        self._launches.pop(job, None)
 
     def list(self) -> Sequence[Job]:
         """Return the run's jobs, and those of launches that go on or have failed."""

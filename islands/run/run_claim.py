@@ -37,6 +37,7 @@ SET_ASIDE = (
     "final.safetensors",
     "tensorboard",
     "sinks",
+    "engines.json",
     RECORDED,
     *PICTURE_FILES,
     *GROWING,

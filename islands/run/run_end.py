@@ -104,7 +104,7 @@ class RunEnd:
             core: the supervisor's memory; None if it has not begun.
             awaited: processes that run here, or are about to be started.
         """
-        if end.code == REPLACED:
+        if end.code == REPLACED and name == SYNCER:
             return ExitResponse.STEP_ASIDE
         if end.code == OF_NO_USE:
             self._lose(name, _mendable(name, end), end.error, core, awaited)

@@ -14,6 +14,9 @@ class MemoryEngine:
         given: The islands that it was given.
         ended: The jobs that it was asked to end, and whether at once.
         away: What it says instead of answering; empty if it answers.
+        fault: What it raises of its own; None if it works.
+        full: What it says to an island for which it has no room; empty if it has.
+        asked: How often it was to place an island.
         cut: What it says once, after it has placed an island; empty for an answer.
         refused: What it says to an island that is to be placed; empty if it takes it.
     """
@@ -25,12 +28,16 @@ class MemoryEngine:
         self.given: list[Island] = []
         self.ended: list[tuple[str, bool]] = []
         self.away = ""
-        self.cut = ""
-        self.refused = ""
+        self.fault: Exception | None = None
+        self.full = self.cut = self.refused = ""
+        self.asked = 0
         self.closed = False
 
     def place(self, island: Island) -> str:
         self._answer()
+        self.asked += 1
+        if self.full:
+            raise EngineAway(self.full)
         if self.refused:
             raise Unplaceable(self.refused)
         self.given.append(island)
@@ -64,5 +71,7 @@ class MemoryEngine:
         ]
 
     def _answer(self) -> None:
+        if self.fault is not None:
+            raise self.fault
         if self.away:
             raise EngineAway(self.away)

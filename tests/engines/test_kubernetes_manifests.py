@@ -162,7 +162,7 @@ def test_hosts_are_the_pods_of_one_job_and_find_rank_0() -> None:
     assert told[ADDRESS] == f"{name}-{job['name']}-0-0.{name}"
     assert [port["containerPort"] for port in container["ports"]] == [7200, 7201]
     assert container["image"] == "example/own:1"
-    assert container["args"] == ["source /opt/venv/bin/activate\nexec python -m my.loop\n"]
+    assert container["args"] == ["source /opt/venv/bin/activate\nexec sh -c 'python -m my.loop'\n"]
     assert told["PRICE"] == "$$(cat price)"  # Kubernetes makes one of the two
 
 

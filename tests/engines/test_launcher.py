@@ -12,7 +12,7 @@ from islands.engines.hub import Joining, island_of
 from islands.engines.launcher import EngineLauncher, Host, read_records
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
-from islands.protocol.errors import FAILED, OF_NO_USE
+from islands.protocol.errors import OF_NO_USE
 from tests.engines.memory_engine import MemoryEngine
 from tests.virtual import virtual
 
@@ -132,8 +132,8 @@ async def test_a_job_that_the_engine_forgot_has_ended() -> None:
     await asyncio.sleep(desk.engine.poll_s)
     assert desk.ends == []
     await asyncio.sleep(desk.engine.poll_s + 1.0)
-    ((_, end),) = desk.ends
-    assert (end.code, "has no such job" in end.told) == (FAILED, True)
+    assert desk.ends == [("site-0", ProcessEnd())], "the supervisor knows whether it left"
+    assert desk.said == ["slurm (site) has no job job-1 of site-0 any more"]
     desk.launcher.close()
 
 
@@ -148,11 +148,11 @@ async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
     await asyncio.sleep(7200.0)
     assert desk.launcher.names() == ["site-0", "site-1"]
     told = f"{desk.engine.away}; the run goes on, and slurm (site) is asked again"
-    assert desk.said == [told]
+    assert desk.said == [f"site-1 cannot be placed now: {told}", told]
     desk.engine.away = ""
     assert await desk.until(lambda: len(desk.engine.given) == 2) <= 60.5
     await asyncio.sleep(1.0)
-    assert desk.said[1:] == ["slurm (site) answers again"]
+    assert desk.said[2:] == ["slurm (site) answers again"]
     assert desk.ends == []
     desk.launcher.close()
 
@@ -192,6 +192,92 @@ async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
     assert len(engine.given) == 2, "nothing is placed twice"
     assert second.launcher.names() == ["site-0", "site-2"]
     second.launcher.close()
+
+
+@virtual
+async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Path) -> None:
+    """Islands without a job are placed, one that was being placed is found, orders to end stand."""
+    engine, records = MemoryEngine(), tmp_path / "engines.json"
+    first = Desk(engine, records)
+    first.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    engine.away = "no route to host"
+    first.launcher.stop("site-0", 10.0)
+    first.launcher.start("site-1")
+    first.launcher.start("site-2")
+    await asyncio.sleep(10.0)
+    first.launcher.close()
+    engine.away = ""
+    engine.jobs.append(Job("site-1", "accepted", JobState.RUNNING))
+
+    second = Desk(engine, records)
+    second.launcher.adopt()
+    await asyncio.sleep(10.0)
+    assert [island.name for island in engine.given] == ["site-0", "site-2"]
+    assert engine.ended == [("job-1", False)]
+    assert second.launcher.names() == ["site-1", "site-2"]
+    second.launcher.close()
+
+
+@virtual
+async def test_a_fleet_that_is_being_placed_can_be_stopped() -> None:
+    """What waits for its turn is not placed any more, and what was placed is ended first."""
+    desk = Desk(MemoryEngine())
+    for index in range(200):
+        desk.launcher.start(f"site-{index}")
+    await asyncio.sleep(20 * CALL_S)
+    for name in desk.launcher.names():
+        desk.launcher.stop(name, 10.0)
+    assert await desk.until(lambda: not desk.launcher.names()) < 5.0
+    assert len(desk.engine.given) < 25
+    assert all(job.state is JobState.ENDED for job in desk.engine.jobs)
+    assert len(desk.ends) == 200
+    desk.launcher.close()
+
+
+@virtual
+async def test_no_room_is_asked_for_ever_more_rarely_and_told_once() -> None:
+    """Its list answers meanwhile, which is no reason to ask again at once."""
+    desk = Desk(MemoryEngine())
+    desk.engine.full = "QOSMaxSubmitJobPerUserLimit"
+    for index in range(10):
+        desk.launcher.start(f"site-{index}")
+    await asyncio.sleep(3600.0)
+    told = "the run goes on, and slurm (site) is asked again"
+    assert desk.said == [f"site-0 cannot be placed now: {desk.engine.full}; {told}"]
+    assert desk.engine.asked < 10 * 20
+    desk.engine.full = ""
+    await asyncio.sleep(301.0)
+    assert len(desk.engine.given) == 10
+    desk.launcher.close()
+
+
+@virtual
+async def test_an_engine_that_fails_in_its_own_way_ends_no_run() -> None:
+    """Whatever it raises counts as no answer, and is told with its entry."""
+    desk = Desk(MemoryEngine())
+    desk.engine.fault = ValueError("embedded null byte")
+    desk.launcher.start("site-0")
+    await asyncio.sleep(30.0)
+    assert any("embedded null byte" in sentence for sentence in desk.said)
+    desk.engine.fault = None
+    await asyncio.sleep(60.0)
+    assert len(desk.engine.given) == 1
+    desk.launcher.close()
+
+
+@virtual
+async def test_what_was_cut_off_and_is_to_end_is_looked_for() -> None:
+    """The engine may have placed it: it has ended once a list shows that there is none."""
+    desk = Desk(MemoryEngine())
+    desk.engine.cut = "connection reset after the request"
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.launcher.stop("site-0", 10.0)
+    assert await desk.until(lambda: bool(desk.ends)) < 5.0
+    assert desk.engine.ended == [("job-1", False)]
+    assert desk.launcher.names() == []
+    desk.launcher.close()
 
 
 @virtual

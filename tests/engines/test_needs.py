@@ -25,6 +25,8 @@ HUB = Joining(OF, "wss://hub.example:7070/supervisor", "sixteen-letters-or-more"
         ({"s": {"engine": "ray", "learner": {"name": "x"}}}, "learner.name is set"),
         ({"s": {"engine": "ray", "command": "x", "learner": {"threads": 1}}}, "has neither"),
         ({"s": {"engine": "ray", "settings": {"a": [1]}}}, "settings.a is [1]; it must be one"),
+        ({"s": {"engine": "ray"}, "S": {"engine": "ray"}}, "s and S, which differ in case alone"),
+        ({"learner": {"engine": "ray"}}, "the name of the hub's own learners"),
     ],
 )
 def test_a_wrong_entry_is_told_by_its_place(told: dict[str, object], sentence: str) -> None:
@@ -67,7 +69,7 @@ def test_a_learner_of_several_hosts_is_told_its_rank_by_the_engine() -> None:
 def test_a_loop_of_ones_own_finds_the_hub_in_its_environment() -> None:
     """Its command is left as it is."""
     island = island_of("site-3", Needs("ray", command="python train.py", env={"A": "b"}), HUB)
-    assert island.script() == "exec python train.py\n"
+    assert island.script() == "exec sh -c 'python train.py'\n"
     assert island.environment["ISLANDS_SUPERVISOR"] == "wss://hub.example:7070/supervisor"
     assert island.environment["ISLANDS_NAME"] == "site-3"
     assert island.environment["A"] == "b"

@@ -77,7 +77,7 @@ def test_an_island_is_a_task() -> None:
 
 def test_each_host_knows_its_rank_and_the_first_one() -> None:
     """The lines are run as they stand, with what SkyPilot sets on the second of two hosts."""
-    needs = Needs("skypilot", hosts=2, setup=("greeting=hello",), command='echo "$greeting"')
+    needs = Needs("skypilot", hosts=2, setup=("export greeting=hello",), command='echo "$greeting"')
     task = task_of(
         Island(
             "site-0",

@@ -52,8 +52,8 @@ PLACED = (
     Mutation(
         "an island that is to end while it is placed goes on",
         PLACING,
-        "at_once=False)] if placed.ending else told",
-        "at_once=False)] if placed.killed else told",
+        "placed.killed)] if placed.ending else told",
+        "placed.killed)] if placed.killed else told",
         TESTS,
     ),
     Mutation(
