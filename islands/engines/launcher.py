@@ -159,6 +159,7 @@ class EngineLauncher:
         self._lines = {name: _Line(worker) for name, worker in self._workers.items()}
         self._places: dict[str, asyncio.TimerHandle | None] = {}
         self._polls: dict[str, asyncio.TimerHandle | None] = {}
+        self._polls_s: dict[str, float] = {}
         self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
         self._closed = False
         self._jobs: dict[str, list[Job]] = {}
@@ -299,11 +300,11 @@ class EngineLauncher:
         """Ask an engine for its jobs after a delay, unless it is to be asked before that."""
         loop, timer = asyncio.get_running_loop(), self._polls.get(entry)
         at_s = loop.time() + (self._engines[entry].poll_s if delay_s is None else delay_s)
-        if self._closed or (timer is not None and timer.when() <= at_s):
+        if self._closed or (timer is not None and self._polls_s[entry] <= at_s):
             return
         if timer is not None:
             timer.cancel()
-        self._polls[entry] = loop.call_at(at_s, self._list, entry)
+        self._polls[entry], self._polls_s[entry] = loop.call_at(at_s, self._list, entry), at_s
 
     def _list(self, entry: str) -> None:
         self._polls[entry] = None

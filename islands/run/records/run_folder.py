@@ -250,7 +250,11 @@ class RunFolder:
     def _on_recognised(self, name: str, at_s: float) -> None:
         """Note that a member of an earlier start is heard; its next steps tell what it does."""
         figures = self.figures.learners.get(name)
-        if figures is not None and figures.status == UNHEARD:
+        if figures is None:
+            return
+        if figures.status == Status.EVICTED.value:  # it was admitted again, and that was not kept
+            figures.incarnations += 1
+        if figures.status in (UNHEARD, Status.EVICTED.value):
             figures.status = Status.LIVE.value
             figures.enter(self.earlier_s + at_s, STARTING)
             figures.present_s += self._outage_s  # it lived on while there was no hub
@@ -358,7 +362,7 @@ class RunFolder:
         known = name in self.figures.learners
         figures = self._learner(name)
         if not known:  # a start that was killed before it kept its figures had admitted it
-            figures.status = Status.LIVE.value
+            figures.status, figures.incarnations = Status.LIVE.value, 1
             figures.come(self.earlier_s + at_s)
         before = figures.tokens
         figures.add_report(report)
