@@ -18,6 +18,7 @@ from islands.lab.faults.fleet import WATCHED_FILE, Reader
 from islands.lab.faults.gaps import Gap, Span, gap_of, worst
 from islands.lab.faults.paths import free_port
 from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
+from tests.environment import gap_limit_s
 from tests.integration.programs import (
     Program,
     Room,
@@ -37,10 +38,6 @@ pytestmark = [
 ]
 
 CONTROL_S = 8.0
-GAP_S = 0.02
-"""By how much a lost node may lengthen the longest gap between two steps of another island."""
-QUIET_S = 0.01
-"""A machine whose own stalls are longer has steps wait by itself: so do tests side by side."""
 PLACED_S = 10.0
 """In which an island is placed again after the loss of its node."""
 
@@ -161,8 +158,7 @@ async def test_what_ray_loses_is_placed_again_and_nothing_is_left_behind(
             lost_gap = run.gap(lost.left, (lost.at_s, lost.back_s), stalls)
             told = f"control {control_gap}, node lost {lost_gap}, {lost}"
             (tmp_path / "measured.txt").write_text(told + "\n")
-            if control_gap.machine_s + lost_gap.machine_s < QUIET_S:  # else it cannot be told
-                assert lost_gap.left_s - control_gap.left_s < GAP_S, told
+            assert lost_gap.left_s - control_gap.left_s < gap_limit_s(), told
 
             before = {name: each.job for name, each in run.placed().items()}
             hub.process.kill()

@@ -16,6 +16,7 @@ from islands.lab.faults.fleet import WATCHED_FILE, Reader
 from islands.lab.faults.gaps import Gap, Span, gap_of, worst
 from islands.lab.faults.paths import free_port
 from tests.engines.slurm_cluster import SlurmCluster, missing, open_cluster
+from tests.environment import gap_limit_s
 from tests.integration.programs import (
     Program,
     Room,
@@ -36,8 +37,6 @@ pytestmark = [
 
 CONTROL_S = 12.0
 AWAY_S = 2.0
-GAP_S = 0.02
-"""By how much a lost node may lengthen the longest gap between two steps of another island."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +196,7 @@ async def test_what_slurm_loses_comes_back_and_nothing_is_left_behind(tmp_path: 
         gaps = [run.gap(others, span, stalls) for span in (quiet, lost)]
         told = f"control {gaps[0]}, node lost {gaps[1]}, back {lost[1] - lost[0]:.1f} s later"
         (tmp_path / "measured.txt").write_text(told + "\n")
-        assert gaps[1].left_s - gaps[0].left_s < GAP_S, told
+        assert gaps[1].left_s - gaps[0].left_s < gap_limit_s(), told
         await lose_the_hub(run)
         await cluster.wait_idle()
         await control(room, "add", "edge")
