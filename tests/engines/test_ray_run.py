@@ -5,23 +5,18 @@ A real hub, and a real cluster of Ray with four nodes on this host. Islands slee
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from islands.engines.launcher import RECORDS_FILE, read_records
-from islands.engines.placing import Placement
-from islands.lab.faults.bare_loop import BareLoop, Stall
-from islands.lab.faults.fleet import WATCHED_FILE, Reader
-from islands.lab.faults.gaps import Gap, Span, gap_of, worst
+from islands.lab.faults.bare_loop import BareLoop
 from islands.lab.faults.paths import free_port
+from tests.engines.placed_run import Run, now_s
 from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
 from tests.environment import gap_limit_s
 from tests.integration.programs import (
-    Program,
-    Room,
     control,
     hub_address,
     imbalance,
@@ -49,61 +44,6 @@ def cluster() -> Iterator[RayCluster]:
     """Four nodes, and a head that runs no island."""
     with cluster_of(4) as started:
         yield started
-
-
-@dataclass(slots=True)
-class Run:
-    """A run in a room beside a cluster."""
-
-    room: Room
-    environment: Mapping[str, str] = field(default_factory=dict)
-    hubs: list[Program] = field(default_factory=list)
-    watched: Reader = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.watched = Reader(self.folder / WATCHED_FILE)
-
-    @property
-    def folder(self) -> Path:
-        """Of the run."""
-        return self.room.folder / "run"
-
-    def start_hub(self) -> Program:
-        """Start the hub, for the first time or again."""
-        words = ("run", "run.yaml", "--folder", "run")
-        hub = self.room.start("tests.engines.watched_run", *words, environment=self.environment)
-        self.hubs.append(hub)
-        return hub
-
-    def placed(self) -> dict[str, Placement]:
-        """What the hub has written down of its islands."""
-        return read_records(self.folder / RECORDS_FILE)
-
-    async def merged(self, *names: str, limit_s: float = 90.0) -> float:
-        """Wait until each of these merges and reports its steps from now on; return the time."""
-        since_s = now_s()
-
-        def done() -> bool:
-            self.watched.read()
-            told = (self.watched.merged_s, self.watched.reported_s)
-            return all(each.get(name, 0.0) > since_s for name in names for each in told)
-
-        await self.room.wait(done, limit_s)
-        return now_s()
-
-    def gap(self, names: Sequence[str], span: Span, stalls: Sequence[Stall]) -> Gap:
-        """The longest gap between two steps of any of these."""
-        self.watched.read()
-        gaps = [gap_of(self.watched.rows, name, span, stalls) for name in names]
-        assert None not in gaps, f"too few reports of {names} in {span}"
-        found = worst(gap for gap in gaps if gap is not None)
-        assert found is not None
-        return found
-
-
-def now_s() -> float:
-    """The time of the loop, which all processes of this host share."""
-    return asyncio.get_running_loop().time()
 
 
 def write_islands(folder: Path, cluster: RayCluster) -> None:

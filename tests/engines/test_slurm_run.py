@@ -5,21 +5,18 @@ A real hub, and a real Slurm of three nodes on this host (`slurm_cluster.py`). I
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.bare_loop import BareLoop, Stall
-from islands.lab.faults.fleet import WATCHED_FILE, Reader
-from islands.lab.faults.gaps import Gap, Span, gap_of, worst
+from islands.lab.faults.bare_loop import BareLoop
+from islands.lab.faults.gaps import Span
 from islands.lab.faults.paths import free_port
+from tests.engines.placed_run import Run
 from tests.engines.slurm_cluster import SlurmCluster, missing, open_cluster
 from tests.environment import gap_limit_s
 from tests.integration.programs import (
-    Program,
-    Room,
     control,
     hub_address,
     imbalance,
@@ -50,30 +47,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Run:
-    """A run in a room beside a cluster."""
+class SlurmRun(Run):
+    """A run whose islands are jobs of one cluster."""
 
-    room: Room
-    cluster: SlurmCluster
-    hubs: list[Program] = field(default_factory=list)
-    watched: Reader = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.watched = Reader(self.folder / WATCHED_FILE)
-
-    @property
-    def folder(self) -> Path:
-        """Of the run."""
-        return self.room.folder / "run"
-
-    def start_hub(self) -> Program:
-        """Start the hub, for the first time or again."""
-        words = ("run", "run.yaml", "--folder", "run")
-        hub = self.room.start(
-            "tests.engines.watched_run", *words, environment=self.cluster.environment
-        )
-        self.hubs.append(hub)
-        return hub
+    cluster: SlurmCluster = field(kw_only=True)
 
     def jobs(self) -> dict[str, Row]:
         """The newest job of each island; ended ones as well."""
@@ -88,29 +65,9 @@ class Run:
             )
         return found
 
-    async def merged(self, *names: str, limit_s: float = 90.0) -> float:
-        """Wait until each of these takes part in a merge from now on; return the time."""
-        since_s = asyncio.get_running_loop().time()
-
-        def done() -> bool:
-            self.watched.read()
-            return all(self.watched.merged_s.get(name, 0.0) > since_s for name in names)
-
-        await self.room.wait(done, limit_s)
-        return asyncio.get_running_loop().time()
-
     async def ended(self, name: str, state: str) -> None:
         """Wait until the job of an island has ended so."""
         await self.room.wait(lambda: self.jobs()[name].state == state)
-
-    def gap(self, names: Sequence[str], span: Span, stalls: Sequence[Stall]) -> Gap:
-        """The longest gap between two steps of any of these."""
-        self.watched.read()
-        gaps = [gap_of(self.watched.rows, name, span, stalls) for name in names]
-        assert None not in gaps, f"too few reports of {names} in {span}"
-        found = worst(gap for gap in gaps if gap is not None)
-        assert found is not None
-        return found
 
 
 def write_islands(folder: Path) -> None:
@@ -137,7 +94,7 @@ def write_islands(folder: Path) -> None:
     )
 
 
-async def begin(run: Run) -> float:
+async def begin(run: SlurmRun) -> float:
     """Have four islands on three nodes; return the time from which all of them merge."""
     run.start_hub()
     await run.room.wait(lambda: hub_address(run.folder))
@@ -150,14 +107,14 @@ async def begin(run: Run) -> float:
     return begun_s
 
 
-async def cancel(run: Run, name: str) -> None:
+async def cancel(run: SlurmRun, name: str) -> None:
     """Cancel an island's job, as somebody who needs its nodes would: it leaves in order."""
     run.cluster.ask("scancel", run.jobs()[name].job)
     await run.ended(name, "CANCELLED")
     await run.room.wait(lambda: logged(run.folder, "left", name=name, reason="SIGTERM"))
 
 
-async def lose_a_node(run: Run) -> Span:
+async def lose_a_node(run: SlurmRun) -> Span:
     """Kill n3; return the time until its island merges again, on another node in the same job."""
     first = run.jobs()["edge-0"]
     lost_s = asyncio.get_running_loop().time()
@@ -171,7 +128,7 @@ async def lose_a_node(run: Run) -> Span:
     return lost_s, back_s
 
 
-async def lose_the_hub(run: Run) -> None:
+async def lose_the_hub(run: SlurmRun) -> None:
     """Kill the hub and start it again: it finds its islands, and places none of them twice."""
     before = run.jobs()
     run.hubs[-1].process.kill()
@@ -187,7 +144,7 @@ async def test_what_slurm_loses_comes_back_and_nothing_is_left_behind(tmp_path: 
     """A job is cancelled, a node is lost, the hub is killed; then one is drained, and all stop."""
     async with open_room(tmp_path) as room, open_cluster(room) as cluster:
         write_islands(tmp_path)
-        run, others = Run(room, cluster), ("site-0", "pair-0")
+        run, others = SlurmRun(room, cluster.environment, cluster=cluster), ("site-0", "pair-0")
         with BareLoop(tmp_path) as bare:
             quiet = (await begin(run), asyncio.get_running_loop().time())
             await cancel(run, "site-1")
