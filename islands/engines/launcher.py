@@ -9,7 +9,6 @@ as the hub died in that instant, is found in the engine's own list before it is 
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from islands.engines.placing import (
     Say,
     job_to_keep,
 )
-from islands.files.whole_files import read_sealed, sealed
+from islands.files.whole_files import read_sealed, replace_sealed
 from islands.protocol.errors import IslandsError
 from messaging.clock import WallClock
 
@@ -155,8 +154,7 @@ class EngineLauncher:
         self._island = island
         self._records = records
         self._host = host
-        self._workers = {name: host.worker(name) for name in engines}
-        self._lines = {name: _Line(worker) for name, worker in self._workers.items()}
+        self._lines = {name: _Line(host.worker(name)) for name in engines}
         self._places: dict[str, asyncio.TimerHandle | None] = {}
         self._polls: dict[str, asyncio.TimerHandle | None] = {}
         self._polls_s: dict[str, float] = {}
@@ -354,23 +352,13 @@ class EngineLauncher:
         if self._records is None:
             return
         records = Records(self.placements.islands, self._needs)
-        text = sealed(msgspec.json.format(msgspec.json.encode(records)))
-        if text == self._saved:
-            return
-        fresh = self._records.with_suffix(".new")
-        with contextlib.suppress(OSError):  # a full disk leaves the old ones; the engine has a list
-            fresh.write_bytes(text)
-            fresh.replace(self._records)
-            self._saved = text
-
-
-def read_records(path: Path) -> dict[str, Placement]:
-    """Return what an earlier start has placed; nothing if the file is missing or damaged."""
-    return records_in(path).islands
+        text = msgspec.json.format(msgspec.json.encode(records))
+        if text != self._saved and replace_sealed(self._records, text):
+            self._saved = text  # a full disk leaves the old ones; the engine has its list
 
 
 def records_in(path: Path) -> Records:
-    """Return all that such a file holds; nothing if it is missing or damaged."""
+    """Return what an earlier start has placed; nothing if the file is missing or damaged."""
     try:
         return msgspec.json.decode(read_sealed(path) or b"", type=Records)
     except (IslandsError, msgspec.MsgspecError):

@@ -21,10 +21,7 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
 from islands.protocol.settings.setting import Setting, check_ranges
 from islands.protocol.supervisor.launching import LEARNERS
-from islands.settings.groups import check_name
-
-COUNT_MAX = 4096
-"""Most islands of one entry: as many learners as a run is tested with."""
+from islands.settings.groups import ISLANDS_MOST, check_name
 
 CLOUDS = ("aws", "azure", "gcp")
 """Clouds whose notices of preemption are known (`preemption.py`)."""
@@ -58,7 +55,7 @@ class Needs:
     """
 
     engine: str
-    count: Annotated[int, Setting(least=0)] = 1
+    count: Annotated[int, Setting(least=0, most=ISLANDS_MOST)] = 1
     hosts: Annotated[int, Setting(least=1)] = 1
     accelerators: str | None = None
     cpus: Annotated[float | None, Setting(above=0)] = None
@@ -76,8 +73,6 @@ class Needs:
     def __post_init__(self) -> None:
         """Refuse values that cannot work, by name, value and what is allowed."""
         check_ranges(self)
-        if self.count > COUNT_MAX:
-            raise SettingsError(f"count is {self.count}; it must be {COUNT_MAX} at most")
         if self.accelerators is not None and ACCELERATORS.fullmatch(self.accelerators) is None:
             raise SettingsError(
                 f"accelerators is {self.accelerators!r}; it must be a kind and a number, as H100:8"
@@ -99,6 +94,12 @@ class Needs:
             return None
         kind, _, number = self.accelerators.partition(":")
         return kind, int(number or 1)
+
+
+def entry_of(name: str) -> str:
+    """Return the entry of an island, as site of site-0; one without a number is its own."""
+    entry, _, number = name.rpartition("-")
+    return entry if entry and number.isdecimal() else name
 
 
 def read_islands(told: Mapping[str, object]) -> dict[str, Needs]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from islands.actors.ports import KILLED, ProcessEnd
 from islands.engines.engine import Job, JobState, told_of
+from islands.engines.needs import entry_of
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 300.0
@@ -67,6 +68,11 @@ class Placement:
     missing: int = 0
     retry_s: float = RETRY_FIRST_S
     said_s: float = WAIT_SAID_S
+
+    def wait_s(self) -> float:
+        """Return the seconds until its engine is asked again, and double those of the next time."""
+        wait_s, self.retry_s = self.retry_s, min(2 * self.retry_s, RETRY_MAX_S)
+        return wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,8 @@ class Placements:
 
     def entry_of(self, name: str) -> str | None:
         """Return the entry of an island's name, such as site of site-0; None if there is none."""
-        entry, _, number = name.rpartition("-")
-        return entry if entry in self.engines and number.isdecimal() else None
+        entry = entry_of(name)
+        return entry if entry in self.engines and entry != name else None
 
     def wanted(self, counts: Mapping[str, int]) -> list[str]:
         """Return the islands that a hub places at its start: new ones, and those of its last start.
@@ -250,9 +256,8 @@ class Placements:
         if final:
             placed.ended = f"cannot be placed: {sentence}"
             return [Ended(name, ProcessEnd(OF_NO_USE, placed.ended, sentence))]
-        delay_s, placed.retry_s = placed.retry_s, min(2 * placed.retry_s, RETRY_MAX_S)
         placed.why = sentence
-        actions: list[Action] = [Place(name, delay_s)]
+        actions: list[Action] = [Place(name, placed.wait_s())]
         if placed.entry not in self.full and placed.entry not in self.away:
             told = f"{name} cannot be placed now: {sentence}"
             actions.append(
@@ -265,7 +270,7 @@ class Placements:
         """End a job again later, if it is that of an island; what nobody remembers is listed."""
         for name, placed in self.islands.items():
             if (placed.entry, placed.job) == (entry, job) and placed.ended is None:
-                delay_s, placed.retry_s = placed.retry_s, min(2 * placed.retry_s, RETRY_MAX_S)
+                delay_s = placed.wait_s()
                 first = delay_s == RETRY_FIRST_S and entry not in self.away
                 told = [Say(f"{name} cannot be ended now: {sentence}; it is tried again")] * first
                 return [*told, EndJob(entry, job, at_once, delay_s)]

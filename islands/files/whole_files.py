@@ -87,6 +87,21 @@ def write_sealed(path: Path, content: bytes) -> None:
     replace_file(path, sealed(content))
 
 
+def replace_sealed(path: Path, content: bytes) -> bool:
+    """Replace a file by a sealed object without waiting for the disk, which would block a loop.
+
+    Returns:
+        Whether it is replaced; a full or broken disk leaves the old file.
+    """
+    fresh = path.with_suffix(".new")
+    try:
+        fresh.write_bytes(sealed(content))
+        fresh.replace(path)
+    except OSError:
+        return False
+    return True
+
+
 def read_sealed(path: Path) -> bytes | None:
     """Return the object in a file; None if there is no such file.
 

@@ -9,7 +9,7 @@ from islands.costs.bill import hour_cost
 from islands.costs.places import Place, matching
 from islands.costs.prices import Prices
 from islands.engines.launcher import RECORDS_FILE, Records, records_in
-from islands.engines.needs import Needs
+from islands.engines.needs import Needs, entry_of
 from islands.protocol.errors import UserError
 from islands.run.records.figures import FIGURES_FILE, LearnerFigures, in_order, kept_in
 from islands.run.records.run_values import require_folder
@@ -48,12 +48,6 @@ class Fleet:
     def newest(self, entry: str, number: int) -> Sequence[str]:
         """Return the islands of an entry that are to go first: those that came last."""
         return self.islands.get(entry, ())[::-1][:number]
-
-
-def entry_of(name: str) -> str:
-    """Return the entry of an island, as site of site-0; one without a number is its own."""
-    entry, _, number = name.rpartition("-")
-    return entry if entry and number.isdecimal() else name
 
 
 def fleet_of(

@@ -15,10 +15,8 @@ from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
 from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.setting import Setting, check_ranges
-from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
+from islands.settings.groups import FLAT, ISLANDS_MOST, POSITIONAL, ConnectOptions, RunFile
 
-ISLANDS_MOST = 4096
-"""As many learners as a run is tested with."""
 SEED_MOST = 2**63 - 1
 """The largest seed that JAX takes."""
 

@@ -24,6 +24,9 @@ FLAT = {"flat": True}
 POSITIONAL = {"positional": True}
 """Metadata of a field that is given by its place on the command line, without its name."""
 
+ISLANDS_MOST = 4096
+"""Most islands of one entry of a table `islands`: as many learners as a run is tested with."""
+
 OWN_LOOP = "islands.model.workload:OwnLoop"
 FIRST = "first"
 """The layout of a hub whose first learner tells it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.engines.launcher import RECORDS_FILE, read_records
+from islands.engines.launcher import RECORDS_FILE, records_in
 from islands.engines.placing import Placement
 from islands.lab.faults.bare_loop import Stall
 from islands.lab.faults.fleet import WATCHED_FILE, Reader
@@ -45,7 +45,7 @@ class Run:
 
     def placed(self) -> dict[str, Placement]:
         """What the hub has written down of its islands."""
-        return read_records(self.folder / RECORDS_FILE)
+        return records_in(self.folder / RECORDS_FILE).islands
 
     async def merged(self, *names: str, limit_s: float = 90.0) -> float:
         """Wait until each of these merges and reports its steps from now on; return the time."""

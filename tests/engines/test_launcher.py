@@ -9,7 +9,7 @@ import pytest
 from islands.actors.ports import InlineWorker, ProcessEnd
 from islands.engines.engine import Island, Job, JobState, RunMark
 from islands.engines.hub import Joining, island_of
-from islands.engines.launcher import EngineLauncher, Host, read_records
+from islands.engines.launcher import EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
 from islands.protocol.errors import OF_NO_USE
@@ -27,7 +27,7 @@ class Desk:
         self.engine = engine
         self.ends: list[tuple[str, ProcessEnd]] = []
         self.said: list[str] = []
-        known = {} if records is None else read_records(records)
+        known = {} if records is None else records_in(records).islands
         host = Host(
             lambda name, end: self.ends.append((name, end)),
             self.said.append,
@@ -74,7 +74,7 @@ async def test_a_whole_fleet_is_placed_by_one_list(tmp_path: Path) -> None:
     await asyncio.sleep(fleet * CALL_S + 5.0)  # nothing but the placing itself
     assert len({island.name for island in desk.engine.given}) == len(desk.engine.given) == fleet
     desk.launcher.close()
-    assert len(read_records(tmp_path / "engines.json")) == fleet
+    assert len(records_in(tmp_path / "engines.json").islands) == fleet
 
 
 @virtual

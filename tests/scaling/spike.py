@@ -14,13 +14,14 @@ from islands.costs.bill import Bill, bill_of
 from islands.costs.prices import Prices, read_prices
 from islands.costs.spent import stays_of
 from islands.engines.launcher import Records
+from islands.engines.needs import entry_of
 from islands.lab.world.world import Costs, LearnerHost, World
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.messages.control import CommandAnswer, Verb
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.records.run_folder import RunFolder
-from islands.scaling.fleet import Fleet, entry_of, fleet_of
+from islands.scaling.fleet import Fleet, fleet_of
 from islands.scaling.looking import Scaler
 from islands.scaling.targets import Deadline
 from messaging.simulation.network import Route

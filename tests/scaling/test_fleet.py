@@ -6,12 +6,12 @@ import pytest
 
 from islands.engines.engine import JobState
 from islands.engines.launcher import Records
-from islands.engines.needs import Needs
+from islands.engines.needs import Needs, entry_of
 from islands.engines.placing import Placement
 from islands.protocol.errors import UserError
 from islands.run.records.figures import LearnerFigures
 from islands.run.records.run_folder import RunFolder
-from islands.scaling.fleet import Run, entry_of, fleet_in_file, fleet_of
+from islands.scaling.fleet import Run, fleet_in_file, fleet_of
 from islands.settings.run_spec import write
 from tests.costs.test_prices import prices_of
 from tests.costs.test_spent import admitted

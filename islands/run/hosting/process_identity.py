@@ -9,7 +9,6 @@ that was compared, also if it ends in between.
 Reference: proc_pid_stat(5), pidfd_open(2), pidfd_send_signal(2).
 """
 
-import contextlib
 import os
 import signal
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.whole_files import read_sealed, sealed
+from islands.files.whole_files import read_sealed, replace_sealed
 from islands.protocol.errors import IslandsError
 
 MARK = "CHILD_OF_ISLANDS"
@@ -176,7 +175,4 @@ def write_records(path: Path, processes: dict[str, Identity]) -> None:
     A full disk leaves the old records; their start times show which processes have ended since.
     """
     text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
-    fresh = path.with_suffix(".new")
-    with contextlib.suppress(OSError):
-        fresh.write_bytes(sealed(text))  # no fsync, which blocks the loop: `marked` makes up for it
-        fresh.replace(path)
+    replace_sealed(path, text)  # `marked` makes up for what is not on the disk yet
