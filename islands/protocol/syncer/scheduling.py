@@ -256,7 +256,7 @@ def _record_closing(core: Core, round_: Round) -> None:
             round=round_.number,
             fragment=round_.fragment,
             arrived=sorted(round_.arrived),
-            excused=sorted(round_.excused),
+            excused={name: round_.excused[name] for name in sorted(round_.excused)},
             waiting=sorted(round_.waiting),
             share=len(round_.arrived) / learners,
             staleness=fmean(behind),

@@ -117,13 +117,23 @@ class Opened(Entry, frozen=True, tag="opened"):
     left_out: dict[LearnerName, str | None]
 
 
+class Asked(Entry, frozen=True, tag="asked"):
+    """A learner that was eligible only after its round had opened was asked, too."""
+
+    ticket: str
+    fragment: int
+
+
 class Closed(Entry, frozen=True, tag="closed"):
-    """A round closed; the `uninspected` contributions came in time but are not measured yet."""
+    """A round closed; the `uninspected` contributions came in time but are not measured yet.
+
+    Of those that were asked, `excused` has the reasons why some are not waited for any more.
+    """
 
     round: int
     fragment: int
     arrived: list[LearnerName]
-    excused: list[LearnerName]
+    excused: dict[LearnerName, str]
     waiting: list[LearnerName]
     share: float
     staleness: float
@@ -215,6 +225,22 @@ class NothingMerged(Logged, frozen=True, tag="nothing_merged"):
     because: dict[str, str]
 
 
+class LeftOut(Logged, frozen=True, tag="left_out"):
+    """A learner that is live and linked was not asked for two cycles of P rounds."""
+
+    name: LearnerName
+    reason: str
+    rounds: int
+
+
+class AskedAgain(Logged, frozen=True, tag="asked_again"):
+    """A learner that was left out is asked again, after so many rounds."""
+
+    name: LearnerName
+    rounds: int
+    reason: str
+
+
 class DataEnded(Logged, frozen=True, tag="data_ended"):
     """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
 
@@ -251,6 +277,14 @@ class Arrived(Entry, frozen=True, tag="arrived"):
 
     ticket: str
     tokens: int
+
+
+class Declined(Entry, frozen=True, tag="declined"):
+    """A pull ended without a contribution, by its learner's word or, by `reason`, without it."""
+
+    ticket: str
+    fragment: int
+    reason: str
 
 
 class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
