@@ -28,7 +28,7 @@ from islands.numerics.error_feedback import ErrorFeedback
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
-from islands.protocol.identities import LearnerName, Phase
+from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner.actions import (
     Action,
     AdoptValue,
@@ -166,6 +166,7 @@ class LearnerActor(RoleActor[Item]):
         self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
+        self._queued: dict[int, Ticket] = {}
         self._figures_sent = (0, 0)
         self._sessions: list[Dialer] = []
 
@@ -408,6 +409,10 @@ class LearnerActor(RoleActor[Item]):
                 self.post(ContributionEncoded(ticket, message.fragment, precision, payload))
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
+            before = self._queued.get(message.fragment)
+            self._queued[message.fragment] = ticket
+            if before is not None and link is not None and link.withdraw(topic):
+                self.post(ContributionSkipped(before, message.fragment))
             if not (same and self._send_up(complete, (payload,), topic=topic)):
                 self.post(ContributionSkipped(message.ticket, message.fragment))
                 return

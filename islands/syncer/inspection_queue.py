@@ -13,9 +13,14 @@ from islands.actors.ports import Worker
 from islands.numerics.codecs import size_bytes
 from islands.numerics.norms import Measured
 from islands.protocol.errors import MalformedError
+from islands.protocol.handlers import Received
 from islands.protocol.identities import FragmentIndex, LearnerName, Ticket
 from islands.protocol.messages.shares import ContributionShare
-from islands.protocol.messages.training import Contribution, FragmentSeed
+from islands.protocol.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    FragmentSeed,
+)
 from islands.protocol.ranges import size_of
 from islands.protocol.settings.choices import Precision
 from islands.protocol.syncer.eligibility import BUSY
@@ -29,6 +34,8 @@ from islands.syncer.value_store import UNFIT, ValueStore
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
+
+FULL = "too many of its answers wait to be measured"
 
 IN_SHARES = tuple(precision for precision in Precision if not precision.on_host)
 """The precisions of which a share is a slice of the payload; all else is encoded as one."""
@@ -51,7 +58,7 @@ class InspectionQueue:
         self,
         store: ValueStore,
         worker: Worker,
-        post: Callable[[ContributionArrived | SeedArrived], object],
+        post: Callable[[ContributionArrived | SeedArrived | Received], object],
     ) -> None:
         """Start with nothing waiting."""
         self._store = store
@@ -67,7 +74,7 @@ class InspectionQueue:
     def inspect(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
     ) -> None:
-        """Measure a contribution; one too many is dropped, and pulled again if it is needed.
+        """Measure a contribution; one too many ends its pull as if its sender had declined it.
 
         One that has the first share alone is measured once the others have come.
         """
@@ -76,6 +83,8 @@ class InspectionQueue:
             return
         name = str(message.ticket.name)
         if self._waiting[name] >= INSPECTIONS_MAX:
+            declined = ContributionDeclined(message.ticket, message.fragment, FULL)
+            self._post(Received(declined, connection))
             return
         self._waiting[name] += 1
         self._taken += 1

@@ -84,6 +84,14 @@ class Link(Protocol):
         """Whether a bulk envelope of this topic is queued, or not yet sent completely."""
         ...
 
+    def withdraw(self, topic: str) -> bool:
+        """Discard a bulk envelope of this topic whose sending has not begun.
+
+        Returns:
+            Whether there was one, which will never arrive.
+        """
+        ...
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope; control has priority over bulk.
 

@@ -79,6 +79,10 @@ class MemoryLink:
         """Return False, because an envelope leaves as soon as it is sent."""
         return False
 
+    def withdraw(self, topic: str) -> bool:
+        """Return False, because no envelope waits."""
+        return False
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope; control has priority over bulk.
 

@@ -20,7 +20,7 @@ YIELD_BYTES = 1 << 20
 """After so many bytes the sender yields to the event loop, even if nothing made it wait."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Waiting:
     """A bulk envelope that waits to be sent, and its header document."""
 
@@ -71,6 +71,13 @@ class BulkQueue:
     def holds(self, topic: str) -> bool:
         """Whether an envelope of this topic waits."""
         return topic in self._topics
+
+    def withdraw(self, topic: str) -> bool:
+        """Discard the waiting envelope of a topic; returns whether there was one."""
+        waiting = self._topics.pop(topic, None)
+        if waiting is not None:
+            self._waiting.remove(waiting)
+        return waiting is not None
 
     async def take(self, index: int) -> Waiting:
         """Wait for the next envelope that travels on socket `index`."""

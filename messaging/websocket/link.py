@@ -165,6 +165,10 @@ class WebsocketLink:
         """Whether a bulk envelope of this topic is queued, or not yet sent completely."""
         return self._bulk_out.holds(topic) or any(bulk.topic == topic for bulk in self._bulks)
 
+    def withdraw(self, topic: str) -> bool:
+        """Discard a bulk envelope of this topic that waits; returns whether there was one."""
+        return self._bulk_out.withdraw(topic)
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope; control has priority over bulk.
 

@@ -45,7 +45,7 @@ class StrictLink:
         self._inner = inner
         self.local, self.remote = inner.local, inner.remote
         self.receive, self.close, self.holds = inner.receive, inner.close, inner.holds
-        self.admit = inner.admit
+        self.admit, self.withdraw = inner.admit, inner.withdraw
 
     @property
     def closed(self) -> bool:

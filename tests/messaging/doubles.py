@@ -102,6 +102,10 @@ class FaultyLink:
         """The peer has shown who it is."""
         self._link.admit()
 
+    def withdraw(self, topic: str) -> bool:
+        """Discard what waits at the inner link."""
+        return self._link.withdraw(topic)
+
     def holds(self, topic: str) -> bool:
         """Whether one of this topic waits."""
         return self._link.holds(topic)

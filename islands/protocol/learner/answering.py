@@ -27,6 +27,8 @@ from islands.protocol.settings.choices import Adoption
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import Adapted
 
+REPLACED = "a newer pull of its fragment came"
+
 # --- the seed -----------------------------------------------------------------------------------
 
 
@@ -70,6 +72,9 @@ def on_pull(core: Core, pull: PullFragment) -> None:
         _decline(core, pull, "no base adopted yet")
         return
     known = core.pulls.knows(pull)
+    if core.pulls.overtaken(pull.fragment, ticket):
+        _decline(core, pull, REPLACED)
+        return
     if core.leaving is not None and not known:
         _decline(core, pull, "leaving")
         return
@@ -81,7 +86,9 @@ def on_pull(core: Core, pull: PullFragment) -> None:
             if reason is not None:
                 _decline(core, pull, reason)
                 return
-    core.pulls.asked(pull)
+    replaced = core.pulls.asked(pull)
+    if replaced is not None:
+        _decline(core, replaced, REPLACED)
 
 
 def on_snapshot(core: Core, event: SnapshotTaken) -> None:
@@ -104,7 +111,8 @@ def on_encoded(core: Core, event: ContributionEncoded) -> None:
 
 def on_skipped(core: Core, event: ContributionSkipped) -> None:
     """Reopen a pull whose answer the link did not take."""
-    core.pulls.unanswered(event.fragment, event.ticket)
+    if not core.pulls.unanswered(event.fragment, event.ticket):
+        core.actions.append(ToSyncer(ContributionDeclined(event.ticket, event.fragment, REPLACED)))
     core.precision.skipped(event.ticket)
 
 
@@ -138,7 +146,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
     idle = compute.idle and compute.steps == base_steps
     reason = "no step since its base" if idle else core.schedule.why_declined(core, pull)
     if reason is not None:
-        del core.pulls.wanted[pull.fragment]
+        core.pulls.end(pull.fragment)
         _decline(core, pull, reason)
         return
     least_steps = core.schedule.least_steps(core, pull)

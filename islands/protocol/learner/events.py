@@ -40,7 +40,7 @@ class ContributionEncoded:
 
 @dataclass(frozen=True, slots=True)
 class ContributionSkipped:
-    """A contribution was not sent: the link refused it or changed, so the pull is unanswered."""
+    """A contribution was not sent: the link refused it or changed, or a newer one took its turn."""
 
     ticket: Ticket
     fragment: FragmentIndex

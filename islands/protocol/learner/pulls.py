@@ -11,6 +11,9 @@ otherwise a slow one would answer every pull one step late, and never be merged.
 pull over a link is from the last one before it, or a repeated one from others, tells nothing: a
 restarted syncer may go on from an earlier round, which would count as nearly all fragments.
 
+Each pull ends exactly once: it is answered or declined, or void with its link or incarnation. A
+fragment has one round at a time, so a newer pull of it ends the open one, which is declined then.
+
 A snapshot is usable while its base is still the one held; an adoption invalidates it. Its age does
 not matter: it holds exactly the steps up to its boundary, however long the copy to the host took
 since. Only while compute stands still does a pull wait for the newest snapshot, which then contains
@@ -61,33 +64,53 @@ class Pulls:
     rejected: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=REJECTED_KEPT))
     offered: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def known(self, fragment: int) -> list[Ticket]:
+        """The tickets of a fragment's pulls over this link that are open, or answered last."""
+        groups = (self.wanted, self.answered, self.skipped)
+        return [group[fragment].ticket for group in groups if fragment in group]
+
     def knows(self, pull: PullFragment) -> bool:
         """Whether this pull arrived before, and is open or answered."""
-        groups = (self.wanted, self.answered, self.skipped)
-        held = [group[pull.fragment] for group in groups if pull.fragment in group]
-        return any(one.ticket == pull.ticket for one in held)
+        return pull.ticket in self.known(pull.fragment)
 
-    def asked(self, pull: PullFragment) -> None:
+    def overtaken(self, fragment: int, ticket: Ticket) -> bool:
+        """Whether a later pull of the fragment came, so that this one has ended, or ends now."""
+        known = self.known(fragment)
+        later = any((one.epoch, one.round) > (ticket.epoch, ticket.round) for one in known)
+        return later and ticket not in known
+
+    def asked(self, pull: PullFragment) -> PullFragment | None:
         """Open a pull that arrived; its successors are due next.
 
         A pull that was answered over this link is ignored: the syncer repeats it only because the
         answer is still in flight.
+
+        Returns:
+            The pull of the same fragment that was open, and ends by this newer one; None if none.
         """
         answered = self.answered.get(pull.fragment)
         if answered is not None and answered.ticket == pull.ticket:
-            return
+            return None
         repeated = self.knows(pull)
+        replaced = None if repeated else self.end(pull.fragment)
         self.skipped.pop(pull.fragment, None)
         self.wanted[pull.fragment] = pull
-        if repeated:
-            return
-        self.next_due = (pull.fragment + 1) % self.fragments
-        if self.anew:
-            self.due_before, self.anew = pull.fragment, False
+        if not repeated:
+            self.next_due = (pull.fragment + 1) % self.fragments
+            if self.anew:
+                self.due_before, self.anew = pull.fragment, False
+        return replaced
+
+    def end(self, fragment: int) -> PullFragment | None:
+        """Take out the open pull of a fragment, which is answered or declined now."""
+        skipped = self.skipped.pop(fragment, None)
+        return self.wanted.pop(fragment, skipped)
 
     def closed(self, fragment: int) -> None:
         """Move the open pull of a fragment to the answered ones."""
-        self.answered[fragment] = self.wanted.pop(fragment)
+        pull = self.end(fragment)
+        assert pull is not None, "only an open pull is answered"
+        self.answered[fragment] = pull
         self.undecided[fragment] = None
 
     def decided(self, fragment: int) -> None:
@@ -99,15 +122,19 @@ class Pulls:
         self.decided(fragment)
         self.snapshots.pop(fragment, None)
 
-    def unanswered(self, fragment: int, ticket: Ticket) -> None:
+    def unanswered(self, fragment: int, ticket: Ticket) -> bool:
         """Reopen a pull whose answer was not sent: when it is repeated, or after the next step.
 
         It is not answered again at once, for a link that did not take it would not take it now.
+
+        Returns:
+            False if it has ended, since a later pull of its fragment came, and is to be declined.
         """
         pull = self.answered.get(fragment)
         if pull is not None and pull.ticket == ticket:
             self.skipped[fragment] = self.answered.pop(fragment)
             self.decided(fragment)
+        return not self.overtaken(fragment, ticket)
 
     def stepped(self) -> None:
         """Measure how far pulls went during a completed step, and reopen the skipped ones."""

@@ -17,9 +17,9 @@
 In 1 to 3 progress restarts the wait: after each learner that stops, each answer, each merge and,
 after 1, each adoption it lasts as long again as the longest step and exchange of the reachable
 learners may take (`timeouts.py`). A learner that does not answer within that time is not asked any
-more, and the others go on; a learner that was left out before gets this one more chance. The total
-is bounded when the end begins, so that no peer can postpone it for ever. `final_s` is the shortest
-wait; in 5 it also bounds how long an unreachable supervisor is waited for.
+more, and the others go on. The total is bounded when the end begins, so that no peer can postpone
+it for ever. `final_s` is the shortest wait; in 5 it also bounds how long an unreachable supervisor
+is waited for.
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
@@ -189,10 +189,6 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
     core.closing = Closing(
         reason, now_s + patience_s, now_s + at_most_s, left, patience_s=patience_s
     )
-    for name in core.names():
-        if core.members.learners[name].exchange.left_out_until_s is not None:
-            core.members.learners[name].exchange.left_out_until_s = None
-            core.touch(name)
     core.durable.stopping = reason
     core.record(round_entries.Closing(reason))
     core.journal.records.want()

@@ -14,10 +14,9 @@ its steps or tokens cannot be true     rejected   yes
 schema, length or element type         rejected   yes
 digest                                 rejected   yes
 not finite                             rejected   yes
-norm per step, when its round closes   rejected   yes
 =====================================  =========  ======
 
-The norm is judged last, when the round closes (`plausibility.py`).
+A finite norm is no reason: it is clipped when the round closes (`plausibility.py`).
 """
 
 from dataclasses import dataclass
@@ -35,8 +34,11 @@ from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
+from islands.protocol.syncer.pulls import Pull
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import member_entries, round_entries
+
+OVERTAKEN = "a later pull of its fragment has ended"
 
 LEARNING_RATE_MIN = 1e-12
 """Norms are divided by the learning rate, or by this, since a schedule may end at 0."""
@@ -59,7 +61,7 @@ def refusal(
     ticket_open: bool,
     stale: str | None,
 ) -> Refusal | None:
-    """Return the first failing check of the table above except the norm; None admits.
+    """Return the first failing check of the table above; None admits.
 
     Args:
         check: what was measured on the payload.
@@ -121,7 +123,10 @@ def on_contribution(
         return
     if ticket.epoch == core.durable.epoch:
         age_s = age_steps(contribution, learner.progress) * learner.step_s
-        learner.answered(ticket.round, now_s, age_s, core.fragments)
+        learner.exchange.ages_s.add(age_s, core.fragments)
+        pull = end_pull(core, learner, ticket.round, contribution.fragment, now_s)
+        if pull is not None:
+            learner.exchange.answer(now_s - pull.first_s, core.fragments)
         abandoned_s = core.rounds.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
         core.members.touch(learner.name)
@@ -136,8 +141,7 @@ def on_contribution(
     steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
     norm_rate = check.norm / (sqrt(steps) * rate)
     admitted = Admitted(contribution, connection, norm_rate)
-    if round_.admit(ticket.name, admitted, now_s):
-        core.rounds.durations.quorum_s.add(now_s - round_.opened_s)
+    round_.admit(ticket.name, admitted)
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
 
@@ -240,17 +244,43 @@ def _drop(core: Core, ticket: Ticket, connection: int) -> None:
 
 
 @HANDLERS.handles(ContributionDeclined)
-def on_decline(core: Core, declined: ContributionDeclined, _connection: int, _now_s: float) -> None:
-    """Excuse a learner that has nothing to answer this pull with."""
+def on_decline(core: Core, declined: ContributionDeclined, connection: int, now_s: float) -> None:
+    """Excuse a learner that has nothing to answer this pull with.
+
+    Over a link that is gone a decline is void, as an answer is: the pull was sent again.
+    """
     ticket = declined.ticket
     learner = core.members.learners.get(ticket.name)
-    if learner is not None and learner.incarnation == ticket.incarnation:
-        learner.unanswered.pop(ticket.round, None)
-        learner.exchange.declined(ticket.round)
+    if learner is None or learner.incarnation != ticket.incarnation:
+        return
+    if connection != learner.connection or ticket.epoch != core.durable.epoch:
+        return
+    pull = learner.pulls.open.get(ticket.round)
+    if pull is not None:
+        end_pull(core, learner, ticket.round, pull.fragment, now_s)
+        _end_without(core, ticket, pull.fragment, declined.reason)
         core.members.touch(learner.name)
-    round_ = core.rounds.open.get(declined.fragment)
+
+
+def end_pull(
+    core: Core, learner: LearnerRecord, number: int, fragment: int, now_s: float
+) -> Pull | None:
+    """End a pull, and those of its fragment that came before; returns it if it was open."""
+    core.hear(learner, now_s)
+    pull = learner.pulls.end(number)
+    for earlier in learner.pulls.overtaken(number, fragment) if pull is not None else ():
+        learner.pulls.end(earlier)
+        ticket = Ticket(core.durable.epoch, earlier, learner.name, learner.incarnation)
+        _end_without(core, ticket, fragment, OVERTAKEN)
+    return pull
+
+
+def _end_without(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
+    """Record that a pull ended without a contribution, and excuse its learner."""
+    core.record(round_entries.Declined(str(ticket), fragment, reason))
+    round_ = core.rounds.open.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
-        round_.excuse(ticket.name, declined.reason)
+        round_.excuse(ticket.name, reason)
 
 
 def withdraw(core: Core, name: LearnerName) -> None:

@@ -217,6 +217,11 @@ class Core:
         self.members.touch(name)
         self.journal.may_need(name)
 
+    def hear(self, learner: LearnerRecord, now_s: float) -> None:
+        """Note that something came over a learner's link: it is not silent any more."""
+        if learner.hears(now_s):
+            self.touch(learner.name)
+
     def update_indexes(self) -> None:
         """Update the learner index and the pace ranking with the learners that changed."""
         members, rounds = self.members, self.rounds

@@ -6,8 +6,8 @@ A learner is **ready** when nothing about it as a whole speaks against asking it
 2. its link to this syncer is up;
 3. it is stepping, starved, paused or finished: not joining, not compiling, not healing;
 4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
-5. it has fewer than two unanswered pulls, so that a learner that does not keep up is left alone,
-   and it is not being left out for not answering within its timeout (`timeouts.py`).
+5. it has fewer than two unanswered pulls, so that a learner that does not keep up is left alone;
+   one of which nothing was heard since it was pulled has one at a time (`pulls.py`).
 
 A ready learner is **eligible** for a fragment when also
 
@@ -25,7 +25,7 @@ from islands.protocol.syncer.members import LearnerRecord
 
 UNANSWERED_MAX = 2
 BUSY = "two pulls unanswered"
-SILENT = "has not answered in time, and is left out for a while"
+SILENT = "nothing was heard from it since it was pulled"
 
 
 def unready_because(learner: LearnerRecord) -> str | None:
@@ -42,10 +42,10 @@ def unready_because(learner: LearnerRecord) -> str | None:
         return learner.phase.value
     if not learner.whole:
         return "has not adopted every fragment"
-    if len(learner.unanswered) >= UNANSWERED_MAX:
-        return BUSY
-    if learner.exchange.left_out_until_s is not None:
+    if learner.silent and len(learner.pulls):
         return SILENT
+    if len(learner.pulls) >= UNANSWERED_MAX:
+        return BUSY
     return None
 
 

@@ -13,16 +13,19 @@ syncer's clock; until all are known, grace is 0.
 Reference: Decoupled DiLoCo (arXiv 2604.21428), Eq. 3.
 Deviation: γ is unpublished; its default of 0.8 is ours.
 
-**Quorum** where K is `auto`: so many answers as are worth their wait, by past answer times.
+**Quorum** where K is `auto`: a round waits for all that answer about as fast as the others do.
 
-A learner that has answered goes on stepping and, under `overwrite`, loses what it does until it
-adopts the result: waiting for one more answer costs all those who answered before. A round that n
-learners answer, the slowest of them after a_n seconds, yields about
+A learner that has answered goes on stepping, and a learner that is left out brings its work to the
+next round of the fragment. So a wait makes work later, and what is not waited for is later by a
+whole interval. With a_i the usual time of learner i's answers, and a the lower median of these,
 
-    n · (1 − a_n / (H · ξ_step))
+    awaited:  a_i ≤ max(H · ξ_step / 2, 2 · a), and whoever has not answered yet;
+    at most:  max(H · ξ_step, 4 · a) after the round opened, then whoever has answered is enough.
 
-intervals of work; K is the n for which that is largest. With steps of 1 ms, two learners that
-answer 10 ms apart are both waited for; one that is ten times slower than seven others is not.
+So learners of like speed are all in every merge, whether their steps take 1 ms or 5 minutes, and a
+frozen one holds up the two rounds that it was asked for, and none after these. Who is not awaited,
+like one that is ten times slower or one behind a thin link, is asked all the same: its answer is
+merged if it comes before the grace is over.
 
 Deviation: the paper sets K by hand (K = 1 and a grace); this rule is ours.
 
@@ -48,6 +51,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
+from statistics import median_low
 
 from islands.protocol.identities import LearnerName
 from islands.protocol.running_statistics import MovingAverage
@@ -90,31 +94,36 @@ def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float
     return min(step_s, safety * hidden_s)
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumTarget:
-    """A quorum, and how many seconds it may take; None stands for everyone who is asked."""
+NEAR_SHARE = 0.5
+NEAR_TIMES = 2
+WITHIN_TIMES = 4
+"""The factors of `patience`, in the order of the module's docstring."""
 
-    quorum: int | None
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Where K is `auto`: whose usual answers are near enough to await, and for how long, in s."""
+
+    near_s: float = inf
     within_s: float = inf
 
+    def awaits(self, usual_s: float | None) -> bool:
+        """Return whether a round waits for a learner with this usual time of answers."""
+        return usual_s is None or usual_s <= self.near_s
 
-def worth_waiting(answers_s: Sequence[float | None], interval_s: float) -> QuorumTarget:
-    """Return how many answers are worth their wait, and by when they are expected.
+
+def patience(usual_s: Sequence[float | None], interval_s: float) -> Patience:
+    """Return whom a round with K = `auto` waits for, and for how long (see the docstring above).
 
     Args:
-        answers_s: the longest that each learner to be asked took lately to answer, in seconds; None
-            for a learner that has not answered yet, which is then not waited for.
+        usual_s: how long the answers of each learner that is asked usually take, in seconds; None
+            for a learner that has not answered yet.
         interval_s: duration of H steps, in seconds; 0 if it is unknown.
     """
-    known = sorted(answer_s for answer_s in answers_s if answer_s is not None)
-    if not known or interval_s <= 0:
-        return QuorumTarget(1)
-
-    def gain(count: int) -> float:
-        return count * (1 - known[count - 1] / interval_s)
-
-    best = max(range(1, len(known) + 1), key=lambda count: (gain(count), count))
-    return QuorumTarget(best, known[best - 1])
+    known = [each for each in usual_s if each is not None]
+    usual = median_low(known) if known else 0.0
+    within_s = max(interval_s, WITHIN_TIMES * usual)
+    return Patience(max(NEAR_SHARE * interval_s, NEAR_TIMES * usual), within_s or inf)
 
 
 CREDIT_FLOOR_STEPS = -1.0

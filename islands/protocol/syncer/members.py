@@ -38,6 +38,7 @@ from islands.protocol.identities import (
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
+from islands.protocol.syncer.pulls import Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3
@@ -93,9 +94,11 @@ class LearnerRecord:
     that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since. `still` says that it has stood still
-    for long (`standstill.py`), and `donor` is the one whose moments it may ask for
-    (`donors.py`). `kept` are the values that it still has from before this incarnation, by
-    fragment; empty unless it has one of each.
+    for long (`standstill.py`), and `donor` is the one whose moments it may ask for (`donors.py`).
+    `heard_s` is when anything was last heard over its link, `silent` what follows from that
+    (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
+    `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that it
+    still has from before this incarnation, by fragment; empty unless it has one of each.
     """
 
     name: LearnerName
@@ -104,7 +107,12 @@ class LearnerRecord:
     progress: Progress
     connection: int | None
     status: Status = Status.LIVE
-    unanswered: dict[int, float] = field(default_factory=dict)
+    pulls: Pulls = field(default_factory=Pulls)
+    heard_s: float = 0.0
+    silent: bool = False
+    unasked_rounds: int = 0
+    unasked_s: float = 0.0
+    left_out: str = ""
     answers: Answers = field(default_factory=Answers)
     marks: ReportedTotals = field(default_factory=ReportedTotals)
     sent: dict[int, Sent] = field(default_factory=dict)
@@ -189,25 +197,38 @@ class LearnerRecord:
         other = before is None or before.version != version
         return other or (before is not None and now_s >= before.due_s(interval_s))
 
-    def ask(self, round_: int, now_s: float) -> None:
-        """Note that a pull was sent to it."""
-        self.exchange.ask(round_, now_s)
-        self.unanswered[round_] = now_s
+    def hears(self, now_s: float) -> bool:
+        """Note that something came over its link; returns whether it was silent before."""
+        silent, self.silent, self.heard_s = self.silent, False, now_s
+        return silent
 
-    def answered(self, round_: int, now_s: float, age_s: float, window: int) -> None:
-        """Measure an answer that arrived: how long it took, and how old its contribution is."""
-        self.unanswered.pop(round_, None)
-        self.exchange.answer(round_, now_s, window)
-        self.exchange.ages_s.add(age_s, window)
+    def falls_silent(self, now_s: float, timeout_s: float) -> bool:
+        """Return whether it is newly silent: since an overdue pull was sent, nothing was heard."""
+        oldest_s = self.pulls.oldest_s
+        overdue = oldest_s is not None and now_s - oldest_s >= timeout_s
+        newly = overdue and not self.silent and oldest_s is not None and self.heard_s <= oldest_s
+        self.silent = self.silent or newly
+        return newly
+
+    def waits_unasked(self, reason: str, now_s: float) -> None:
+        """Note that a round opened without asking it, unless it is not one to be asked."""
+        able = self.status is Status.LIVE and self.connection is not None and self.whole
+        able = able and self.phase is Phase.STEPPING and not self.quarantined and bool(reason)
+        self.unasked_rounds = self.unasked_rounds + 1 if able else 0
+        if self.unasked_rounds == 1:
+            self.unasked_s = now_s
 
     def opened(self, connection: int, now_s: float) -> None:
         """Note that it opened another link: what was sent over the one before may be lost."""
-        self.connection, self.stepped_s = connection, now_s
-        self.unanswered.clear()
-        self.exchange.asked.clear()
-        self.exchange.left_out_until_s = None
+        self.lost()
+        self.connection, self.stepped_s, self.heard_s = connection, now_s, now_s
         for sent in self.sent.values():
             sent.times, sent.links = 0, sent.links + 1
+
+    def lost(self) -> None:
+        """Note that its link is gone, and with it what was asked over it."""
+        self.connection, self.silent = None, False
+        self.pulls.void()
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""

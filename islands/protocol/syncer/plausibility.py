@@ -26,23 +26,14 @@ Two things stay a matter of trust. A learner that invents all of its numbers so 
 each other cannot be told from one with other batches. And nothing shows that a step takes longer
 than is claimed: with `interval_by_speed`, whoever claims to be fast shortens the turns of others.
 
-**Norms.** The norm is judged last, by `NormGauge.judge`, when the round closes. It is compared with
-the median over learners of each one's own median, so that each has one voice, however often it
-answers. If more than half of those that contributed lately exceed the limit, the regime has
-changed; then contributions are scaled down to the limit, not refused. Only what was merged enters
-the medians, as it was scaled: a refused norm changes nothing.
-
-A contribution that is alone in its round is scaled down to the limit, too, unless it exceeds the
-limit by that same factor once more. Where each contribution is an outer step of its own, an honest
-learner's norm outruns the medians: its base is several outer steps old, and while the values swing
-about their optimum, ever wider, no two norms are alike. Were it refused, it would carry its work
-on, offer √k times as much after k turns, and be refused again, until it is quarantined. Scaled, it
-moves the values by no more than a contribution just within the limit, which passes anyway.
-
-Were every finite norm to enter the medians, and all to be clipped where half of a round exceeds,
-one contributor of two, or one alone in its round, would never be refused however long it was, and
-its norms would enter until they passed unclipped. If two learners drift apart slowly, nobody can
-tell which one is right; among three a liar is alone.
+**Norms.** A finite norm costs its sender nothing but its scale: `NormGauge.scales` clips it when
+the round closes, to a multiple of the median over learners of each one's own median. So each has
+one voice, however often it answers, and what was merged enters the medians as it was scaled.
+Nothing is refused for its norm, since honest norms swing: near a loss of 0, after a long silence,
+where values swing about their optimum. What was refused would be carried on and sent again, longer
+each time, while a clipped one moves the values by no more than one within the limit, which passes
+anyway. If two learners drift apart slowly, nobody can tell which one is right; a liar among three
+stays alone in its median.
 
 The norm is divided by √steps × learning rate, not by steps × learning rate. Local progress grows
 between √steps (noise) and steps (drift), so the latter makes the rate of a learner with one step
@@ -52,8 +43,9 @@ stands out as clearly.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 
 from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, Progress
@@ -263,23 +255,12 @@ def believed_batch(report: Progress) -> int:
 
 
 NORM_SAMPLES_MIN = 8
-"""Norms that must have been merged before any is refused."""
+"""Norms that must have been merged before any is clipped."""
 
 NORMS_KEPT = 8
 
 NORM_LEARNERS_KEPT = 64
 """Newest norms per learner, and number of learners (the last contributors), that are kept."""
-
-LATELY = 16
-"""Newest contributions to a fragment, which show whether the regime has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """By contributor: the multiple of the limit of those to refuse, the scale of the others."""
-
-    refused: dict[str, float]
-    scales: dict[str, float]
 
 
 class NormGauge:
@@ -296,7 +277,6 @@ class NormGauge:
             str, tuple[float, ...]
         ] = {}  # newest rates; the last contributor comes last
         self._medians: dict[str, float] = {}
-        self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
 
     @property
     def usual(self) -> float:
@@ -305,26 +285,18 @@ class NormGauge:
         return median(self._medians.values()) if known >= NORM_SAMPLES_MIN else 0.0
 
     @property
-    def known(self) -> tuple[int, int]:
-        """The number of learners and the number of contributions that are remembered."""
-        return len(self._kept), len(self._lately)
+    def known(self) -> int:
+        """The number of learners that are remembered."""
+        return len(self._kept)
 
-    def judge(self, rates: dict[str, float]) -> Judgement:
-        """Judge the contributions of a closing round; one alone in it is refused if far too long.
+    def scales(self, rates: Mapping[str, float]) -> dict[str, float]:
+        """Return the factor that clips each contribution of a closing round; 1 leaves it as it is.
 
         Args:
             rates: norm/(√steps·learning rate) of each contribution, by contributor.
         """
-        allowed = self._limit * self.usual
-        excesses = {name: rate / allowed if allowed > 0 else 0.0 for name, rate in rates.items()}
-        over = {name: excess for name, excess in excesses.items() if excess > 1}
-        self._lately += [(name, name in over) for name in excesses]
-        del self._lately[: -max(LATELY, len(excesses))]
-        exceeds = dict(self._lately)
-        alone = len(rates) == 1 and all(excess <= self._limit for excess in over.values())
-        if alone or 2 * sum(exceeds.values()) > len(exceeds):
-            return Judgement({}, {name: 1 / max(1.0, excess) for name, excess in excesses.items()})
-        return Judgement(over, {name: 1.0 for name in excesses if name not in over})
+        allowed = self._limit * self.usual or inf
+        return {name: min(1.0, allowed / rate) if rate > 0 else 1.0 for name, rate in rates.items()}
 
     def merged(self, name: str, rate: float) -> None:
         """Take in the rate of a contribution that is merged, as it was scaled."""

@@ -43,6 +43,7 @@ def on_progress(core: Core, progress: Progress, connection: int, now_s: float) -
         return
     if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
         return
+    core.hear(learner, now_s)
     before = learner.progress
     news = news_of(before, progress)
     if goes_back(before, progress, news):

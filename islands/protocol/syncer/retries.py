@@ -1,22 +1,22 @@
 """Retransmission of what was not acknowledged: pulls, values, grants, pauses, requests for seeds.
 
 Over a narrow link, the first transmission may still be on its way. So nothing is sent again before
-it took longer than it did lately (`timeouts.py`). The wait for a value, and for a seed, doubles
-after each repetition, and a value replaces an older one that is still queued; all else is small.
+it took longer than it did lately (`timeouts.py`). The wait for an answer, for a value, and for a
+seed doubles after each repetition, and a value replaces an older one that is still queued; all else
+is small. A pull is sent again until it has ended, also after its round (`pulls.py`).
 """
 
-from islands.protocol.identities import TRAINING, LearnerName, Role, Status
+from islands.protocol.identities import TRAINING, LearnerName, Role
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.health import why
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import missed_pause, send_paused
 from islands.protocol.syncer.recipients import repeat_lacking
-from islands.protocol.syncer.rounds import Stage
-from islands.protocol.syncer.scheduling import ask
+from islands.protocol.syncer.scheduling import send_pull
 from islands.protocol.syncer.seeding import repeat_request
 from islands.protocol.syncer.standstill import look_at_members
-from islands.protocol.syncer.timeouts import warning_patience_s
+from islands.protocol.syncer.timeouts import doubled_s, warning_patience_s
 from islands.protocol.tape.round_entries import GraceZero, NothingMerged
 
 SWEEPS_PER_RESEND = 2
@@ -32,34 +32,24 @@ def on_ticked(core: Core, now_s: float) -> None:
     repeat_request(core, now_s, interval_s)
     for name in core.names():
         learner = core.members.learners[name]
-        if learner.unanswered:
-            _forget_old_pulls(core, learner, now_s)
-        if core.closing is None and learner.exchange.readmit(now_s):
-            core.touch(name)
         if learner.reachable:
+            _repeat_pulls(core, learner, now_s)
             _repeat_to(core, name, now_s)
-    for fragment in sorted(core.rounds.open):
-        round_ = core.rounds.open[fragment]
+    for round_ in core.rounds.open.values():
         round_.search_again()
-        for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
-            learner = core.members.learners[name]
-            due = now_s - round_.asked_s[name] >= core.resend_s(learner.exchange.answers_s.value)
-            if due and learner.reachable:
-                ask(core, round_, learner, now_s)
     release_old_values(core, range(core.fragments if core.seeded else 0))
     _look_at_grace(core, now_s)
     _look_at_merges(core, now_s)
 
 
-def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Expire old pulls; a learner that let one expire is left out for a while, then asked again."""
-    expiry_s = core.answer_timeout_s(learner)
-    expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
-    for number in expired:
-        del learner.unanswered[number]
+def _repeat_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    """Send again the pulls without an answer, and note a learner of which nothing is heard."""
+    if learner.falls_silent(now_s, core.answer_timeout_s(learner)):
         core.touch(learner.name)
-        if learner.reachable and learner.status is Status.LIVE:
-            learner.exchange.given_up(number, now_s)
+    interval_s = core.resend_s(learner.exchange.answers_s.value)
+    for number, pull in learner.pulls.open.items():
+        if now_s - pull.at_s >= doubled_s(interval_s, pull.times - 1):
+            send_pull(core, learner, number, pull.fragment, now_s)
 
 
 def next_sweep_s(core: Core, now_s: float) -> float:
@@ -127,7 +117,7 @@ def _look_at_merges(core: Core, now_s: float) -> None:
     }
     left_out = {name: core.ineligible(name, fragment) or "may be asked" for name in learners}
     waiting_s = {
-        name: now_s - learners[name].exchange.asked.get(round_.number, now_s)
+        name: now_s - round_.asked_s[name]
         for round_ in core.rounds.open.values()
         for name in round_.waiting
     }

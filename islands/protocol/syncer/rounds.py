@@ -4,8 +4,9 @@
         └──timeout──▶ (abandoned, forgotten; the fragment keeps its version)
 
 While collecting, every asked learner is `waiting`, has `arrived`, or is `excused` (it declined, or
-it was refused, or it cannot be reached). The quorum is complete when K contributions have arrived.
-The round closes when nobody is waited for, or when the grace after the K-th arrival is over.
+it was refused, or it cannot be reached). The quorum is complete when K contributions have arrived;
+with K = all or `auto`, when nobody is awaited any more. The round closes when nobody is waiting, or
+when the grace after that is over.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from math import inf
 
 from islands.protocol.identities import LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution
-from islands.protocol.syncer.grace import Durations, FastestStep, Pace
+from islands.protocol.syncer.grace import Durations, FastestStep, Pace, Patience
 from islands.protocol.syncer.plausibility import NormGauge
 
 ABANDONED_KEPT = 64
@@ -43,11 +44,12 @@ class Admitted:
 
 @dataclass(slots=True)
 class Round:
-    """The state of one open round. `quorum` is K; None stands for everyone who was asked.
+    """The state of one open round. `quorum` is K; None stands for everyone who is awaited.
 
-    Where K is `auto`, so many answers are expected by `expected_s`; after that, one answer is
-    enough. `arrived` and `excused` are disjoint subsets of `asked`. `searched` tells that nobody is
-    awaited and every learner was examined since: only those that changed can be asked then.
+    With K = all that is everyone who was asked. Where K is `auto`, `patience` tells who is
+    `unawaited` from the first, and after it everyone is. `arrived`, `excused` and `unawaited` are
+    disjoint subsets of `asked`. `searched` tells that every learner was examined since the last
+    one was asked: only those that changed can be asked then.
     """
 
     number: int
@@ -63,14 +65,20 @@ class Round:
     excused: dict[LearnerName, str] = field(default_factory=dict)
     quorum_s: float | None = None
     closed_s: float | None = None
-    expected_s: float = inf
+    patience: Patience | None = None
+    unawaited: dict[LearnerName, None] = field(default_factory=dict)
     searched: bool = False
     changes: int = 1
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody who was asked has neither arrived nor is excused."""
-        return len(self.asked) > len(self.arrived) + len(self.excused)
+        """Whether anybody whom this round waits for has neither arrived nor is excused."""
+        return len(self.asked) > len(self.arrived) + len(self.excused) + len(self.unawaited)
+
+    @property
+    def patient_until_s(self) -> float:
+        """When a round with K = `auto` awaits nobody any more; infinite for others."""
+        return inf if self.patience is None else self.opened_s + self.patience.within_s
 
     @property
     def waiting(self) -> list[LearnerName]:
@@ -84,32 +92,38 @@ class Round:
 
     @property
     def quorum_complete(self) -> bool:
-        """Whether K contributions have arrived; with K = all, everyone who is not excused."""
+        """Whether K contributions have arrived; without a number, whoever is awaited."""
         if self.quorum is None:
             return bool(self.arrived) and not self.awaited
         return len(self.arrived) >= self.quorum
 
     def may_close(self, now_s: float, grace_s: float) -> bool:
         """Return whether to close now: the quorum is complete and nobody is worth waiting for."""
-        if self.stage is not Stage.COLLECTING or not self.quorum_complete:
+        if self.stage is not Stage.COLLECTING or self.quorum_s is None:
             return False
-        if not self.awaited or self.quorum_s is None:
-            return True
-        return now_s >= self.quorum_s + grace_s
+        answered = len(self.asked) == len(self.arrived) + len(self.excused)
+        return answered or now_s >= self.quorum_s + grace_s
 
-    def ask(self, name: LearnerName, ticket: Ticket, now_s: float, until_s: float) -> None:
-        """Note that a learner was asked (again), and wait for its first answer until then."""
-        if name not in self.asked_s:
-            self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
+    def ask(
+        self, name: LearnerName, ticket: Ticket, now_s: float, until_s: float, usual_s: float | None
+    ) -> None:
+        """Note that a learner is asked, and wait for its answer until then.
+
+        Args:
+            name: the learner.
+            ticket: what its answer has to name.
+            now_s: the present time.
+            until_s: until when to wait for it, if the quorum is not complete before.
+            usual_s: how long its answers usually take, None if that is unknown.
+        """
+        self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
         self.excused.pop(name, None)
         self.asked[name] = ticket
         self.asked_s[name] = now_s
+        if self.patience is not None and not self.patience.awaits(usual_s):
+            self.unawaited[name] = None
         self.searched = False
         self.changes += 1
-
-    def expect(self, by_s: float) -> None:
-        """Note by when the quorum's answers are expected."""
-        self.expected_s = by_s
 
     def search(self) -> bool:
         """Return whether all learners are to be examined, and not only those that changed."""
@@ -124,27 +138,36 @@ class Round:
         """Stop waiting for a learner; what has arrived from it stays."""
         if name in self.asked and name not in self.arrived:
             self.excused[name] = reason
+            self.unawaited.pop(name, None)
             self.changes += 1
 
-    def admit(self, name: LearnerName, admitted: Admitted, now_s: float) -> bool:
-        """Admit a contribution; True if it completes the quorum."""
+    def admit(self, name: LearnerName, admitted: Admitted) -> None:
+        """Admit a contribution."""
         self.excused.pop(name, None)
+        self.unawaited.pop(name, None)
         self.arrived[name] = admitted
         self.changes += 1
+
+    def complete(self, now_s: float) -> bool:
+        """Note when the quorum is complete, by an answer, an excuse or the end of patience.
+
+        Returns:
+            Whether it has just become so.
+        """
+        if self.stage is not Stage.COLLECTING:
+            return False
+        if now_s >= self.patient_until_s and self.awaited:
+            self.unawaited = dict.fromkeys(self.waiting)
+            self.changes += 1
         if self.quorum_s is not None or not self.quorum_complete:
             return False
         self.quorum_s = now_s
-        return True
-
-    def turn_away(self, name: LearnerName, reason: str) -> Contribution:
-        """Take a contribution out again, and excuse its sender."""
-        self.excused[name] = reason
         self.changes += 1
-        return self.arrived.pop(name).contribution
+        return True
 
     def withdraw(self, name: LearnerName) -> Admitted | None:
         """Take a learner out, so that its successor may be asked; return what it contributed."""
-        for known in (self.asked, self.asked_s, self.excused):
+        for known in (self.asked, self.asked_s, self.excused, self.unawaited):
             known.pop(name, None)
         admitted = self.arrived.pop(name, None)
         if not self.quorum_complete:
@@ -154,18 +177,15 @@ class Round:
 
     def await_all(self) -> None:
         """Wait for everyone who was asked."""
-        self.changes += self.quorum is not None
-        self.quorum = None
+        self.changes += self.quorum is not None or self.patience is not None
+        self.quorum, self.patience, self.unawaited = None, None, {}
+        if not self.quorum_complete:
+            self.quorum_s = None
 
     def settle(self) -> None:
         """Close with what has arrived."""
         self.quorum = len(self.arrived)
         self.changes += 1
-
-    def go_on(self) -> None:
-        """Go on collecting, since what is left is below the quorum."""
-        self.changes += self.quorum_s is not None
-        self.quorum_s = None
 
     def merge(self, now_s: float) -> None:
         """Close: what has arrived is being merged."""
@@ -176,16 +196,6 @@ class Round:
         """Note that the merge is computed, and its record being written."""
         self.stage = Stage.JOURNALLING
         self.changes += 1
-
-    def relax(self, now_s: float) -> None:
-        """Lower the quorum to one answer if the expected answers did not all arrive in time.
-
-        If some of those asked have declined, and all others have answered, it is done at once.
-        """
-        declined = self.expected_s < inf and bool(self.arrived) and not self.awaited
-        if (now_s >= self.expected_s or declined) and self.quorum is not None:
-            self.quorum, self.expected_s = 1, inf
-            self.changes += 1
 
     def timed_out(self, now_s: float) -> bool:
         """Return whether to abandon the round: it was below its quorum for too long."""

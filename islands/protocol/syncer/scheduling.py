@@ -29,12 +29,15 @@ from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.grace import QuorumTarget, done_share, grace_s, worth_waiting
+from islands.protocol.syncer.grace import Patience, done_share, grace_s, patience
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import round_entries
+
+CYCLES_UNASKED = 2
+"""After so many cycles of P rounds without being asked, a learner counts as left out."""
 
 
 def open_rounds(core: Core, now_s: float) -> None:
@@ -54,23 +57,21 @@ def open_rounds(core: Core, now_s: float) -> None:
         if not names:
             core.rounds.find_barren(number)
             return
-        expected = _expected(core, names)
-        open_round(core, fragment, names, expected.quorum, now_s)
-        core.rounds.open[fragment].expect(now_s + expected.within_s)
+        quorum, waits = core.settings.quorum, None
+        if quorum is Automatic.AUTO:
+            usual_s = [core.members.learners[name].exchange.usual_s for name in names]
+            quorum, waits = None, patience(usual_s, core.settings.interval_steps * core.step_s)
+        open_round(core, fragment, names, quorum, now_s, waits)
         core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
 
 
-def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
-    """Return how many answers a round needs to close, and by when they are expected."""
-    quorum = core.settings.quorum
-    if quorum is not Automatic.AUTO:
-        return QuorumTarget(quorum)
-    answers_s = [core.members.learners[name].exchange.answers_s.value for name in names]
-    return worth_waiting(answers_s, core.settings.interval_steps * core.step_s)
-
-
 def open_round(
-    core: Core, fragment: int, names: list[LearnerName], quorum: int | None, now_s: float
+    core: Core,
+    fragment: int,
+    names: list[LearnerName],
+    quorum: int | None,
+    now_s: float,
+    waits: Patience | None = None,
 ) -> None:
     """Open one round on a fragment and ask these learners."""
     round_ = Round(
@@ -80,6 +81,7 @@ def open_round(
         quorum=quorum,
         opened_s=now_s,
         timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
+        patience=waits,
     )
     core.durable.round += 1
     core.rounds.add(round_)
@@ -95,41 +97,75 @@ def open_round(
     core.record(round_entries.Opened(round_.number, fragment, list(names), left_out))
     for name in names:
         ask(core, round_, core.members.learners[name], now_s)
+    for name, reason in left_out.items():
+        _tell_left_out(core, core.members.learners[name], reason or "", now_s)
 
 
 def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
-    """Send a pull, or send it again; the ticket stays the same."""
-    assert learner.connection is not None, "only reachable learners are asked"
-    ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
-    patience_s = core.answer_timeout_s(learner)
+    """Ask a learner for its contribution to a round."""
+    waits_s = core.answer_timeout_s(learner)
     if core.closing is not None:
-        patience_s = core.closing.patience_s
-    round_.ask(learner.name, ticket, now_s, now_s + patience_s)
-    learner.ask(round_.number, now_s)
+        waits_s = core.closing.patience_s
+    ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
+    round_.ask(learner.name, ticket, now_s, now_s + waits_s, learner.exchange.usual_s)
+    if learner.left_out:
+        asked_again = round_entries.AskedAgain(
+            learner.name, learner.unasked_rounds, learner.left_out
+        )
+        core.record(asked_again)
+    learner.unasked_rounds, learner.left_out = 0, ""
     core.members.asked(learner.name)
-    core.send(
-        learner.connection, PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
-    )
+    send_pull(core, learner, round_.number, round_.fragment, now_s)
+
+
+def send_pull(core: Core, learner: LearnerRecord, number: int, fragment: int, now_s: float) -> None:
+    """Send a pull, or send it again; the ticket stays the same."""
+    ticket = Ticket(core.durable.epoch, number, learner.name, learner.incarnation)
+    learner.pulls.send(number, fragment, now_s)
+    pull = PullFragment(ticket, FragmentIndex(fragment), core.version(fragment))
+    core.send(learner.connection, pull)
+
+
+def _tell_left_out(core: Core, learner: LearnerRecord, reason: str, now_s: float) -> None:
+    """Put on the tape that a learner which could be asked is not, for two cycles of rounds.
+
+    Over a slow link, two exchanges with nothing asked in between are ordinary.
+    """
+    learner.waits_unasked(reason, now_s)
+    timing, exchange_s = core.settings.timing, learner.exchange.measured_s(core.step_s) or 0.0
+    patient_s = max(timing.scaled(timing.suspect_s), CYCLES_UNASKED * exchange_s)
+    long = learner.unasked_rounds >= CYCLES_UNASKED * core.fragments
+    if long and now_s - learner.unasked_s >= patient_s and not learner.left_out:
+        learner.left_out = reason
+        core.record(round_entries.LeftOut(learner.name, reason, learner.unasked_rounds))
 
 
 def close_rounds(core: Core, now_s: float) -> None:
     """Close every round that need not wait any longer; abandon those that wait in vain."""
-    waited_s = current_grace_s(core)
     for fragment in sorted(core.rounds.open):
         round_ = core.rounds.open[fragment]
-        round_.relax(now_s)
-        if round_.may_close(now_s, waited_s):
+        if round_.complete(now_s):
+            core.rounds.durations.quorum_s.add(now_s - round_.opened_s)
+        if round_.may_close(now_s, current_grace_s(core)):
             _close(core, round_, now_s)
         elif round_.timed_out(now_s):
             _give_up(core, round_, now_s)
-        elif round_.stage is Stage.COLLECTING and not round_.awaited:
-            if asks_all(core):
-                _ask_newly_eligible(core, round_, now_s)
-            if round_.quorum is None and not round_.awaited:
-                abandon(core, round_, now_s, "nobody has anything to contribute")
-            elif _complete_for_good(core, round_):
-                round_.settle()
-                _close(core, round_, now_s)
+        elif round_.stage is Stage.COLLECTING and not round_.quorum_complete:
+            _collect(core, round_, now_s)
+
+
+def _collect(core: Core, round_: Round, now_s: float) -> None:
+    """Below its quorum a round asks whoever becomes eligible, but for K = all, which has asked."""
+    asks = round_.quorum is not None or round_.patience is not None or not round_.awaited
+    if asks and asks_all(core):
+        _ask_newly_eligible(core, round_, now_s)
+    if round_.awaited:
+        return
+    if round_.quorum is None and not round_.unawaited:
+        abandon(core, round_, now_s, "nobody has anything to contribute")
+    elif _complete_for_good(core, round_):
+        round_.settle()
+        _close(core, round_, now_s)
 
 
 def _complete_for_good(core: Core, round_: Round) -> bool:
@@ -145,10 +181,8 @@ def _complete_for_good(core: Core, round_: Round) -> bool:
 def _give_up(core: Core, round_: Round, now_s: float) -> None:
     """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
     silent = round_.waiting
-    for name in silent:
-        core.members.learners[name].exchange.given_up(round_.number, now_s)
-        core.touch(name)
-        if core.closing is not None:
+    if core.closing is not None:
+        for name in silent:
             core.closing.give_up(name)
     if round_.quorum is None and round_.arrived and silent:
         for name in silent:
@@ -172,14 +206,28 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
     All learners are examined once, and again with every sweep; in between only those that changed.
     """
     for name in core.names() if round_.search() else sorted(core.members.touched):
-        if name not in core.members.learners or core.ineligible(name, round_.fragment) is not None:
+        learner = core.members.learners.get(name)
+        if learner is None or not _may_ask(core, round_, learner, now_s):
             continue
-        learner = core.members.learners[name]
-        answered = learner.answers.has(core.durable.epoch, round_.number)
-        asked_s = round_.asked_s.get(name)
-        again_s = core.resend_s(learner.exchange.answers_s.value)
-        if asked_s is None or (not answered and now_s - asked_s >= again_s):
-            ask(core, round_, learner, now_s)
+        if core.ineligible(name, round_.fragment) is None:
+            ask_later(core, round_, learner, now_s)
+
+
+def _may_ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> bool:
+    """Return whether a round has not asked a learner yet, or only in vain, and a while ago."""
+    asked_s = round_.asked_s.get(learner.name)
+    if asked_s is None:
+        return True
+    if learner.name not in round_.excused or round_.number in learner.pulls.open:
+        return False
+    answered = learner.answers.has(core.durable.epoch, round_.number)
+    return not answered and now_s - asked_s >= core.resend_s(learner.exchange.answers_s.value)
+
+
+def ask_later(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+    """Ask a learner after its round has opened."""
+    ask(core, round_, learner, now_s)
+    core.record(round_entries.Asked(str(round_.asked[learner.name]), round_.fragment))
 
 
 def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
@@ -203,11 +251,8 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
-    """Judge norms, then merge what is left, or go on collecting if that is below the quorum."""
-    admitted = _still_admitted(core, round_, now_s)
-    if len(admitted) < (round_.quorum or 1):
-        round_.go_on()
-        return
+    """Clip norms, then merge what has arrived."""
+    admitted = _clipped(core, round_)
     for one, scale in admitted:
         name = one.contribution.ticket.name
         core.rounds.gauges[round_.fragment].merged(name, scale * one.rate)
@@ -233,16 +278,11 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
 
 
-def _still_admitted(core: Core, round_: Round, now_s: float) -> list[tuple[Admitted, float]]:
+def _clipped(core: Core, round_: Round) -> list[tuple[Admitted, float]]:
     """Return the contributions to merge, by name, each with the factor that clips its norm."""
-    rates = {str(name): round_.arrived[name].rate for name in sorted(round_.arrived)}
-    judged = core.rounds.gauges[round_.fragment].judge(rates)
-    for text, excess in judged.refused.items():
-        name = LearnerName(text)
-        contribution = round_.turn_away(name, "norm")
-        reason = Refusal(Fate.REJECTED, f"norm {excess:.1f} times over", strike=True)
-        refuse(core, contribution, reason, now_s, None)
-    return [(round_.arrived[name], judged.scales[str(name)]) for name in sorted(round_.arrived)]
+    rates = {str(name): one.rate for name, one in round_.arrived.items()}
+    scales = core.rounds.gauges[round_.fragment].scales(rates)
+    return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]
 
 
 def _record_closing(core: Core, round_: Round) -> None:

@@ -22,7 +22,7 @@ from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
 from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
 from islands.protocol.syncer.rounds import Stage
-from islands.protocol.syncer.scheduling import ask
+from islands.protocol.syncer.scheduling import ask_later
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
 
@@ -195,7 +195,7 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
             if learner.answers.has(core.durable.epoch, round_.number):
                 round_.excuse(learner.name, "its answer was refused")
             elif core.ineligible(learner.name, round_.fragment) is None:
-                ask(core, round_, learner, now_s)
+                ask_later(core, round_, learner, now_s)
             else:
                 round_.excuse(learner.name, "link reopened, not eligible yet")
 
@@ -212,8 +212,7 @@ def on_link_closed(core: Core, name: LearnerName, connection: int) -> None:
     if learner.role is not Role.LEARNER:
         core.members.remove(name)
     else:
-        learner.connection = None
-        learner.unanswered.clear()
+        learner.lost()
         _excuse_everywhere(core, name, "link down")
         core.versions.forget_seeder(name)
     core.touch(name)

@@ -215,7 +215,7 @@ def why_unknown(core: Core, ticket: Ticket) -> str | None:
     learner = core.members.learners.get(ticket.name)
     if learner is None or learner.incarnation != ticket.incarnation:
         return f"{ticket.name}/{ticket.incarnation} is no member here"
-    if ticket.epoch != core.durable.epoch or ticket.round not in learner.exchange.asked:
+    if ticket.epoch != core.durable.epoch or ticket.round not in learner.pulls.open:
         return f"no answer to {ticket} is awaited"
     return None
 

@@ -294,7 +294,7 @@ class SyncerState:
         waited_s = current_grace_s(core)
         for round_ in core.rounds.open.values():
             if round_.stage is Stage.COLLECTING:
-                due += [round_.opened_s + round_.timeout_s, round_.expected_s]
+                due += [round_.opened_s + round_.timeout_s, round_.patient_until_s]
                 if round_.quorum_s is not None:
                     due.append(round_.quorum_s + waited_s)
         if core.closing is not None:

@@ -5,14 +5,12 @@ what is waited for       how long                                               
 =======================  =====================================================  =================
 a round's quorum         4 · max(P steps, longest exchange of those asked)      at least `round_s`
 one learner's answer     4 · its exchange, or 4 · P steps                       at least `round_s`
-before asking again      its exchange, or τ steps; values twice as long         at least `resend_s`
-                         after each repetition
+before sending again     its exchange, or τ steps; twice as long after each     at least `resend_s`
+                         repetition
 progress at the end      4 · (longest step + exchange) of reachable learners,   at least `final_s`
                          restarted by each progress
 the whole end            that, for each stage and each wave of closing rounds;  at least `final_s`
                          `compile_s` for it while somebody is not measured
-a silent learner         is left out for 4, 16, 64 ... times as long as it      at most 4 hours
-                         was waited for, until it answers
 before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
 =======================  =====================================================  =================
 
@@ -24,8 +22,8 @@ sending a value to the report of its adoption stands in for it (the same bytes g
 with the steps added that a copy may take.
 
 No learner is waited for longer because it did not answer: one that never does would stop a run with
-K = all, and its end. It is left out for a while instead, and its answer, late as it is, both ends
-that and tells how long to wait for the next one.
+K = all, and its end. It is asked no more than twice then (`pulls.py`), and its answer, late as it
+is, tells how long to wait for the next one.
 
 The margin is four times because measured times vary (a link is shared, a step compiles), and since
 waiting too short costs a whole exchange, while waiting too long costs little: a round that lacks
@@ -36,7 +34,9 @@ Source: protocol §7, "the rest derive from measured step and transfer times".
 With 4·P·ξ_step alone for a round, none closes where the network is slower.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from islands.protocol.settings.run import Timing
 
@@ -44,7 +44,7 @@ MARGIN = 4
 """Something may take this many times longer than it took at most lately."""
 
 TIME_MAX_S = 4 * 3600.0
-"""Longest wait for an exchange, and longest time left out: 1 GB at 1 Mbit/s takes 2.3 hours."""
+"""Longest wait for an exchange: 1 GB at 1 Mbit/s takes 2.3 hours."""
 
 CLOSING_STAGES = 3
 """Stages of the end that wait for learners (`closing.py`)."""
@@ -59,8 +59,8 @@ SAMPLES_LEAST = 8
 """Samples after which the longest one may be forgotten, or P if that is more: fragments may differ
 in size."""
 
-ASKED_KEPT = 16
-"""Pulls per learner whose time is kept, so that late answers tell how long they took."""
+USUAL_OF = 5
+"""Newest answers whose median is what a learner usually takes: one stall does not count."""
 
 INTERVALS_SILENT = 3
 """Intervals without a merge after which a warning is recorded."""
@@ -96,52 +96,25 @@ class Exchange:
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
     it is adopted. `ages_s` are the ages of contributions, from the step with which each ends: its
-    copy to the host, and those before it, took as long. `asked` tells when each round first asked,
-    over the link that is open, `late_s` by how much the last answer missed its round. A learner
-    that was given up is left out until `left_out_until_s`; `in_vain_s` is for how long it was left
-    out last, 0 once it has answered.
+    copy to the host, and those before it, took as long. `newest_s` are the newest answers, and
+    `late_s` tells by how much the last one missed its round.
     """
 
     answers_s: Longest = field(default_factory=Longest)
     adoptions_s: Longest = field(default_factory=Longest)
     ages_s: Longest = field(default_factory=Longest)
-    asked: dict[int, float] = field(default_factory=dict)
+    newest_s: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL_OF))
     late_s: float | None = None
-    in_vain_s: float = 0.0
-    left_out_until_s: float | None = None
 
-    def ask(self, round_: int, now_s: float) -> None:
-        """Note when a pull is sent; a repetition changes nothing."""
-        self.asked.setdefault(round_, now_s)
-        if len(self.asked) > ASKED_KEPT:
-            del self.asked[min(self.asked)]
-
-    def answer(self, round_: int, now_s: float, window: int) -> None:
+    def answer(self, after_s: float, window: int) -> None:
         """Measure an answer that arrived, in time or late."""
-        asked_s = self.asked.get(round_)
-        if asked_s is not None:
-            self.declined(round_)
-            self.answers_s.add(now_s - asked_s, window)
+        self.answers_s.add(after_s, window)
+        self.newest_s.append(after_s)
 
-    def declined(self, round_: int) -> None:
-        """Take in any answer to a pull, also an empty one: the learner may be asked again."""
-        if self.asked.pop(round_, None) is not None:
-            self.in_vain_s, self.left_out_until_s = 0.0, None
-
-    def given_up(self, round_: int, now_s: float) -> None:
-        """Stop waiting for an answer; each time in a row the learner is left out for longer."""
-        asked_s = self.asked.get(round_)
-        if asked_s is not None and self.left_out_until_s is None:
-            longest_s = max(self.in_vain_s, now_s - asked_s)
-            self.in_vain_s = min(MARGIN * longest_s, TIME_MAX_S)
-            self.left_out_until_s = now_s + self.in_vain_s
-
-    def readmit(self, now_s: float) -> bool:
-        """Return whether its time of being left out is over now, so that it may be asked again."""
-        if self.left_out_until_s is None or now_s < self.left_out_until_s:
-            return False
-        self.left_out_until_s = None
-        return True
+    @property
+    def usual_s(self) -> float | None:
+        """How long an answer usually takes; None until there was one."""
+        return median_low(self.newest_s) if self.newest_s else None
 
     def measured_s(self, step_s: float) -> float | None:
         """Return how long an answer takes, by what was measured; None if nothing was.

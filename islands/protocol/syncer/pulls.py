@@ -1,0 +1,67 @@
+"""The pulls that one learner has yet to answer: each of them ends exactly once.
+
+    asked ──answered──▶ (its time is measured)
+      ├──declined──▶    the learner has nothing, or a newer pull of the fragment replaced it there
+      ├──overtaken──▶   a later pull of its fragment has ended: a learner ends them in order
+      └──void──▶        its link is gone, or its incarnation has ended
+
+`Pulls.end` alone takes a pull out, and says what it ended. While a pull is open it is sent again,
+ever more rarely (`retries.py`); a learner that does not know it any more declines it. So what a
+fault of either side loses ends a little later, and never leaves a learner unasked.
+
+Three things are told apart. What is **in flight** bounds what a learner is asked
+(`eligibility.py`). How long an **answer took** is measured when it comes, however late
+(`timeouts.Exchange`). A learner is **silent** if nothing at all was heard over its link since a
+pull that is overdue was sent: then it has one pull at a time, and no new round waits for it. The
+first thing that is heard redeems it.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull without an end: its fragment, when it was sent first and last, and how often."""
+
+    fragment: int
+    first_s: float
+    at_s: float
+    times: int = 1
+
+
+@dataclass(slots=True)
+class Pulls:
+    """The open pulls of one learner over its present link, by round; `asked_s`: the newest one."""
+
+    open: dict[int, Pull] = field(default_factory=dict)
+    asked_s: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def send(self, round_: int, fragment: int, now_s: float) -> None:
+        """Note that a pull is sent, or sent again."""
+        pull = self.open.get(round_)
+        if pull is None:
+            self.open[round_] = Pull(fragment, now_s, now_s)
+            self.asked_s = now_s
+        else:
+            pull.at_s, pull.times = now_s, pull.times + 1
+
+    def end(self, round_: int) -> Pull | None:
+        """End a pull; returns it, or None if it had ended before."""
+        return self.open.pop(round_, None)
+
+    def overtaken(self, round_: int, fragment: int) -> list[int]:
+        """Return the rounds of open pulls of a fragment before the one that has ended."""
+        before = [each for each in self.open if each < round_]
+        return [each for each in before if self.open[each].fragment == fragment]
+
+    def void(self) -> None:
+        """End all pulls, with their link or with their incarnation."""
+        self.open.clear()
+
+    @property
+    def oldest_s(self) -> float | None:
+        """When the pull that has been open for longest was first sent; None if none is open."""
+        return min((pull.first_s for pull in self.open.values()), default=None)
