@@ -38,6 +38,11 @@ OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
 TOP_K_SHARE = 1 / 32
+WARMUP_SHARE = 0.3
+WARMUP_MOST = 400
+WARMUP_UNKNOWN = 100
+"""Steps of warm-up where the length of the run is not known."""
+
 INCREMENTS_KEPT = 8
 """Newest increments of a fragment that the syncer keeps."""
 
@@ -136,9 +141,11 @@ class RunSettings:
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
-        warmup_steps: linear warm-up of the inner learning rate, in steps of the clock.
+        warmup_steps: linear warm-up of the inner learning rate in steps of the clock; `auto` = 30 %
+            of `total_steps`, and 400 at most.
         learning_rate: peak of the inner learning rate.
         total_steps: steps of the clock at which cosine decay reaches its floor; None = constant.
+            With a budget of tokens, decay ends with that, whatever the number.
         final_learning_rate_share: floor of the decay as share of the peak.
         norm_limit: a contribution is rejected above this multiple of its fragment's median norm;
             one that is alone in its round is scaled down to it, up to the square of this multiple.
@@ -193,7 +200,9 @@ class RunSettings:
     )
     budget_tokens: Annotated[int | None, Setting(least=1, resumable=True)] = None
     budget_s: Annotated[float | None, Setting(above=0, below=inf, resumable=True)] = None
-    warmup_steps: Annotated[int, Setting(least=0, resumable=True, by_preset=False)] = 50
+    warmup_steps: Annotated[int | Automatic, Setting(least=0, resumable=True, by_preset=False)] = (
+        Automatic.AUTO
+    )
     learning_rate: Annotated[
         float, Setting(above=0, below=inf, resumable=True, by_preset=False)
     ] = 3e-3
@@ -300,23 +309,51 @@ class RunSettings:
             return fragments
         return self.open_rounds(fragments, self.overlap_steps_max)
 
+    def clock_after(self, clock: float, *, steps: float, processed_tokens: int) -> float:
+        """The fleet's learning-rate clock after so many further steps of the fleet.
+
+        Where both are set, the clock runs to `total_steps` as the budget of tokens is used up: how
+        many steps that takes depends on who trains, how fast, and who is away.
+
+        Args:
+            clock: the clock before.
+            steps: H/P for an opened round.
+            processed_tokens: tokens processed by all learners so far.
+        """
+        if self.total_steps is None or self.budget_tokens is None:
+            return clock + steps
+        return self.total_steps * min(1.0, processed_tokens / self.budget_tokens)
+
+    @property
+    def warmup(self) -> float:
+        """Steps of warm-up: the number given, or `auto`'s.
+
+        Learners disagree most in their first steps, and estimates of second moments lag behind
+        gradients that drift (`docs/quality.md`).
+        """
+        if self.warmup_steps is not Automatic.AUTO:
+            return self.warmup_steps
+        if self.total_steps is None:
+            return WARMUP_UNKNOWN
+        return min(WARMUP_SHARE * self.total_steps, WARMUP_MOST)
+
     def learning_rate_at(self, clock: float) -> float:
         """Linear warm-up, then cosine decay to a floor; constant without `total_steps`.
 
-        The clock counts steps of the fleet, not of one learner: H/P per opened round, which the
-        syncer counts and journals. So learners that join late, or step slower or faster, use the
-        same rate as the others. Between two values from the syncer, a learner advances the clock by
-        its own steps, scaled to the fleet's (`protocol/learner/learning_rate_clock.py`).
+        The clock counts steps of the fleet, not of one learner, and the syncer counts and journals
+        it (`clock_after`). So learners that join late, or step slower or faster, use the same rate
+        as the others. Between two values from the syncer, a learner advances the clock by its own
+        steps, scaled to the fleet's (`protocol/learner/learning_rate_clock.py`).
 
         Args:
             clock: step t ≥ 0.
 
         Returns:
             η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,
-            with `learning_rate` η, `warmup_steps` w, `total_steps` T and
+            with `learning_rate` η, `warmup` w, `total_steps` T and
             `final_learning_rate_share` f.
         """
-        peak, warmup = self.learning_rate, self.warmup_steps
+        peak, warmup = self.learning_rate, self.warmup
         if clock < warmup:
             return peak * (clock + 1) / (warmup + 1)
         if self.total_steps is None:

@@ -217,6 +217,13 @@ class Core:
         self.members.touch(name)
         self.journal.may_need(name)
 
+    def advance_clock(self, steps: float) -> None:
+        """Advance the learning-rate clock by so many steps of the fleet, or as tokens are spent."""
+        durable, processed = self.durable, self.durable.ledger.processed
+        durable.clock = self.settings.clock_after(
+            durable.clock, steps=steps, processed_tokens=processed
+        )
+
     def hear(self, learner: LearnerRecord, now_s: float) -> None:
         """Note that something came over a learner's link: it is not silent any more."""
         if learner.hears(now_s):

@@ -87,7 +87,7 @@ def open_round(
     core.rounds.add(round_)
     left_out: dict[LearnerName, str | None] = {}
     if asks_all(core):
-        core.durable.clock += core.rounds.pace.round_interval_steps
+        core.advance_clock(core.rounds.pace.round_interval_steps)
         asked = frozenset(names)
         left_out = {
             name: core.ineligible(name, fragment)
@@ -260,7 +260,7 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
         for one, _ in admitted:
             turn_steps = core.members.learners[one.contribution.ticket.name].turn_steps
             share = done_share(one.contribution.steps, turn_steps)
-            core.durable.clock += core.rounds.pace.round_interval_steps * share
+            core.advance_clock(core.rounds.pace.round_interval_steps * share)
     round_.merge(now_s)
     _record_closing(core, round_)
     target = Version(core.durable.epoch, round_.version.number + 1)
