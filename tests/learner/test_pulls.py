@@ -126,12 +126,19 @@ def test_a_pull_is_answered_once_per_link() -> None:
     assert list(pulls.wanted) == [0]
 
 
-def test_a_newer_pull_of_a_fragment_replaces_the_older() -> None:
-    """Only one round is open on a fragment, so the older ticket is dead."""
+def test_a_newer_pull_of_a_fragment_ends_the_older() -> None:
+    """Only one round is open on a fragment: the older one is given back, to be declined."""
     pulls = Pulls(fragments=2, lookahead=1)
-    pulls.asked(pull(0, 4))
-    pulls.asked(pull(0, 6))
+    assert pulls.asked(pull(0, 4)) is None
+    assert pulls.asked(pull(0, 4)) is None  # the same again
+    assert pulls.asked(pull(0, 6)) == pull(0, 4)
     assert pulls.wanted[0].ticket.round == 6
+    assert pulls.overtaken(0, pull(0, 4).ticket)
+    assert not pulls.overtaken(0, pull(0, 6).ticket)
+    pulls.closed(0)
+    assert not pulls.unanswered(0, pull(0, 4).ticket)  # a newer answer took its turn in a queue
+    assert pulls.unanswered(0, pull(0, 6).ticket)  # this one is opened again
+    assert pulls.asked(pull(0, 8)) == pull(0, 6)
 
 
 def test_an_answer_that_was_not_sent_is_given_when_asked_again() -> None:

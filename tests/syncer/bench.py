@@ -18,6 +18,7 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import (
     Contribution,
+    ContributionDeclined,
     FragmentProgress,
     FragmentSeed,
     FragmentUpdate,
@@ -127,6 +128,11 @@ class Learner:
             digests=tuple("" for _ in self.versions),
         )
 
+    def decline(self, pull: PullFragment, reason: str = "nothing") -> list[Action]:
+        """A learner has nothing to answer a pull with."""
+        declined = ContributionDeclined(pull.ticket, pull.fragment, reason)
+        return self.do(Received(declined, self.connections[pull.ticket.name]))
+
     def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
         """What it answers a pull with: all of its steps since its base, or so many."""
         fragment = pull.fragment
@@ -222,6 +228,11 @@ class Bench:
         contribution = self.contribution(pull, steps=steps)
         connection = self.connections[pull.ticket.name]
         self.do(ContributionArrived(contribution, check, connection))
+
+    def decline(self, pull: PullFragment, reason: str = "nothing") -> list[Action]:
+        """A learner has nothing to answer a pull with."""
+        declined = ContributionDeclined(pull.ticket, pull.fragment, reason)
+        return self.do(Received(declined, self.connections[pull.ticket.name]))
 
     def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
         """What a learner answers a pull with."""

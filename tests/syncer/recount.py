@@ -36,7 +36,8 @@ def recount(core: Core) -> None:
     for round_ in core.rounds.open.values():
         assert not round_.arrived.keys() & round_.excused.keys()
         assert round_.arrived.keys() | round_.excused.keys() <= round_.asked.keys()
-        assert round_.awaited == bool(round_.waiting)
+        assert round_.unawaited.keys() <= set(round_.waiting)
+        assert round_.awaited == bool(set(round_.waiting) - round_.unawaited.keys())
     if core.rounds.barren is not None and core.rounds.barren == core.durable.round and core.seeded:
         assert core.eligible(core.rounds.barren % core.fragments) == []
     if core.closing is None:

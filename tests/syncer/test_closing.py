@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, LearnerName, Phase, Status
 from islands.protocol.messages.membership import Refused, Stop
-from islands.protocol.messages.training import ContributionDeclined, FinalRound
+from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.eligibility import UNANSWERED_MAX
 from islands.protocol.syncer.events import (
     EndHeard,
     LinkOpened,
@@ -103,7 +103,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     bench = seeded("ana", "ben", settings=settings, fragments=4)
     ana, ben = opened(bench)
     bench.answer(ana)
-    bench.do(Received(ContributionDeclined(ben.ticket, ben.fragment, "leaving"), 0))
+    bench.decline(ben, "leaving")
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
     assert bench.of(BeginMerge) == []
@@ -265,13 +265,12 @@ def pass_time(bench: Bench, seconds: float) -> None:
 
 
 def test_who_never_answered_does_not_postpone_the_end() -> None:
-    """However often it was given up before: the end waits by what was measured, once."""
+    """However long its pulls have been open before: the end waits by what was measured, once."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     for _ in range(6):
         bench.step("ana", 10)
         pass_time(bench, 600.0)
-    exchange = bench.core.members.learners[LearnerName("ana")].exchange
-    assert exchange.in_vain_s > 600.0
+    assert len(bench.core.members.learners[LearnerName("ana")].pulls) == UNANSWERED_MAX
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
     assert bench.core.closing is not None

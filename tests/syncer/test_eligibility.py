@@ -8,6 +8,7 @@ from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, S
 from islands.protocol.messages.training import FragmentProgress, Progress
 from islands.protocol.syncer.eligibility import (
     BUSY,
+    SILENT,
     ineligible_because,
     stale_because,
     unready_because,
@@ -81,10 +82,24 @@ def test_it_must_be_whole_and_reachable_and_trusted() -> None:
 def test_two_unanswered_pulls_are_enough() -> None:
     """A learner that does not keep up is left alone until it has answered."""
     learner = record()
-    learner.unanswered = {7: 0.0}
+    learner.pulls.send(7, 0, 0.0)
     assert unready_because(learner) is None
-    learner.unanswered = {7: 0.0, 8: 0.0}
+    learner.pulls.send(8, 1, 0.0)
     assert unready_because(learner) == BUSY
+
+
+def test_a_silent_learner_has_one_pull_at_a_time_and_is_redeemed_by_a_word() -> None:
+    """Silence is that nothing was heard since an overdue pull was sent; a report ends it."""
+    learner = record()
+    learner.hears(1.0)
+    learner.pulls.send(7, 0, 2.0)
+    assert not learner.falls_silent(11.9, 10.0)
+    assert learner.falls_silent(12.0, 10.0)
+    assert not learner.falls_silent(12.0, 10.0)  # it is so already
+    assert unready_because(learner) == SILENT
+    assert learner.hears(13.0)
+    assert unready_because(learner) is None
+    assert not learner.falls_silent(600.0, 10.0)  # it was heard since: its answer is under way
 
 
 def test_it_needs_a_step_since_its_base() -> None:

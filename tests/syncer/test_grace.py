@@ -5,18 +5,19 @@ K and τ as measured times say: how many answers are worth their wait.
 When a round may open.
 """
 
+from math import inf
+
 import pytest
 
-from islands.protocol.handlers import Received
-from islands.protocol.identities import LearnerName
-from islands.protocol.messages.training import ContributionDeclined
+from islands.protocol.identities import LearnerName, Status
 from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.grace import Durations, Pace, QuorumTarget, grace_s, worth_waiting
+from islands.protocol.syncer.grace import Durations, Pace, Patience, grace_s, patience
 from islands.protocol.syncer.health import GraceWatch, OverlapShortfall
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
+from islands.protocol.tape.round_entries import Asked
 from tests.syncer.bench import Bench, opened, seeded
 
 
@@ -94,26 +95,34 @@ AUTO = Automatic.AUTO
 
 
 @pytest.mark.parametrize(
-    ("answers_s", "interval_s", "expected"),
+    ("usual_s", "interval_s", "expected"),
     [
-        ([], 24.0, QuorumTarget(1)),  # nobody was asked
-        ([None, None], 24.0, QuorumTarget(1)),  # nothing is measured
-        ([2.0, None], 24.0, QuorumTarget(1, 2.0)),  # who never answered is not waited for
-        ([0.01, 0.02], 0.0, QuorumTarget(1)),  # ξ_step is unknown
-        ([0.01, 0.02, 0.015], 0.115, QuorumTarget(3, 0.02)),  # digits: steps of 1 ms, H = 115
-        ([1.0] * 7 + [10.0], 24.0, QuorumTarget(7, 1.0)),  # 7·23/24 > 8·14/24
-        ([1.0, 10.0], 24.0, QuorumTarget(2, 10.0)),  # 23/24 < 2·14/24
-        ([1.0, 13.0], 24.0, QuorumTarget(1, 1.0)),  # 23/24 > 2·11/24
-        ([30.0, 40.0], 24.0, QuorumTarget(1, 30.0)),  # beyond the interval nobody else is
-        ([1.0, 1.0], 24.0, QuorumTarget(2, 1.0)),
-        ([1.0] * 4096, 24.0, QuorumTarget(4096, 1.0)),
+        ([], 24.0, Patience(12.0, 24.0)),  # nobody was asked
+        ([None, None], 0.0, Patience(0.0, inf)),  # nothing is measured
+        ([0.01, 0.02], 0.0, Patience(0.02, 0.04)),  # ξ_step is unknown
+        ([0.01, 0.02, 0.015], 0.006, Patience(0.03, 0.06)),  # steps of 1 ms, H = 6
+        ([1.0] * 7 + [10.0], 6.0, Patience(3.0, 6.0)),  # one is ten times slower
+        ([1.0, 13.0], 24.0, Patience(12.0, 24.0)),
+        ([30.0, 40.0], 24.0, Patience(60.0, 120.0)),  # both are behind slow links
+        ([1.0] * 4096, 24.0, Patience(12.0, 24.0)),
+        ([450.0, 500.0, 600.0], 1800.0, Patience(1000.0, 2000.0)),  # steps of 5 min, H = 6
     ],
 )
-def test_what_is_worth_waiting_for(
-    answers_s: list[float | None], interval_s: float, expected: QuorumTarget
+def test_how_patient_a_round_is(
+    usual_s: list[float | None], interval_s: float, expected: Patience
 ) -> None:
-    """The n for which n·(1 − a_n/(H·ξ_step)) is largest, by hand."""
-    assert worth_waiting(answers_s, interval_s) == expected
+    """Half an interval or twice the usual answer is near, and twice that is waited for, by hand."""
+    assert patience(usual_s, interval_s) == expected
+
+
+def test_who_is_awaited() -> None:
+    """All that are near, and whoever has not answered yet."""
+    assert [Patience(3.0, 6.0).awaits(each) for each in (1.0, 3.0, 3.1, None)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def measured(quorum: int | Automatic, **answers_s: float) -> Bench:
@@ -123,7 +132,8 @@ def measured(quorum: int | Automatic, **answers_s: float) -> Bench:
     for name, answer_s in answers_s.items():
         learner = bench.learners[name]
         learner.step_time_s = 1.0
-        bench.core.members.learners[learner.name].exchange.answers_s.current = answer_s
+        bench.core.members.learners[learner.name].exchange.answer(answer_s, 8)
+    bench.core.rounds.durations.step_s.value = 1.0
     return bench
 
 
@@ -144,17 +154,44 @@ def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[
         assert merged(bench) == ["ana", "ben"]
 
 
-def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
-    """The quorum holds for as long as the slowest of it took; then one answer is enough."""
+def test_who_does_not_come_is_waited_for_an_interval() -> None:
+    """Then one answer is enough, and the time enters what is measured."""
     bench = measured(AUTO, ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     (round_,) = bench.core.rounds.open.values()
     bench.answer(pulls["ana"])
-    assert bench.state.deadline_s(bench.now_s) <= round_.opened_s + 2.0
-    bench.tick(after_s=1.9)
+    assert bench.state.deadline_s(bench.now_s) <= round_.opened_s + 24.0
+    bench.tick(after_s=23.9)
     assert merged(bench) == []
     bench.tick(after_s=0.2)
     assert merged(bench) == ["ana"]
+    assert bench.core.rounds.durations.quorum_s.value == pytest.approx(24.1)
+
+
+def test_who_is_ten_times_slower_is_asked_and_not_awaited() -> None:
+    """Its answers take longer than half an interval, and more than twice those of the others."""
+    bench = measured(AUTO, ana=0.5, ben=0.5, cy=13.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    assert sorted(pulls) == ["ana", "ben", "cy"]
+    bench.answer(pulls["ana"])
+    assert merged(bench) == []
+    bench.answer(pulls["ben"])
+    assert merged(bench) == ["ana", "ben"]
+
+
+def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
+    """It adopted a little late what holds its last contribution, and is in the merge."""
+    bench = measured(AUTO, ana=0.5, ben=0.5)
+    bench.view("ben", Status.SUSPECT)
+    (ana,) = opened(bench)
+    bench.view("ben", Status.LIVE)
+    (ben,) = bench.pulls()
+    (asked,) = bench.entries(Asked)
+    assert asked.ticket == str(ben.ticket)
+    bench.answer(ana)
+    assert merged(bench) == []
+    bench.answer(ben)
+    assert merged(bench) == ["ana", "ben"]
 
 
 def test_who_declines_is_waited_for_no_longer() -> None:
@@ -163,8 +200,7 @@ def test_who_declines_is_waited_for_no_longer() -> None:
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
     assert merged(bench) == []
-    declined = ContributionDeclined(pulls["ben"].ticket, pulls["ben"].fragment, "spares its link")
-    bench.do(Received(declined, 0))
+    bench.decline(pulls["ben"], "spares its link")
     assert merged(bench) == ["ana"]
     assert bench.core.ineligible(pulls["ben"].ticket.name, 0) is None
 
@@ -173,7 +209,7 @@ def test_nobody_has_come_in_time() -> None:
     """The first answer after that closes the round, which is not abandoned before."""
     bench = measured(AUTO, ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
-    bench.tick(after_s=5.0)
+    bench.tick(after_s=25.0)
     bench.answer(pulls["ben"])
     assert merged(bench) == ["ben"]
 

@@ -4,15 +4,19 @@ Every timeout of the syncer, at both ends of its range; and that abandoned round
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Version
-from islands.protocol.messages.training import FragmentUpdate
+from islands.protocol.messages.training import ContributionDeclined, FragmentUpdate
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge
+from islands.protocol.syncer.contribution_admission import OVERTAKEN
 from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import Sent
+from islands.protocol.syncer.pulls import Pulls
 from islands.protocol.syncer.timeouts import (
     DOUBLED_MAX,
     MARGIN,
@@ -25,7 +29,7 @@ from islands.protocol.syncer.timeouts import (
     resend_s,
     warning_patience_s,
 )
-from islands.protocol.tape.round_entries import Abandoned, GraceZero, NothingMerged, Opened
+from islands.protocol.tape.round_entries import Abandoned, Declined, GraceZero, NothingMerged
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 TICK_S = 0.25
@@ -167,61 +171,68 @@ def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> No
 
 def test_a_late_answer_tells_how_long_it_took() -> None:
     """From the first time it was asked; until then its silence tells nothing."""
-    exchange = Exchange()
+    exchange, pulls = Exchange(), Pulls()
     exchange.adoptions_s.add(3.0, 8)
     assert exchange.measured_s(0.5) == 7.0
-    exchange.ask(4, 100.0)
-    exchange.ask(4, 110.0)
-    exchange.given_up(4, 140.0)
-    assert exchange.measured_s(0.5) == 7.0
-    exchange.answer(4, 160.0, 8)
-    assert exchange.measured_s(0.5) == 60.0
-    exchange.answer(4, 999.0, 8)
-    assert exchange.measured_s(0.5) == 60.0
+    assert exchange.usual_s is None
+    pulls.send(4, 0, 100.0)
+    pulls.send(4, 0, 110.0)
+    pull = pulls.end(4)
+    assert pull is not None
+    exchange.answer(160.0 - pull.first_s, 8)
+    assert exchange.measured_s(0.5) == exchange.usual_s == 60.0
+    assert pulls.end(4) is None
 
 
-@pytest.mark.parametrize("declines", [False, True])
-def test_who_is_given_up_is_left_out_until_it_speaks(*, declines: bool) -> None:
-    """Each time in a row for four times as long, up to four hours; rounds at once count once."""
-    exchange, now_s = Exchange(), 0.0
-    left_out_s: list[float] = []
-    for number in range(0, 20, 2):
-        exchange.ask(number, now_s)
-        exchange.ask(number + 1, now_s)
-        now_s += 10.0
-        exchange.given_up(number, now_s)
-        exchange.given_up(number + 1, now_s)
-        assert exchange.left_out_until_s is not None
-        left_out_s.append(exchange.left_out_until_s - now_s)
-        now_s = exchange.left_out_until_s
-        assert not exchange.readmit(now_s - 1.0)
-        assert exchange.readmit(now_s)
-    assert left_out_s[:4] == [40.0, 160.0, 640.0, 2560.0]
-    assert left_out_s[-1] == TIME_MAX_S
-    exchange.given_up(19, now_s)
-    if declines:
-        exchange.declined(19)
-    else:
-        exchange.answer(19, now_s, 8)
-    assert (exchange.in_vain_s, exchange.left_out_until_s) == (0.0, None)
+def test_one_long_answer_is_not_usual() -> None:
+    """A stall counts for what may happen, and not for whom a round waits for."""
+    exchange = Exchange()
+    for after_s in (0.1, 0.1, 30.0, 0.1):
+        exchange.answer(after_s, 8)
+    assert exchange.measured_s(0.5) == 30.0
+    assert exchange.usual_s == 0.1
 
 
-def test_nobody_is_waited_for_longer_because_it_is_silent() -> None:
-    """Each round is given up as soon as the first one; in between it is left alone for longer."""
+def test_a_learner_that_never_answers_is_asked_twice_and_reminded_ever_more_rarely() -> None:
+    """Each round is given up after ten seconds; then it owes two answers, and no round opens."""
     settings = RunSettings(interval_steps=4, fragments=1)
     bench = seeded("ana", settings=settings, fragments=1)
     opened(bench)
-    asked_s, given_up_s = [bench.now_s], list[float]()
-    while len(given_up_s) < 4:
+    abandoned, pulled_s = 0, list[float]()
+    while bench.now_s < 3600.0:
         bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
-        given_up_s += [bench.now_s] * len(bench.entries(Abandoned))
-        asked_s += [bench.now_s for record in bench.entries(Opened)]
+        abandoned += len(bench.entries(Abandoned))
+        pulled_s += [bench.now_s for pull in bench.pulls() if pull.ticket.round == 0]
         bench.step("ana")
-        asked_s += [bench.now_s for record in bench.entries(Opened)]
-    lasted_s = [end - begin for begin, end in zip(asked_s, given_up_s, strict=False)]
-    assert lasted_s == pytest.approx([10.0] * 4)
-    alone_s = [begin - end for begin, end in zip(asked_s[1:], given_up_s, strict=False)]
-    assert alone_s == pytest.approx([40.0, 160.0, 640.0], abs=2.0)
+    assert abandoned == 2
+    waits_s = [later - before for before, later in pairwise(pulled_s)]
+    assert all(b >= 1.9 * a for a, b in pairwise(waits_s))
+
+
+def test_a_pull_that_both_sides_would_lose_ends_with_the_next_of_its_fragment() -> None:
+    """A learner ends the pulls of a fragment in order: an older one will get no answer."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
+    (lost,) = opened(bench)
+    bench.tick(10.0)
+    (later,) = opened(bench)
+    bench.answer(later)
+    (declined,) = bench.entries(Declined)
+    assert (declined.ticket, declined.reason) == (str(lost.ticket), OVERTAKEN)
+    assert len(bench.core.members.learners[LearnerName("ana")].pulls) == 0
+
+
+def test_a_decline_over_a_link_that_is_gone_ends_nothing() -> None:
+    """The pull was sent again over the next link, and is still to be answered."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
+    (pull,) = opened(bench)
+    before = bench.connections["ana"]
+    bench.hello("ana")
+    assert [each.ticket for each in bench.pulls()] == [pull.ticket]
+    declined = ContributionDeclined(pull.ticket, pull.fragment, "old news")
+    bench.do(Received(declined, before))
+    assert list(bench.core.members.learners[LearnerName("ana")].pulls.open) == [pull.ticket.round]
+    bench.decline(pull)
+    assert not bench.core.members.learners[LearnerName("ana")].pulls.open
 
 
 def test_with_all_one_that_never_answers_does_not_stop_the_run() -> None:

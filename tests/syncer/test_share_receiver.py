@@ -59,7 +59,7 @@ async def island(room: Room) -> tuple[Link, Link]:
     """A member that was sent a pull, and the session of its other host."""
     ana = await room.hello(ANA)
     assert isinstance((await ana.receive()).body, Welcome)
-    room.actor.state.core.members.learners[ANA].exchange.ask(TICKET.round, 0.0)
+    room.actor.state.core.members.learners[ANA].pulls.send(TICKET.round, 0, 0.0)
     other = await host(room)
     assert isinstance((await other.receive()).body, ShareWelcome)
     return ana, other

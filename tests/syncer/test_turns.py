@@ -8,7 +8,7 @@ import pytest
 from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
 from islands.protocol.messages.membership import MembershipChanged
-from islands.protocol.messages.training import ContributionDeclined, PullFragment
+from islands.protocol.messages.training import PullFragment
 from islands.protocol.settings.choices import SendTo
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
@@ -72,7 +72,7 @@ def test_only_merged_turns_move_the_clock() -> None:
     bench = made("ana", "ben")
     for _ in range(10):
         (pull,) = ask(bench, "ana")
-        bench.do(Received(ContributionDeclined(pull.ticket, FIRST, "not now"), 0))
+        bench.decline(pull, "not now")
     assert bench.core.durable.clock == 0.0
     for name, clock in (("ana", 2.0), ("ben", 4.0)):
         (pull,) = ask(bench, name)
@@ -181,7 +181,7 @@ def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
     ask(bench, "ben")
     match gone:
         case "declined":
-            bench.do(Received(ContributionDeclined(pull.ticket, FIRST, "leaving"), 0))
+            bench.decline(pull, "leaving")
         case "link":
             bench.drop("ana")
         case "suspect":

@@ -28,12 +28,14 @@ than is claimed: with `interval_by_speed`, whoever claims to be fast shortens th
 
 **Norms.** A finite norm costs its sender nothing but its scale: `NormGauge.scales` clips it when
 the round closes, to a multiple of the median over learners of each one's own median. So each has
-one voice, however often it answers, and what was merged enters the medians as it was scaled.
+one voice, however often it answers. What was merged enters the medians, but for what was clipped
+while most of those that contributed lately were not: so one liar of two, or one alone in its
+rounds, never moves what is usual. If most are clipped, the regime has changed.
+
 Nothing is refused for its norm, since honest norms swing: near a loss of 0, after a long silence,
 where values swing about their optimum. What was refused would be carried on and sent again, longer
 each time, while a clipped one moves the values by no more than one within the limit, which passes
-anyway. If two learners drift apart slowly, nobody can tell which one is right; a liar among three
-stays alone in its median.
+anyway. If two learners drift apart slowly, nobody can tell which one is right.
 
 The norm is divided by √steps × learning rate, not by steps × learning rate. Local progress grows
 between √steps (noise) and steps (drift), so the latter makes the rate of a learner with one step
@@ -263,6 +265,10 @@ NORM_LEARNERS_KEPT = 64
 """Newest norms per learner, and number of learners (the last contributors), that are kept."""
 
 
+LATELY = 16
+"""Newest contributions to a fragment, which show whether the regime has changed."""
+
+
 class NormGauge:
     """The usual norm/(√steps·learning rate) of one fragment, estimated from what was merged.
 
@@ -277,6 +283,7 @@ class NormGauge:
             str, tuple[float, ...]
         ] = {}  # newest rates; the last contributor comes last
         self._medians: dict[str, float] = {}
+        self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
 
     @property
     def usual(self) -> float:
@@ -285,9 +292,9 @@ class NormGauge:
         return median(self._medians.values()) if known >= NORM_SAMPLES_MIN else 0.0
 
     @property
-    def known(self) -> int:
-        """The number of learners that are remembered."""
-        return len(self._kept)
+    def known(self) -> tuple[int, int]:
+        """The number of learners and the number of contributions that are remembered."""
+        return len(self._kept), len(self._lately)
 
     def scales(self, rates: Mapping[str, float]) -> dict[str, float]:
         """Return the factor that clips each contribution of a closing round; 1 leaves it as it is.
@@ -296,10 +303,16 @@ class NormGauge:
             rates: norm/(√steps·learning rate) of each contribution, by contributor.
         """
         allowed = self._limit * self.usual or inf
-        return {name: min(1.0, allowed / rate) if rate > 0 else 1.0 for name, rate in rates.items()}
+        self._lately += [(name, rate > allowed) for name, rate in rates.items()]
+        del self._lately[: -max(LATELY, len(rates))]
+        return {name: 1.0 if rate <= allowed else allowed / rate for name, rate in rates.items()}
 
-    def merged(self, name: str, rate: float) -> None:
-        """Take in the rate of a contribution that is merged, as it was scaled."""
+    def merged(self, name: str, rate: float, scale: float = 1.0) -> None:
+        """Take in the rate of a contribution that is merged, and its scale."""
+        exceeds = dict(self._lately).values()
+        if scale < 1 and 2 * sum(exceeds) <= len(exceeds):
+            return
+        rate *= scale
         rates = (*self._kept.pop(name, ()), rate)[-NORMS_KEPT:]
         self._kept[name], self._medians[name] = rates, median(rates)
         if len(self._kept) > NORM_LEARNERS_KEPT:

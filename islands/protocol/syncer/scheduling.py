@@ -21,6 +21,7 @@ Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
 """
 
+from math import inf
 from statistics import fmean
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
@@ -83,6 +84,8 @@ def open_round(
         timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
         patience=waits,
     )
+    if waits is not None and waits.within_s < inf:
+        round_.timeout_s += waits.within_s
     core.durable.round += 1
     core.rounds.add(round_)
     left_out: dict[LearnerName, str | None] = {}
@@ -255,7 +258,7 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     admitted = _clipped(core, round_)
     for one, scale in admitted:
         name = one.contribution.ticket.name
-        core.rounds.gauges[round_.fragment].merged(name, scale * one.rate)
+        core.rounds.gauges[round_.fragment].merged(name, one.rate, scale)
     if not asks_all(core):
         for one, _ in admitted:
             turn_steps = core.members.learners[one.contribution.ticket.name].turn_steps
