@@ -24,6 +24,7 @@ from islands.protocol.identities import Phase, Role, Status, Version
 from islands.protocol.syncer.members import LearnerRecord
 
 UNANSWERED_MAX = 2
+NOT_ADOPTED = "its last contribution is merged and not yet adopted"
 BUSY = "two pulls unanswered"
 SILENT = "nothing was heard from it since it was pulled"
 
@@ -77,7 +78,7 @@ def stale_because(
     if base is None:
         return "has no base"
     if merged is not None and base < merged:
-        return "its last contribution is merged and not yet adopted"
+        return NOT_ADOPTED
     if base not in kept:
         return f"base {base} is not among the {len(kept)} newest versions"
     return None

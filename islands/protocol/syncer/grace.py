@@ -22,10 +22,11 @@ whole interval. With a_i the usual time of learner i's answers, and a the lower 
     awaited:  a_i ≤ max(H · ξ_step / 2, 2 · a), and whoever has not answered yet;
     at most:  max(H · ξ_step, 4 · a) after the round opened, then whoever has answered is enough.
 
-So learners of like speed are all in every merge, whether their steps take 1 ms or 5 minutes, and a
-frozen one holds up the two rounds that it was asked for, and none after these. Who is not awaited,
-like one that is ten times slower or one behind a thin link, is asked all the same: its answer is
-merged if it comes before the grace is over.
+Awaited, too, is whoever has yet to adopt what holds its last contribution: it is asked as soon as
+it has. So learners of like speed are all in every merge, whether their steps take 1 ms or 5
+minutes, and a frozen one holds up the two rounds that it was asked for, and none after these. Who
+is not awaited, like one that is ten times slower or one behind a thin link, is asked all the same:
+its answer is merged if it comes before the grace is over.
 
 Deviation: the paper sets K by hand (K = 1 and a grace); this rule is ours.
 

@@ -48,8 +48,9 @@ class Round:
 
     With K = all that is everyone who was asked. Where K is `auto`, `patience` tells who is
     `unawaited` from the first, and after it everyone is. `arrived`, `excused` and `unawaited` are
-    disjoint subsets of `asked`. `searched` tells that every learner was examined since the last
-    one was asked: only those that changed can be asked then.
+    disjoint subsets of `asked`; `adopting` are awaited and not asked yet, as they have yet to adopt
+    what holds their last contribution. `searched` tells that every learner was examined since the
+    last one was asked: only those that changed can be asked then.
     """
 
     number: int
@@ -67,13 +68,15 @@ class Round:
     closed_s: float | None = None
     patience: Patience | None = None
     unawaited: dict[LearnerName, None] = field(default_factory=dict)
+    adopting: dict[LearnerName, None] = field(default_factory=dict)
     searched: bool = False
     changes: int = 1
 
     @property
     def awaited(self) -> bool:
         """Whether anybody whom this round waits for has neither arrived nor is excused."""
-        return len(self.asked) > len(self.arrived) + len(self.excused) + len(self.unawaited)
+        ended = len(self.arrived) + len(self.excused) + len(self.unawaited)
+        return len(self.asked) > ended or bool(self.adopting)
 
     @property
     def patient_until_s(self) -> float:
@@ -118,6 +121,7 @@ class Round:
         """
         self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
         self.excused.pop(name, None)
+        self.adopting.pop(name, None)
         self.asked[name] = ticket
         self.asked_s[name] = now_s
         if self.patience is not None and not self.patience.awaits(usual_s):
@@ -136,6 +140,8 @@ class Round:
 
     def excuse(self, name: LearnerName, reason: str) -> None:
         """Stop waiting for a learner; what has arrived from it stays."""
+        if self.adopting.pop(name, False) is None:
+            self.changes += 1
         if name in self.asked and name not in self.arrived:
             self.excused[name] = reason
             self.unawaited.pop(name, None)
@@ -157,7 +163,7 @@ class Round:
         if self.stage is not Stage.COLLECTING:
             return False
         if now_s >= self.patient_until_s and self.awaited:
-            self.unawaited = dict.fromkeys(self.waiting)
+            self.unawaited, self.adopting = dict.fromkeys(self.waiting), {}
             self.changes += 1
         if self.quorum_s is not None or not self.quorum_complete:
             return False
@@ -167,7 +173,7 @@ class Round:
 
     def withdraw(self, name: LearnerName) -> Admitted | None:
         """Take a learner out, so that its successor may be asked; return what it contributed."""
-        for known in (self.asked, self.asked_s, self.excused, self.unawaited):
+        for known in (self.asked, self.asked_s, self.excused, self.unawaited, self.adopting):
             known.pop(name, None)
         admitted = self.arrived.pop(name, None)
         if not self.quorum_complete:
@@ -178,7 +184,7 @@ class Round:
     def await_all(self) -> None:
         """Wait for everyone who was asked."""
         self.changes += self.quorum is not None or self.patience is not None
-        self.quorum, self.patience, self.unawaited = None, None, {}
+        self.quorum, self.patience, self.unawaited, self.adopting = None, None, {}, {}
         if not self.quorum_complete:
             self.quorum_s = None
 

@@ -30,6 +30,7 @@ from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.eligibility import NOT_ADOPTED
 from islands.protocol.syncer.grace import Patience, done_share, grace_s, patience
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
@@ -101,6 +102,9 @@ def open_round(
     for name in names:
         ask(core, round_, core.members.learners[name], now_s)
     for name, reason in left_out.items():
+        usual_s = core.members.learners[name].exchange.usual_s
+        if waits is not None and reason == NOT_ADOPTED and waits.awaits(usual_s):
+            round_.adopting[name] = None
         _tell_left_out(core, core.members.learners[name], reason or "", now_s)
 
 
