@@ -9,7 +9,6 @@ from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, S
 from islands.protocol.learner.reports import PROGRESS_S, Figures, LearnerView, Narrator
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
 from islands.protocol.messages.membership import Evicted
-from islands.protocol.messages.training import Quarantined
 from islands.protocol.settings.run import Timing
 
 
@@ -156,15 +155,6 @@ def test_an_eviction_and_the_admission_after_it_are_told() -> None:
     assert ended.startswith("its incarnation has ended (silent")
     assert "\x1b" not in ended
     assert admitted == "admitted again, as incarnation 1.2"
-
-
-def test_a_quarantine_is_told() -> None:
-    """It stands still for good, and whoever waits at the terminal would not know why."""
-    terminal = Terminal()
-    terminal.follow(STEPPING, FromSyncer(Quarantined(ANA, SECOND, "not finite")))
-    assert terminal.told == []
-    terminal.follow(STEPPING, FromSyncer(Quarantined(ANA, FIRST, "not finite")))
-    assert terminal.told == ["it is quarantined (not finite) and stands still: start it again"]
 
 
 def test_a_step_without_a_told_loss_is_progress_too() -> None:

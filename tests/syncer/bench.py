@@ -128,11 +128,6 @@ class Learner:
             digests=tuple("" for _ in self.versions),
         )
 
-    def decline(self, pull: PullFragment, reason: str = "nothing") -> list[Action]:
-        """A learner has nothing to answer a pull with."""
-        declined = ContributionDeclined(pull.ticket, pull.fragment, reason)
-        return self.do(Received(declined, self.connections[pull.ticket.name]))
-
     def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
         """What it answers a pull with: all of its steps since its base, or so many."""
         fragment = pull.fragment

@@ -10,6 +10,7 @@ from islands.protocol.messages.membership import Refused, Stop
 from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
+from islands.protocol.syncer.commits import in_time_share
 from islands.protocol.syncer.core import ClosingStage
 from islands.protocol.syncer.eligibility import UNANSWERED_MAX
 from islands.protocol.syncer.events import (
@@ -415,3 +416,41 @@ def test_who_was_silent_once_is_asked_no_more() -> None:
         finish_adopting(bench, name)
     asked += bench.pulls()
     assert [pull.ticket.name for pull in asked] == ["ana"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "usual", "interval", "share"),
+    [
+        (6, 6, 6.0, 1.0),
+        (12, 6, 6.0, 1.0),
+        (485, 6, 6.0, 12 / 485),  # beside others with an interval, twice that
+        (485, 100, 6.0, 200 / 485),  # beside others that were alone for long, too
+        (485, 485, 6.0, 1.0),  # all were, or there are no others
+        (60, 6, 60.0, 1.0),  # ten times as fast as the pace: its interval is ten times as long
+        (1, 1, 1.0, 1.0),
+        (10**6, 500, 500.0, 1e-3),
+    ],
+)
+def test_lone_steps_do_not_outweigh_the_others_at_the_end(
+    steps: int, usual: int, interval: float, share: float
+) -> None:
+    """A closing contribution has the weight and the length of a few intervals."""
+    assert in_time_share(steps, usual, interval) == pytest.approx(share)
+
+
+def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:
+    """Its steps, its tokens and its scale are; another learner's are not."""
+    settings = RunSettings(interval_steps=4, fragments=1, quorum=None, budget_tokens=10**6)
+    bench = seeded("ana", "ben", settings=settings, fragments=1)
+    for name, steps in (("ana", 100), ("ben", 4)):
+        bench.learners[name].steps = steps
+        bench.learners[name].phase = Phase.FINISHED
+    bench.do(StopRequested("enough"))
+    pulls = [pull for name in ("ana", "ben") for _ in bench.report(name) for pull in bench.pulls()]
+    for pull in dict.fromkeys(pulls):
+        bench.answer(pull)
+    (begun,) = bench.of(BeginMerge)
+    parts = {str(part.ticket.name): part for part in begun.parts}
+    assert (parts["ben"].steps, parts["ben"].scale) == (4, 1.0)
+    assert (parts["ana"].steps, parts["ana"].tokens) == (8, 8 * BATCH)
+    assert parts["ana"].scale == pytest.approx(0.08)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, Incarnation, Phase, Status, Version
+from islands.protocol.identities import Fate, Incarnation, LearnerName, Phase, Status, Version
 from islands.protocol.messages.training import (
     ContributionFate,
     PullFragment,
@@ -481,7 +481,7 @@ def test_a_norm_costs_its_sender_nothing_but_its_scale() -> None:
     (begun,) = bench.of(BeginMerge)
     scales = {str(part.ticket.name): part.scale for part in begun.parts}
     assert scales == {name: pytest.approx(0.01) if name == "ben" else 1.0 for name in scales}
-    assert bench.core.members.learners[NAMES[1]].strikes == []
+    assert bench.core.members.learners[LearnerName("ben")].strikes == []
 
 
 def test_what_was_merged_is_held_no_longer() -> None:

@@ -4,7 +4,7 @@
 |---|---|---|
 | `membership` | incarnation, links, syncer followed | `membership.py` |
 | `compute` | what compute has done, and may do | `steps.py` |
-| `run` | closing, paused, quarantined | `steps.py` |
+| `run` | closing, paused | `steps.py` |
 | `accounts` | values held, tokens, by fragment | `steps.py` |
 | `pulls` | open pulls, snapshots, seeds | `answering.py` |
 | `moments` | moments of the inner optimizer | `moments_recovery.py` |
@@ -82,11 +82,10 @@ class ComputeView:
 
 @dataclass(slots=True)
 class RunOrders:
-    """Why this learner may not step: the run ends, is paused, or applies nothing of it any more."""
+    """Why this learner may not step: the run ends, or is paused."""
 
     closing: bool = False
     paused: bool = False
-    quarantined: bool = False
 
 
 @dataclass(slots=True)
@@ -103,13 +102,14 @@ class Leaving:
     """A graceful shutdown in progress; `left` is set once the Leave messages are queued.
 
     The learner waits until `deadline_s` for the fate of its answers to pulls, and until `latest_s`
-    for its own running step.
+    for its own running step. `refused` says that it leaves as nothing of it is applied any more.
     """
 
     reason: str
     deadline_s: float
     latest_s: float
     left: bool = False
+    refused: bool = False
 
 
 class MomentsStage(StrEnum):

@@ -45,7 +45,7 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.training import Kept, Welcome
+from islands.protocol.messages.training import Kept, Quarantined, Welcome
 from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.process_entries import Waits
@@ -165,8 +165,8 @@ def on_welcome(core: Core, welcome: Welcome) -> None:
         for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)
         core.reporting.due = True
-        if core.run.closing or core.run.quarantined:  # a new syncer announces by itself that the
-            core.run.closing = core.run.quarantined = False  # run closes; it knows no quarantine
+        if core.run.closing:  # a new syncer announces by itself that the run closes
+            core.run.closing = False
             allow(core)
 
 
@@ -216,7 +216,6 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
     compute = core.compute
     core.schedule.end(sound=sound and compute.allowed)
     compute.leases, compute.quota_tokens, compute.allowed = (), 0, False
-    core.run.quarantined = False
     core.allow_steps(0, ())
     core.accounts = [account.next_incarnation() for account in core.accounts]
     core.pulls.forget()
@@ -229,12 +228,24 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
 # --- a graceful shutdown -------------------------------------------------------------------------
 
 
-def begin_leaving(core: Core, reason: str) -> None:
+def begin_leaving(core: Core, reason: str, *, refused: bool = False) -> None:
     """Begin the shutdown and stop at the next boundary; further requests change nothing."""
     if core.leaving is None:
         patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
-        core.leaving = Leaving(reason, core.now_s + patience_s, core.now_s + 2 * patience_s)
+        deadline_s, latest_s = core.now_s + patience_s, core.now_s + 2 * patience_s
+        core.leaving = Leaving(reason, deadline_s, latest_s, refused=refused)
         core.allow_steps(0, core.compute.leases)
+
+
+@FROM_SYNCER.handles(Quarantined)
+def on_quarantined(core: Core, notice: Quarantined) -> None:
+    """End this process, so that whoever supervises it sees that nothing of it is applied.
+
+    Until it stands still, the syncer grants others nothing of what it has left.
+    """
+    if notice.incarnation == core.incarnation:
+        reason = f"the syncer applies nothing of this learner any more ({notice.reason})"
+        begin_leaving(core, reason, refused=True)
 
 
 @FROM_SUPERVISOR.handles(Drain)
@@ -249,12 +260,12 @@ def go_on_leaving(core: Core) -> None:
     if leaving is None or leaving.left:
         return
     cut_off = core.incarnation is None or not core.membership.syncer_up
-    decided = not core.pulls.wanted and not _undecided(core)
+    decided = leaving.refused or (not core.pulls.wanted and not _undecided(core))
     done = core.compute.idle and (decided or core.now_s >= leaving.deadline_s)
     if cut_off or done or core.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(core, leaving.reason)
-        core.actions.append(Exit(leaving.reason, failed=False))
+        core.actions.append(Exit(leaving.reason, failed=leaving.refused))
 
 
 def _undecided(core: Core) -> bool:

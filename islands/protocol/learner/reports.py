@@ -14,7 +14,7 @@ from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
-from islands.protocol.messages.training import Progress, Quarantined
+from islands.protocol.messages.training import Progress
 from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import Timing
 from islands.protocol.tape.learner_entries import Reported
@@ -203,10 +203,6 @@ class Narrator:
                 ended = incarnation
             case FromSyncer(Evicted(_, incarnation, reason)):
                 ended = incarnation
-            case FromSyncer(Quarantined(_, incarnation, reason)):
-                ours = before is not None and before.incarnation == incarnation
-                why = plain(reason)
-                return ours * [f"it is quarantined ({why}) and stands still: start it again"]
             case StepFinished(finite=False):
                 over = before is not None and before.incarnation != seen.incarnation
                 return over * [f"{NOT_FINITE}: it begins again from the published values"]

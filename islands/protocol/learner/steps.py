@@ -1,8 +1,8 @@
 """Permission to step, and the reports of compute: grants, steps, positions, adoptions.
 
 Compute may step once every fragment is adopted and the moments are settled, on the leases held,
-until the quota is used up or the run closes. An operator's pause, a departure and a quarantine stop
-it too. Where it waits for a merge, and when a value is adopted, is the schedule's affair.
+until the quota is used up or the run closes. An operator's pause and a departure stop it too. Where
+it waits for a merge, and when a value is adopted, is the schedule's affair.
 """
 
 from islands.protocol.identities import Lease, Phase
@@ -16,7 +16,6 @@ from islands.protocol.messages.training import (
     FinalRound,
     LeaseGranted,
     Paused,
-    Quarantined,
 )
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption
@@ -30,7 +29,7 @@ def allow(core: Core) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
     compute, run = core.compute, core.run
     whole = core.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
-    if whole and not (core.ending or run.paused or run.quarantined):
+    if whole and not (core.ending or run.paused):
         if core.moments.stage is MomentsStage.OPEN:
             go_fresh(core, NO_DONOR)
         if core.moments.stage is MomentsStage.KEPT:
@@ -95,17 +94,6 @@ def on_paused(core: Core, message: Paused) -> None:
         core.allow_steps(0, core.compute.leases)
     else:
         allow(core)
-
-
-@FROM_SYNCER.handles(Quarantined)
-def on_quarantined(core: Core, notice: Quarantined) -> None:
-    """Stop at the next boundary: nothing of this incarnation is applied any more.
-
-    The syncer then grants others what this learner has left (`protocol/syncer/retirement.py`).
-    """
-    if notice.incarnation == core.incarnation and not core.run.quarantined:
-        core.run.quarantined = True
-        core.allow_steps(0, core.compute.leases)
 
 
 @FROM_SYNCER.handles(ContributionFate)

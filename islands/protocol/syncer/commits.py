@@ -41,6 +41,20 @@ BELATED_INTERVALS = 2
 """Steps beyond so many intervals, in a closing round, were in no value that anybody trained on."""
 
 
+def in_time_share(steps: int, usual_steps: int, interval_steps: float) -> float:
+    """Return the share of a closing contribution that fits into a few intervals.
+
+    Else a learner that was cut off for long would outweigh all others in the last merges.
+
+    Args:
+        steps: those that it holds.
+        usual_steps: the lower median of those in its round: where others stepped alone for as long,
+            or where there are no others, all of it counts.
+        interval_steps: H, or as many steps as the sender does while the pace-setter does H.
+    """
+    return min(1.0, BELATED_INTERVALS * max(usual_steps, interval_steps) / steps)
+
+
 def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
     """Account for a merge that was computed; the value and the accounts become durable together."""
     round_ = core.rounds.open[fragment]

@@ -22,12 +22,13 @@ Deviation: there, transfers of several learners may overlap; here one round's ex
 """
 
 from math import inf
-from statistics import fmean
+from statistics import fmean, median_low
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
-from islands.protocol.messages.training import PullFragment
+from islands.protocol.messages.training import Contribution, PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
+from islands.protocol.syncer.commits import in_time_share
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import NOT_ADOPTED
@@ -272,15 +273,7 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     _record_closing(core, round_)
     target = Version(core.durable.epoch, round_.version.number + 1)
     parts = tuple(
-        MergePart(
-            ticket=one.contribution.ticket,
-            connection=one.connection,
-            base=one.contribution.base,
-            steps=one.contribution.steps,
-            tokens=one.contribution.tokens,
-            scale=scale,
-        )
-        for one, scale in admitted
+        _part(one, scale, _share(core, round_, one.contribution)) for one, scale in admitted
     )
     core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
 
@@ -290,6 +283,29 @@ def _clipped(core: Core, round_: Round) -> list[tuple[Admitted, float]]:
     rates = {str(name): one.rate for name, one in round_.arrived.items()}
     scales = core.rounds.gauges[round_.fragment].scales(rates)
     return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]
+
+
+def _part(one: Admitted, scale: float, share: float) -> MergePart:
+    contribution = one.contribution
+    return MergePart(
+        ticket=contribution.ticket,
+        connection=one.connection,
+        base=contribution.base,
+        steps=max(1, round(share * contribution.steps)),
+        tokens=max(1, round(share * contribution.tokens)),
+        scale=scale * share,
+    )
+
+
+def _share(core: Core, round_: Round, contribution: Contribution) -> float:
+    """Return how much of a contribution is merged: at the end, a few intervals (`commits.py`)."""
+    if core.closing is None or core.settings.gossip.on:
+        return 1.0
+    learner = core.members.learners.get(contribution.ticket.name)
+    step_s = 0.0 if learner is None else learner.step_s
+    faster = max(1.0, core.step_s / step_s) if step_s > 0 else 1.0
+    usual = median_low(each.contribution.steps for each in round_.arrived.values())
+    return in_time_share(contribution.steps, usual, core.settings.interval_steps * faster)
 
 
 def _record_closing(core: Core, round_: Round) -> None:
