@@ -16,6 +16,9 @@ I4       once faults have stopped, learners keep up     `order.py`
 I5       memory for contributions is bounded            `bounds.py`
 I6       the same seed gives the same bytes             `first_difference`
 I7       queues are bounded                             `bounds.py`
+pull     each pull has one end, in order                `pulls.py`
+asked    who is able is asked within two cycles         `pulls.py`
+merged   who is able is merged within ten cycles        `pulls.py`
 moments  moments come from a peer in time, or are fresh `bounds.py`
 end      the run ends, and nobody failed                `bounds.py`
 =======  =============================================  ==============
@@ -26,7 +29,7 @@ All rules judge the same evidence (`evidence.py`).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from islands.lab.checker import accounts, bounds, order
+from islands.lab.checker import accounts, bounds, order, pulls
 from islands.lab.checker.evidence import History, Limits
 
 Rule = Callable[[History, Limits], Iterator[str]]
@@ -51,6 +54,9 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("I4", order.learners_keep_up),
     ("I5", bounds.contributions_fit),
     ("I7", bounds.mailboxes_are_short),
+    ("pull", pulls.pulls_end_once),
+    ("asked", pulls.the_able_are_asked),
+    ("merged", pulls.the_able_are_merged),
     ("moments", bounds.steps_follow_moments),
     ("moments", bounds.moments_are_given),
     ("moments", bounds.nobody_waits_for_moments),

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 
 from islands.layout.leaves import Layout
-from islands.protocol.settings.choices import SendTo
+from islands.protocol.settings.choices import SendTo, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
@@ -63,6 +63,9 @@ def ticket(text: str) -> TicketFacts:
     return TicketFacts(name, pair(incarnation), int(epoch), int(round_))
 
 
+KNOWN_AFTER = 2
+"""After the time of so many retransmissions the syncer knows what a learner recorded."""
+
 DISK_FAULTS = (FULL, FAILING)
 DISK_SOUND = (DISK_MENDED, SLOW_DISK)
 """What ends them: a disk has one fault at a time, and a slow one is neither full nor fails."""
@@ -87,6 +90,9 @@ class Limits:
         moments_wait_s: longest time for which a first step may wait for a donor's moments.
         to_contributors: whether a value is sent to its contributors alone.
         must_finish: whether the tape has to show the end of the run.
+        paced: whether rounds ask all that are eligible.
+        awaits: whether rounds wait for all, or for all of like speed.
+        report_late_s: time after which the syncer knows what a learner recorded.
     """
 
     fragment_elements: tuple[int, ...]
@@ -100,6 +106,9 @@ class Limits:
     moments_wait_s: float
     to_contributors: bool = False
     must_finish: bool = True
+    paced: bool = False
+    awaits: bool = False
+    report_late_s: float = 0.0
 
     @classmethod
     def of(
@@ -114,6 +123,7 @@ class Limits:
     ) -> "Limits":
         """Return what a run of these settings must keep; its timers may be `late_s` late."""
         sizes = tuple(fragment.size for fragment in layout.fragments)
+        paced = settings.trigger is Trigger.PACE and not settings.gossip.on
         return cls(
             fragment_elements=sizes,
             open_rounds_max=settings.open_rounds_max(len(sizes)),
@@ -125,6 +135,9 @@ class Limits:
             mailbox_most=mailbox_most,
             moments_wait_s=settings.timing.scaled(settings.timing.resend_s) + late_s,
             to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+            paced=paced,
+            awaits=paced and not isinstance(settings.quorum, int),
+            report_late_s=KNOWN_AFTER * settings.timing.scaled(settings.timing.resend_s) + late_s,
         )
 
 
@@ -175,7 +188,9 @@ class History:
             key = (actor, incarnation, pass_index, shard)
             self.reached[key] = max(self.reached.get(key, 0), position)
 
-    def _syncers(self) -> set[str]:
+    @property
+    def syncers(self) -> set[str]:
+        """The names of the actors that were a syncer."""
         return {
             actor for _, actor, e in self.lines if isinstance(e, Started) and e.sequence is not None
         }
@@ -185,7 +200,7 @@ class History:
 
         One that stood still while it started tells so late, and with the lower epoch of the two.
         """
-        syncers, owner, epoch = self._syncers(), "", 0
+        syncers, owner, epoch = self.syncers, "", 0
         for line in self.lines:
             if line.actor in syncers:
                 if isinstance(line.entry, Started):
@@ -198,7 +213,7 @@ class History:
 
     def _replay(self) -> None:
         """Keep those of the syncer's entries that its journal preserved through every restart."""
-        syncers = self._syncers()
+        syncers = self.syncers
         kept: list[Line] = []
         marks: dict[int, int] = {}
         durable = 0

@@ -1,0 +1,272 @@
+"""Rules about whom the syncer asks: each pull has one end, and nobody able is left out.
+
+They judge by what each side recorded of its own: the syncer's pulls and merges, the learner's
+phase, tokens and adoptions. The reasons that the syncer gives for leaving somebody out prove
+nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
+from islands.protocol.identities import Fate, LearnerName, Phase, Status
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.learner_entries import Adopted, Reported
+from islands.protocol.tape.member_entries import (
+    Linked,
+    Paused,
+    Quarantined,
+    Resumed,
+    Retired,
+    StatusChanged,
+    Unlinked,
+)
+from islands.protocol.tape.process_entries import Started
+from islands.protocol.tape.round_entries import (
+    Arrived,
+    Asked,
+    BookClosed,
+    Closing,
+    Declined,
+    FateTold,
+    Merged,
+    Opened,
+)
+from islands.protocol.tape.simulation_entries import Healed
+
+CYCLES_ASKED = 2
+CYCLES_MERGED = 10
+EXCHANGES_MERGED = 10
+"""A learner whose own steps or answers are slow has so many of them to be merged once."""
+
+
+@dataclass(slots=True)
+class OpenPulls:
+    """The pulls without an end, by learner and round, each with its fragment and its time."""
+
+    of: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
+    longest_s: dict[str, float] = field(default_factory=dict)
+
+    def ask(self, name: str, round_: int, fragment: int, at_s: float) -> Iterator[str]:
+        """Take in a pull."""
+        own = self.of.setdefault(name, {})
+        if round_ in own:
+            yield f"{name} was asked for round {round_} again, before it had answered"
+        own[round_] = fragment, at_s
+
+    def end(self, name: str, round_: int, at_s: float) -> Iterator[str]:
+        """Take in the end of a pull; one that is not open had an end before."""
+        own = self.of.get(name, {})
+        if round_ not in own:
+            yield f"the pull of round {round_} of {name} ended, and was not open"
+            return
+        fragment, asked_s = own.pop(round_)
+        self.longest_s[name] = max(self.longest_s.get(name, 0.0), at_s - asked_s)
+        for earlier, (of, _) in own.items():
+            if of == fragment and earlier < round_:
+                yield f"{name} answered round {round_} of {fragment}, and never round {earlier}"
+
+    def follow(self, at_s: float, entry: Entry, arrived: set[str]) -> Iterator[str]:
+        """Take in an entry of the syncer."""
+        match entry:
+            case Started():
+                self.of.clear()
+            case Opened():
+                for name in entry.asked:
+                    yield from self.ask(name, entry.round, entry.fragment, at_s)
+            case Asked():
+                facts = ticket(entry.ticket)
+                yield from self.ask(facts.name, facts.round, entry.fragment, at_s)
+            case Declined():
+                facts = ticket(entry.ticket)
+                yield from self.end(facts.name, facts.round, at_s)
+            case Arrived():
+                arrived.add(entry.ticket)
+                facts = ticket(entry.ticket)
+                yield from self.end(facts.name, facts.round, at_s)
+            case FateTold() if entry.fate is not Fate.APPLIED and entry.ticket not in arrived:
+                facts = ticket(entry.ticket)
+                if facts.round in self.of.get(facts.name, {}):  # else it was overtaken
+                    yield from self.end(facts.name, facts.round, at_s)
+            case Linked() | Unlinked() | Retired() | BookClosed():
+                self.of.pop(entry.name, None)
+            case _:
+                pass
+
+
+def pulls_end_once(history: History, _limits: Limits) -> Iterator[str]:
+    """Each pull is answered, declined or void, once, and before a later one of its fragment."""
+    pulls, arrived = OpenPulls(), set[str]()
+    syncers = history.syncers
+    for at_s, actor, entry in history.owned:
+        if actor in syncers:
+            yield from pulls.follow(at_s, entry, arrived)
+
+
+@dataclass(slots=True)
+class Able:
+    """What is known of one learner, by its own record and by the syncer's of its link.
+
+    `since_s` is since when nothing speaks against asking it, `merged` the version of each fragment
+    that contains its last contribution there, `missed` counts the rounds that did not ask it, and
+    `unmerged` those that were merged without it, since `counted_s`.
+    """
+
+    linked: bool = False
+    live: bool = True
+    phase: Phase = Phase.JOINING
+    incarnation: str = ""
+    tokens: int = 0
+    stepped_s: float = 0.0
+    slowest_s: float = 0.0
+    held: dict[int, tuple[Pair, int]] = field(default_factory=dict)
+    merged: dict[int, Pair] = field(default_factory=dict)
+    since_s: float | None = None
+    missed: int = 0
+    unmerged: int = 0
+    counted_s: float = 0.0
+
+    def begin(self, incarnation: str) -> None:
+        """Forget what an earlier incarnation held and had merged."""
+        self.incarnation, self.tokens = incarnation, 0
+        self.held, self.merged = {}, {}
+
+    def report(self, report: Reported, at_s: float) -> None:
+        """Take in a report of its own."""
+        if report.incarnation != self.incarnation:
+            self.begin(report.incarnation)
+        if report.tokens > self.tokens:
+            if self.phase is Phase.STEPPING and self.stepped_s:
+                self.slowest_s = max(self.slowest_s, at_s - self.stepped_s)
+            self.tokens, self.stepped_s = report.tokens, at_s
+        self.phase = report.phase
+
+    def steps(self, fragments: int) -> bool:
+        """Return whether it steps, whole, over a link, and is live."""
+        whole = len(self.held) == fragments
+        return self.linked and self.live and whole and self.phase is Phase.STEPPING
+
+    def owes_nothing(self) -> bool:
+        """Return whether it has adopted what holds its last contributions."""
+        return all(self.held.get(index, ((-1, -1), 0))[0] >= m for index, m in self.merged.items())
+
+
+class Fleet:
+    """All learners of a history, as its entries pass by."""
+
+    def __init__(self, history: History, limits: Limits) -> None:
+        """Begin before the first entry."""
+        self.learners: dict[str, Able] = {}
+        self.pulls = OpenPulls()
+        self.closing = self.paused = False
+        self._arrived = set[str]()
+        self._syncers = history.syncers
+        self._fragments = len(limits.fragment_elements)
+
+    def follow(self, at_s: float, actor: str, entry: Entry) -> bool:
+        """Take in an entry; returns whether it is the syncer's."""
+        own = actor in self._syncers
+        match entry:
+            case Reported():
+                self._of(actor).report(entry, at_s)
+            case Adopted():
+                able = self._of(actor)
+                if entry.incarnation != able.incarnation:
+                    able.begin(entry.incarnation)
+                able.held[entry.fragment] = pair(entry.version), entry.tokens
+            case Linked() | Unlinked() if own:
+                able = self._of(entry.name)
+                able.linked, able.live = isinstance(entry, Linked), True
+            case StatusChanged() if own:
+                self._of(entry.name).live = entry.status is Status.LIVE
+            case Retired() | Quarantined() | BookClosed() if own:
+                self._of(entry.name).linked = False
+            case Merged() if own:
+                for name in entry.participants:
+                    self._of(name).merged[entry.fragment] = pair(entry.version)
+            case Started() if own:
+                self.closing = False
+                for able in self.learners.values():
+                    able.linked = False
+            case Closing() if own:
+                self.closing = True
+            case Paused() | Resumed():
+                self.paused = isinstance(entry, Paused)
+            case _:
+                pass
+        if own:
+            for _ in self.pulls.follow(at_s, entry, self._arrived):
+                pass  # `pulls_end_once` tells these
+        return own
+
+    def _of(self, name: str) -> Able:
+        return self.learners.setdefault(name, Able())
+
+    def able(self) -> Iterator[tuple[str, Able]]:
+        """Yield the learners that step, whole, live and linked, while the run asks anybody."""
+        for name, able in self.learners.items():
+            if able.steps(self._fragments) and not self.closing and not self.paused:
+                yield name, able
+
+
+def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
+    """Who is live, linked, whole, stepping and owes nothing is asked within two cycles of rounds.
+
+    What a learner recorded counts once the syncer may know of it.
+    """
+    if not limits.paced:
+        return
+    fleet, most = Fleet(history, limits), CYCLES_ASKED * len(limits.fragment_elements)
+    for at_s, actor, entry in history.owned:
+        own = fleet.follow(at_s, actor, entry)
+        able = dict(fleet.able())
+        for name, one in fleet.learners.items():
+            free = name in able and one.owes_nothing() and not fleet.pulls.of.get(name)
+            one.since_s = (at_s if one.since_s is None else one.since_s) if free else None
+            one.missed = one.missed if free else 0
+        if not own or not isinstance(entry, Opened):
+            continue
+        for name, one in able.items():
+            if one.since_s is None or at_s - one.since_s < limits.report_late_s:
+                continue
+            _, base_tokens = one.held[entry.fragment]
+            stepped = one.tokens > base_tokens and one.stepped_s < at_s - limits.report_late_s
+            one.missed += stepped
+            if one.missed > most:
+                one.missed = 0
+                why = entry.left_out.get(LearnerName(name))
+                yield (
+                    f"{name} owed nothing since {one.since_s:.1f} s, and {most} rounds up to "
+                    f"number {entry.round} at {at_s:.1f} s did not ask it ({why})"
+                )
+
+
+def the_able_are_merged(history: History, limits: Limits) -> Iterator[str]:
+    """After healing, a learner's last merged contribution is at most 10·P merges old.
+
+    It holds where a round waits for all, or for all of like speed (K = all or `auto`); a learner
+    whose own steps or answers are slow has ten of these.
+    """
+    if not limits.awaits:
+        return
+    healing = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
+    begin_s = 0.0 if healing is None else healing[0] + healing[1].recovery_s
+    fleet, most = Fleet(history, limits), CYCLES_MERGED * len(limits.fragment_elements)
+    for at_s, actor, entry in history.owned:
+        own = fleet.follow(at_s, actor, entry)
+        able = dict(fleet.able()) if at_s >= begin_s else {}
+        for name, one in fleet.learners.items():
+            took_part = own and isinstance(entry, Merged) and name in entry.participants
+            if name not in able or took_part:
+                one.unmerged, one.counted_s = 0, at_s
+            elif own and isinstance(entry, Merged):
+                one.unmerged += 1
+        for name, one in able.items():
+            answer_s = fleet.pulls.longest_s.get(name, 0.0)
+            slow_s = EXCHANGES_MERGED * (one.slowest_s + answer_s) + limits.report_late_s
+            if one.unmerged > most and at_s - one.counted_s > slow_s:
+                yield (
+                    f"{name} stepped, and {one.unmerged} merges from {one.counted_s:.1f} to "
+                    f"{at_s:.1f} s were without it"
+                )
+                one.unmerged, one.counted_s = 0, at_s
