@@ -53,7 +53,8 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
     lines += [
         Result("tokens", f"{number['tokens']:,}", f"{tokens_per_s:,.0f} tokens/s on average"),
         Result("time", duration(number["wall_s"]), ""),
-        Result("yield", f"{number['yield']:.1%}", _on_yield(number["yield"])),
+        Result("merged in time", f"{number['yield']:.1%}", _on_yield(number["yield"])),
+        Result("merged at all", f"{number['merged_at_all']:.1%}", "of tokens, with the end's"),
         Result("goodput", f"{number['goodput']:.1%}", _on_goodput(figures, number)),
         Result("merges", f"{number['merges']:,}", _on_merges(number)),
         Result("evictions", f"{number['evictions']:,}", _returned(figures)),
@@ -74,7 +75,7 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
 
 
 def _on_yield(share: float) -> str:
-    told = "of tokens reached the model"
+    told = "of tokens, before the run ended"
     if share >= GOOD:
         return f"{told}: good"
     return f"{told}: {'fair' if share >= LOW_YIELD else 'low, see below'}"
@@ -128,7 +129,7 @@ def show_results(console: Console, figures: RunFigures, summary: Summary) -> Non
     console.print()
     console.print(_fates(cast("dict[str, object]", summary["ledger"])))
     console.print()
-    console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"]), figures))
+    console.print(_learners(cast("dict[str, dict[str, float]]", summary["learners"]), figures))
     if summary["unbooked_tokens"]:
         console.print(
             f"Not in the total: {summary['unbooked_tokens']:,} tokens of processes that ended "
@@ -166,10 +167,10 @@ def _fates(ledger: dict[str, object]) -> Table:
     return table
 
 
-def _learners(learners: dict[str, dict[str, int]], figures: RunFigures) -> Table:
+def _learners(learners: dict[str, dict[str, float]], figures: RunFigures) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("learner", no_wrap=True)
-    for title in ("steps", "tokens", "loss", "starts", "sent", "received"):
+    for title in ("steps", "tokens", "in time", "at all", "loss", "starts", "sent", "received"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, row in learners.items():
         done = figures.learners.get(name, LearnerFigures())
@@ -177,13 +178,15 @@ def _learners(learners: dict[str, dict[str, int]], figures: RunFigures) -> Table
             Text(name),
             f"{row['steps']:,}",
             f"{row['tokens']:,}",
+            f"{row['merged_in_time']:.0%}",
+            f"{row['merged_at_all']:.0%}",
             "" if done.loss is None else f"{done.loss:.3f}",
             f"{row['incarnations']:,}",
             data_size(done.bytes_up) if done.bytes_up else "",
             data_size(done.bytes_down) if done.bytes_down else "",
         )
     counted = [f"{sum(row[key] for row in learners.values()):,}" for key in ("steps", "tokens")]
-    table.add_row("total", *counted, "", "", "", "", style="bold")
+    table.add_row("total", *counted, *[""] * 6, style="bold")
     return table
 
 

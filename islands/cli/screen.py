@@ -155,7 +155,7 @@ def _line(status: RunStatus) -> str:
     """Return the status of the run as one line, for a file or a pipe."""
     figures = status.figures
     lines, more = status.learners(LEARNERS_SHOWN)
-    learners = [f"{line.name} {line.state}, {line.figures.steps:,} steps" for line in lines]
+    learners = [f"{line.name} {line.shown}, {line.figures.steps:,} steps" for line in lines]
     learners += [f"and {more:,} more"] if more else []
     share = status.share
     name, values = figures.metric
@@ -165,7 +165,8 @@ def _line(status: RunStatus) -> str:
         f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}",
         f"{status.tokens_per_s:,.0f} tokens/s",
         f"{figures.merges:,} merges",
-        f"yield {status.yield_so_far:.2f}",
+        f"merged {status.yield_so_far:.0%}",
+        status.participation,
         "" if figures.loss is None else f"loss {figures.loss:.3f}",
         f"{name} {values[-1]:.3f}" if values else "",
         *_metrics(status),
@@ -228,7 +229,8 @@ def _results(status: RunStatus) -> str:
     """Return the line on merges, yield, learning rate, evictions and metrics of steps."""
     figures = status.figures
     parts = [
-        f"{figures.merges:,} merges   yield {status.yield_so_far:.2f}",
+        f"{figures.merges:,} merges   {status.yield_so_far:.0%} of tokens merged",
+        *filter(None, [status.participation]),
         f"learning rate {status.rate:.3g}   evictions {figures.evictions}",
     ]
     return "   ".join([*parts, *_metrics(status)])
@@ -243,7 +245,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
-        Text(line.away or line.state, STYLES[line.health]),
+        Text(line.shown, STYLES[line.health]),
         f"{done.steps:,}",
         count(done.tokens),
         f"{done.loss:.3f}" if here and done.loss is not None else "",

@@ -137,6 +137,12 @@ METRICS = (
     _gauge(
         "learner_silent_seconds", "seconds", "since it was last heard, while present", "learner"
     ),
+    _gauge(
+        "learner_unmerged_rounds",
+        "rounds",
+        "merged rounds since the last one with a contribution of it, while it is live",
+        "learner",
+    ),
     # --- disks --------------------------------------------------------------------------------
     _gauge("disk_free_bytes", "bytes", "free on the disk of the run's folder"),
     _gauge("disk_size_bytes", "bytes", "size of the disk of the run's folder"),

@@ -39,7 +39,8 @@ class Thresholds:
 
     Args:
         merge_intervals: expected times between merges without one, after which that is told.
-        unmerged_s: least time for which nothing must have been merged.
+        unmerged_s: least time for which nothing, or nothing of a learner, must have been merged.
+        unmerged_cycles: cycles of P merges without a contribution of a learner that is live.
         flaps: further admissions of a learner within `flap_window_s`.
         flap_window_s: the time in which they are counted.
         yield_least: least yield.
@@ -54,6 +55,7 @@ class Thresholds:
 
     merge_intervals: float = 10
     unmerged_s: float = 60
+    unmerged_cycles: float = 10
     flaps: int = 3
     flap_window_s: float = 600
     yield_least: float = 0.5
@@ -136,6 +138,12 @@ def _nothing_merged(now: Readings, limits: Thresholds) -> dict[Labels, float]:
     return {(): since_s}
 
 
+def _learner_unmerged(now: Readings, limits: Thresholds) -> dict[Labels, float]:
+    most = limits.unmerged_cycles * (now.value("islands_run_fragments") or 0.0)
+    rounds = now.all("islands_learner_unmerged_rounds")
+    return {labels: count for labels, count in rounds.items() if count > most}
+
+
 def _flaps(now: Readings, limits: Thresholds) -> dict[Labels, float]:
     least: dict[Labels, float] = {}
     most: dict[Labels, float] = {}
@@ -197,6 +205,19 @@ RULES = (
         "Look at `islands control status` and at run.log for nothing_merged, abandoned and "
         "waits_for: is the syncer there, is run.quorum above the number of learners that are, are "
         "links too slow for run.overlap_steps?",
+    ),
+    Rule(
+        "IslandsLearnerUnmerged",
+        "warning",
+        "islands_learner_unmerged_rounds"
+        " > {unmerged_cycles} * on() group_left() islands_run_fragments",
+        _learner_unmerged,
+        ("learner",),
+        "unmerged_s",
+        "Learner {learner} steps, and none of its work is merged.",
+        "Look at run.log for left_out, which has the reason, and at the learner's line in `islands "
+        "control status`: is its link too slow for a fragment, or are its steps much slower than "
+        "those of the others? A larger run.interval_steps or an int8 run.precision helps both.",
     ),
     Rule(
         "IslandsLearnerFlaps",

@@ -122,6 +122,7 @@ def _learner(line: LearnerLine) -> Iterator[Sample]:
     yield Sample("islands_learner_diverged", done.diverged, name)
     if line.silent_s is not None:
         yield Sample("islands_learner_silent_seconds", line.silent_s, name)
+        yield Sample("islands_learner_unmerged_rounds", done.unmerged, name)
 
 
 def disk_samples(disk: DiskFigures) -> Iterator[Sample]:

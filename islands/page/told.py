@@ -80,6 +80,9 @@ def live_figures(hub: "Coordinator", at_s: float) -> Told:
         "left_s": status.left_s,
         "rate": status.rate,
         "yield": status.yield_so_far,
+        "merged_at_all": status.yield_so_far,
+        "participation": figures.participation,
+        "participation_lately": figures.participation_lately(status.elapsed_s),
         "goodput": figures.goodput(hub.wall_s),
         "learners": [_row(line) for line in lines],
         "more": more,
@@ -236,6 +239,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         "rate": spec.settings.learning_rate_at(counted.clock),
         "loss": _last(counted),
         "yield": counted.yield_of(len(plan.layout.fragments), tokens),
+        "merged_at_all": counted.yield_of(len(plan.layout.fragments), tokens),
         "goodput": counted.goodput(wall_s),
         "learners": [
             {"name": name, "state": done.status, "health": "plain", "silent_s": None}
@@ -250,7 +254,16 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
 
 
 KEPT = (
-    *("tokens", "yield", "merges", "evictions", "goodput", "bytes_up", "bytes_down"),
+    *(
+        "tokens",
+        "yield",
+        "merged_at_all",
+        "merges",
+        "evictions",
+        "goodput",
+        "bytes_up",
+        "bytes_down",
+    ),
     *("reason", "participation", "staleness_mean", "rejoins", "advice", "ledger"),
     *("data_wait", "longest_stall_s", "unbooked_tokens"),
 )

@@ -19,6 +19,10 @@ LEARNERS_SHOWN = 128
 """Most learners that a page or metrics show one by one; those in poor health are preferred."""
 
 
+NOT_ASKED = "not asked"
+"""The state of a learner that steps, and that rounds leave out."""
+
+
 class Health(IntEnum):
     """The health of a learner; the value that needs a person's attention most comes first."""
 
@@ -113,6 +117,15 @@ class RunStatus:
         """The share of tokens that has reached the published parameters."""
         return self.figures.yield_of(self.fragments, self.tokens)
 
+    @property
+    def participation(self) -> str:
+        """The share of learners in merges, lately and in the whole run; "" before one."""
+        figures = self.figures
+        lately, whole = figures.participation_lately(self.elapsed_s), figures.participation
+        if lately is None or whole is None:
+            return ""
+        return f"took part {lately:.0%} in the last minute, {whole:.0%} in all"
+
     def lines(self) -> list["LearnerLine"]:
         """Return all learners, in no order."""
         return [self._line(name, one) for name, one in self.figures.learners.items()]
@@ -159,7 +172,15 @@ class LearnerLine:
     @property
     def tokens_per_s(self) -> float:
         """The learner's speed while it steps, else 0."""
-        return self.figures.tokens_per_s if self.state in TRAINING else 0.0
+        steps = self.state in (*TRAINING, NOT_ASKED)
+        return self.figures.tokens_per_s if steps else 0.0
+
+    @property
+    def shown(self) -> str:
+        """What people are shown of it: its state, with the reason if it is not asked."""
+        if self.state == NOT_ASKED:
+            return f"{NOT_ASKED}: {self.figures.left_out}"
+        return self.away or self.state
 
 
 def first_lines(every: Sequence[LearnerLine], most: int) -> list[LearnerLine]:
@@ -181,6 +202,8 @@ def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]
         return figures.status, Health.WAITING
     if figures.diverged:
         return "diverged", Health.ILL
+    if figures.left_out and phase in TRAINING:
+        return NOT_ASKED, Health.ILL
     return phase.value, Health.WELL if phase in TRAINING else Health.WAITING
 
 

@@ -72,7 +72,7 @@ def round_of(number: int, at_s: float, names: list[LearnerName], took_s: float) 
     for place, name in enumerate(names):
         ticket = f"{name}/1.{place + 1}@1:{number}"
         yield at_s + 0.4 * took_s * place / count, "syncer", Arrived(ticket, 4096)
-    yield at_s + 0.5 * took_s, "syncer", Closed(number, fragment, names, [], [], 1.0, 0.0)
+    yield at_s + 0.5 * took_s, "syncer", Closed(number, fragment, names, {}, [], 1.0, 0.0)
     for place, name in enumerate(names):
         ticket = f"{name}/1.{place + 1}@1:{number}"
         applied = FateTold(ticket=ticket, fragment=fragment, fate="applied", tokens=4096)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
     figures = RunFigures(
         {"a": LearnerFigures(tokens=30), "b": LearnerFigures(tokens=30)}, merged_tokens=80
     )
-    figures.count_merge({"a": 0, "b": 0}, {"a": 30, "b": 10})
+    figures.count_merge({"a": 0, "b": 0}, {"a": 30, "b": 10}, {})
     stays = stays_of(figures, 10.0, 2, None, {})
     assert [stay.merged for stay in stays] == [30.0, 10.0]
     make_run(tmp_path)

@@ -30,6 +30,7 @@ WELL: Mapping[tuple[str, Labels], float] = {
     ("islands_run_fragments", ()): 6.0,
     ("islands_learner_incarnations_total", ("ana",)): 1.0,
     ("islands_learner_diverged", ("ana",)): 0.0,
+    ("islands_learner_unmerged_rounds", ("ana",)): 60.0,
     ("islands_disk_failing", ()): 0.0,
     ("islands_disk_free_bytes", ()): 2.0**34,
     ("islands_disk_reserve_bytes", ()): 2.0**30,
@@ -37,6 +38,7 @@ WELL: Mapping[tuple[str, Labels], float] = {
 }
 CAUSES: Mapping[str, Mapping[tuple[str, Labels], float]] = {
     "IslandsNothingMerged": {("islands_run_since_merge_seconds", ()): 61.0},
+    "IslandsLearnerUnmerged": {("islands_learner_unmerged_rounds", ("ana",)): 61.0},
     "IslandsLearnerFlaps": {("islands_learner_incarnations_total", ("ana",)): 4.0},
     "IslandsYieldLow": {("islands_run_yield_ratio", ()): 0.49},
     "IslandsDisk": {("islands_disk_free_bytes", ()): 2.0**30 - 1},
@@ -76,8 +78,9 @@ def test_a_rule_fires_on_its_cause_and_clears(rule: str) -> None:
 
 
 def test_each_rule_has_a_fault_in_a_real_run() -> None:
-    """`tests.benchmarks.alerts` leaves none out."""
-    assert {kind.__name__ for kind in FAULTS} == {rule.name for rule in (*RULES, DOWN)}
+    """`tests.benchmarks.alerts` leaves one out: no fault of a sound program leaves a learner out."""
+    rules = {rule.name for rule in (*RULES, DOWN)} - {"IslandsLearnerUnmerged"}
+    assert {kind.__name__ for kind in FAULTS} == rules
 
 
 def test_nothing_fires_where_all_is_well() -> None:

@@ -36,7 +36,7 @@ const CLOSED = [
         round: 4,
         fragment: 1,
         arrived: ["a", "d"],
-        excused: ["c"],
+        excused: { c: "nothing to answer with" },
         waiting: ["b"],
         share: 0.5,
         staleness: 0,
@@ -93,7 +93,7 @@ const WHY = [
         "b was asked, and has not answered yet; round 4 on fragment 1 is still open.",
     ],
     [OPENED, "a", "arrived", "a has answered; round 4 on fragment 1 is still open."],
-    [MERGED, "c", "excused", "c was asked, and excused: it declined, or was no longer there."],
+    [MERGED, "c", "excused", "c was asked, and excused: nothing to answer with."],
     [
         MERGED,
         "d",

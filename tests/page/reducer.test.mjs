@@ -129,7 +129,7 @@ const ROUND = [
         round: 0,
         fragment: 2,
         arrived: ["a"],
-        excused: [],
+        excused: {},
         waiting: ["b"],
         share: 0.5,
         staleness: 0,

@@ -66,7 +66,7 @@ def rounds(count: int) -> Iterable[tuple[float, str, Entry]]:
         at_s, names = float(number), [LearnerName(name) for name in LEARNERS]
         ticket = f"{LEARNERS[0]}/1.1@1:{number}"
         yield at_s, "syncer", Opened(number, number % 2, names, {})
-        yield at_s + 0.1, "syncer", Closed(number, number % 2, names, [], [], 1.0, 0.0)
+        yield at_s + 0.1, "syncer", Closed(number, number % 2, names, {}, [], 1.0, 0.0)
         applied = FateTold(ticket=ticket, fragment=number % 2, fate="applied", tokens=TOKENS)  # type: ignore[arg-type]
         yield at_s + 0.2, "syncer", applied
         yield at_s + 0.3, "syncer", merged(number)

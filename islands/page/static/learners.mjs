@@ -47,7 +47,8 @@ function fillState(cell, learner) {
     const state = learner.figures?.state ?? learner.segments.at(-1)?.lane ?? "";
     const over = learner.segments.at(-1)?.lane === OVER;
     setData(cell, "lane", over ? OVER : (laneOf(state) ?? "away"));
-    setText(cell.lastChild, learner.incarnation ? `${state}, ${learner.incarnation}` : state);
+    const shown = learner.leftOut && !learner.gone ? `not asked: ${learner.leftOut}` : state;
+    setText(cell.lastChild, learner.incarnation ? `${shown}, ${learner.incarnation}` : shown);
 }
 
 // The age of the last heartbeat beside the ages at which a learner is suspect, and is evicted.

@@ -24,8 +24,8 @@ export function placeIn(state, name, round) {
     if (fate?.fate === "late") return "late";
     if (fate && REFUSED.includes(fate.fate)) return "refused";
     if (round.arrivals.has(name) || round.arrived?.includes(name)) return "arrived";
-    if (round.excused?.includes(name)) return "excused";
-    if (round.asked?.includes(name)) return round.closed_s === undefined ? "asked" : "late";
+    if (round.excuses[name] !== undefined) return "excused";
+    if (round.asked?.includes(name) || round.askedLater.has(name)) return round.closed_s === undefined ? "asked" : "late";
     if (Object.hasOwn(round.leftOut, name)) return "unasked";
     return laneAt(state.learners.get(name), round.opened_s) === "away" ? "absent" : "unasked";
 }
@@ -40,6 +40,10 @@ const NOT_ASKED = {
     "link down": "its link to the syncer was down",
     "two pulls unanswered": "it had two pulls that it had not answered",
     "no step since it adopted its base": "it had done no step since it adopted the last version",
+    "its last contribution is merged and not yet adopted":
+        "it had yet to adopt the version that holds its last contribution",
+    "nothing was heard from it since it was pulled": "nothing was heard from it since it was asked",
+    "has not adopted every fragment": "it was taking over the published values",
 };
 
 export function why(state, name, round) {
@@ -246,6 +250,10 @@ function troubleOf(learner, settings, now_s) {
     }
     if (learner.quarantined) {
         return { level: "ill", text: `${learner.name} is in quarantine: ${learner.quarantined}.` };
+    }
+    if (learner.leftOut && !learner.gone) {
+        const reason = NOT_ASKED[learner.leftOut] ?? learner.leftOut;
+        return { level: "ill", text: `${learner.name} steps, and is not asked: ${reason}.` };
     }
     if (learner.figures?.state === "diverged") {
         return { level: "ill", text: `The loss of ${learner.name} is not a finite number.` };

@@ -135,7 +135,7 @@ const HANDLERS = {
         const learner = learnerOf(state, entry.name);
         learner.incarnation = entry.incarnation;
         learner.admissions += 1;
-        Object.assign(learner, { status: "live", gone: "", phase: "joining" });
+        Object.assign(learner, { status: "live", gone: "", phase: "joining", leftOut: "" });
         enter(learner, entry.t, "starting");
     },
     recognised: (state, entry) => {
@@ -231,6 +231,22 @@ const HANDLERS = {
         });
         fragmentOf(state, entry.fragment).open = round.key;
     },
+    asked: (state, entry) => {
+        const ticket = parseTicket(entry.ticket);
+        const round = ticket && roundOfTicket(state, ticket);
+        if (round) round.askedLater.add(ticket.name);
+    },
+    declined: (state, entry) => {
+        const ticket = parseTicket(entry.ticket);
+        const round = ticket && roundOfTicket(state, ticket);
+        if (round) round.excuses[ticket.name] = entry.reason;
+    },
+    left_out: (state, entry) => {
+        learnerOf(state, entry.name).leftOut = entry.reason;
+    },
+    asked_again: (state, entry) => {
+        learnerOf(state, entry.name).leftOut = "";
+    },
     arrived: (state, entry) => {
         const ticket = parseTicket(entry.ticket);
         const round = ticket && roundOfTicket(state, ticket);
@@ -241,7 +257,7 @@ const HANDLERS = {
         Object.assign(round, {
             closed_s: entry.t,
             arrived: entry.arrived,
-            excused: entry.excused,
+            excuses: entry.excused ?? {},
             waiting: entry.waiting,
             staleness: entry.staleness,
         });
@@ -249,13 +265,12 @@ const HANDLERS = {
     },
     abandoned: (state, entry) => {
         const round = roundOf(state, entry);
-        const excused = Object.keys(entry.excused ?? {});
         Object.assign(round, {
             abandoned: entry.reason,
             closed_s: entry.t,
             arrived: entry.arrived,
         });
-        Object.assign(round, { excused, excuses: entry.excused ?? {}, waiting: entry.waiting });
+        Object.assign(round, { excuses: entry.excused ?? {}, waiting: entry.waiting });
         shut(state, round);
     },
     merged: onMerged,
@@ -438,7 +453,8 @@ function roundOf(state, entry) {
     let round = state.rounds.get(key);
     if (round === undefined) {
         round = { key, epoch: state.epoch, number: entry.round, fragment: entry.fragment };
-        Object.assign(round, { arrivals: new Map(), fates: new Map(), leftOut: {}, excuses: {} });
+        Object.assign(round, { arrivals: new Map(), fates: new Map(), askedLater: new Set() });
+        Object.assign(round, { leftOut: {}, excuses: {} });
         state.rounds.set(key, round);
         while (state.rounds.size > bound(state, KEPT.rounds))
             state.rounds.delete(state.rounds.keys().next().value);
@@ -533,6 +549,8 @@ const TOLD = {
     recognised: (e) => ["well", `${e.name} is known from before, incarnation ${e.incarnation}`],
     evicted: (e) => ["ill", `${e.name} was evicted: ${e.reason}`],
     left: (e) => ["plain", `${e.name} left: ${e.reason}`],
+    left_out: (e) => ["ill", `${e.name} was not asked in ${e.rounds} rounds: ${e.reason}`],
+    asked_again: (e) => ["well", `${e.name} is asked again, after ${e.rounds} rounds`],
     retired: (e) => [
         "plain",
         `the syncer ended incarnation ${e.incarnation} of ${e.name}: ${e.reason}`,

@@ -189,6 +189,10 @@ export class View {
                 ? `${duration(figures.left_s)} left`
                 : (figures.phase ?? "");
         const missed = figures.participation;
+        const lately =
+            typeof figures.participation_lately === "number"
+                ? `, ${percent(figures.participation_lately)} in the last minute`
+                : "";
         const tiles = [
             [
                 "Tokens processed",
@@ -210,14 +214,18 @@ export class View {
                     ? "not evaluated yet"
                     : `at ${count(figures.evaluated_tokens)} tokens`,
             ],
-            ["Yield", percent(figures.yield), "of the tokens reached the model"],
+            [
+                "Merged in time",
+                percent(figures.yield),
+                `of the tokens; ${percent(figures.merged_at_all)} at all`,
+            ],
             ["Goodput", percent(figures.goodput), "of the learners’ time was steps"],
             ["Uptime", up === null ? NONE : percent(up), "somebody stepped"],
             [
                 "Merges",
                 whole(figures.merges),
                 typeof missed === "number"
-                    ? `${percent(missed)} took part`
+                    ? `${percent(missed)} took part${lately}`
                     : plural(figures.evictions ?? 0, "eviction"),
             ],
             [
@@ -349,7 +357,7 @@ export class View {
         const planned = state.run?.fragments ?? [];
         const settings = state.run?.settings;
         if (settings) {
-            const quorum = { null: "all that are asked", auto: "as many as are worth their wait" }[
+            const quorum = { null: "all that are asked", auto: "all that answer about as fast as the others" }[
                 String(settings.quorum)
             ];
             setText(
@@ -642,7 +650,7 @@ export class View {
                 figure(metric.replaceAll("_", " "), (figures) =>
                     number(figures.evaluation?.[metric]),
                 ),
-                figure("yield", (figures) => percent(figures.yield)),
+                figure("merged in time", (figures) => percent(figures.yield)),
                 figure("goodput", (figures) => percent(figures.goodput)),
                 figure("merges", (figures) => whole(figures.merges)),
                 figure("evictions", (figures) => whole(figures.evictions)),

@@ -61,8 +61,7 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: 
     assert round_.number == number, "a fragment has one round at a time"
     durable = core.durable
     version = Version(durable.epoch, round_.version.number + 1)
-    for name in sorted(round_.arrived):
-        _apply(core, round_, name, version)
+    belated = [_apply(core, round_, name, version) for name in sorted(round_.arrived)]
     _keep_cursors(core, round_)
     settled = durable.ledger.totals[fragment].settled
     durable.make(fragment, Published(version, facts.digest, number, settled))
@@ -98,6 +97,7 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: 
             run_applied=durable.ledger.applied,
             run_processed=durable.ledger.processed,
             behind=[_staleness(round_, name) for name in sorted(round_.arrived)],
+            belated=belated if any(belated) else None,
         )
     )
     _look_for_swings(core, fragment, facts, now_s)
@@ -142,19 +142,22 @@ def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float)
     )
 
 
-def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> None:
+def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> int:
+    """Account for one contribution; returns those of its tokens that only the end merged."""
     contribution = round_.arrived[name].contribution
     ticket = contribution.ticket
     merged = Merged(ticket.epoch, ticket.round, contribution.steps, contribution.tokens)
     core.durable.ledger.apply(name, ticket.incarnation, round_.fragment, merged, version)
     core.durable.staleness_sum += _staleness(round_, name)
     core.durable.participants_sum += 1
+    belated = 0
     if core.closing is not None:
-        most = BELATED_INTERVALS * core.settings.interval_steps
-        over = max(0, contribution.steps - most)
-        core.durable.belated_tokens += contribution.tokens * over // contribution.steps
+        over = max(0, contribution.steps - BELATED_INTERVALS * core.settings.interval_steps)
+        belated = contribution.tokens * over // contribution.steps
+        core.durable.belated_tokens += belated
     core.actions.append(DropContribution(ticket))
     record_fate(core, contribution, Fate.APPLIED, version=str(version))
+    return belated
 
 
 def _staleness(round_: Round, name: LearnerName) -> int:

@@ -155,7 +155,8 @@ class Abandoned(Logged, frozen=True, tag="abandoned"):
 class Merged(Notable, frozen=True, tag="merged"):
     """A fragment's next value is computed; numbers that are not finite are null on the tape.
 
-    `behind` is how many versions each participant's base was behind the one that was replaced.
+    `behind` is how many versions each participant's base was behind the one that was replaced, and
+    `belated` are the tokens of each that the end of the run alone merged, where there are any.
     Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
     the length of what is left for the next. The `run_…` fields sum the run up as the ledger has it:
     merges, tokens applied over all fragments, and tokens processed.
@@ -185,6 +186,7 @@ class Merged(Notable, frozen=True, tag="merged"):
     run_applied: int | None = None
     run_processed: int | None = None
     behind: list[int] | None = None
+    belated: list[int] | None = None
 
 
 class Committed(Entry, frozen=True, tag="committed"):

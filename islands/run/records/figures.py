@@ -50,6 +50,8 @@ GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
 HAPPENINGS_KEPT = 256
 STATES_KEPT = 256
+LATELY_S = 60
+"""Seconds over which participation is told beside that of the whole run."""
 SPEED_SAMPLES = 32
 SPEED_WINDOW_S = 15.0
 SPEED_SAMPLES_LEAST = 3
@@ -69,7 +71,10 @@ class LearnerFigures:
     its state with the time, counted from the run's first start. `sends` is what it chose to send
     last, "" if it chose nothing. `hardware` names the devices of its newest process. It was a
     member for `present_s`, and again since `since_s` on the run's clock (None: it is not), whether
-    it stepped or not. `merged_tokens` are its own that were merged, summed over fragments.
+    it stepped or not. `merged_tokens` are its own that were merged, summed over fragments,
+    and `belated_tokens` those of them that only the end of the run merged. `unmerged` counts the
+    merges without it since the last one with it, while it is live. `left_out` says why it is not
+    asked, "" while it is.
     """
 
     steps: int = 0
@@ -101,6 +106,9 @@ class LearnerFigures:
     present_s: float = 0.0
     since_s: float | None = None
     merged_tokens: int = 0
+    belated_tokens: int = 0
+    unmerged: int = 0
+    left_out: str = ""
 
     @property
     def tokens_per_s(self) -> float:
@@ -344,7 +352,8 @@ class RunFigures:
     `settled_yield` is the ledger's at the end. `happenings` are those that a picture marks, with
     time, kind and member. `kept_s` is the wall clock at which an earlier start of the hub kept its
     figures for the last time, 0 without one. `warning` says what is wrong with the run now,
-    `ending` why it ends; each is "" if there is nothing.
+    `ending` why it ends; each is "" if there is nothing. `lately` has for each of the last seconds
+    with a merge that second, the contributions of its merges, and the learners that were there.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -371,6 +380,7 @@ class RunFigures:
     warning: str = ""
     ending: str = ""
     last_losses: dict[str, float] = field(default_factory=dict)
+    lately: deque[list[float]] = field(default_factory=lambda: deque(maxlen=LATELY_S))
 
     @property
     def heard(self) -> int:
@@ -447,20 +457,49 @@ class RunFigures:
                 found.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in found.items()}
 
-    def count_merge(self, behind: Mapping[str, int], tokens: Mapping[str, int]) -> None:
+    def count_participation(self, at_s: float, contributions: int, learners: int) -> None:
+        """Count who took part in a merge, of those that were there."""
+        second = float(int(at_s))
+        if not self.lately or self.lately[-1][0] != second:
+            self.lately.append([second, 0, 0])
+        self.lately[-1][1] += contributions
+        self.lately[-1][2] += learners
+
+    def participation_lately(self, at_s: float) -> float | None:
+        """Return the share of learners in the merges of the last minute; None without a merge."""
+        recent = [row for row in self.lately if row[0] >= at_s - LATELY_S]
+        learners = sum(row[2] for row in recent)
+        return sum(row[1] for row in recent) / learners if learners else None
+
+    @property
+    def participation(self) -> float | None:
+        """The share of merges of the whole run in which learners that trained took part."""
+        present = sum(one.merges_present for one in self.everybody())
+        joined = sum(one.merges_joined for one in self.everybody())
+        return joined / present if present else None
+
+    def count_merge(
+        self, behind: Mapping[str, int], tokens: Mapping[str, int], belated: Mapping[str, int]
+    ) -> None:
         """Count a merge for the learners that train, and for those whose contributions it has.
 
         Args:
             behind: how many versions each participant's base was behind.
             tokens: the tokens of each participant that were merged.
+            belated: those of them that only the end of the run merged.
         """
         for name, learner in self.learners.items():
             joined = name in behind
             learner.merges_present += joined or learner.status == Status.LIVE
             learner.merges_joined += joined
+            learner.unmerged = (
+                0 if joined or learner.status != Status.LIVE else learner.unmerged + 1
+            )
             learner.behind = _bounded([learner.behind, max(0, behind.get(name, 0))])
             merged = learner.merged_tokens + max(0, tokens.get(name, 0))
             learner.merged_tokens = min(TOTAL_MAX, merged)
+            late = learner.belated_tokens + max(0, belated.get(name, 0))
+            learner.belated_tokens = min(learner.merged_tokens, late)
 
     def update_loss(self, name: str) -> None:
         """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""

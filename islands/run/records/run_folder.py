@@ -178,8 +178,8 @@ class RunFolder:
                 self._on_status(name, at_s, Status.LEFT)
             case members.Diverged(name):
                 self._on_diverged(name, at_s)
-            case rounds.Merged():
-                self._on_merged(at_s, entry)
+            case rounds.Merged() | rounds.LeftOut() | rounds.AskedAgain():
+                self._on_round(at_s, entry)
             case learners.Adapted() if actor in self.figures.learners:
                 self.figures.learners[actor].sends = sends(entry)
             case members.Paused():
@@ -244,6 +244,7 @@ class RunFolder:
         figures.come(self.earlier_s + at_s)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
+        figures.left_out, figures.unmerged = "", 0
         figures.metrics = dict.fromkeys(figures.metrics)
         self.figures.update_loss(name)
 
@@ -278,6 +279,16 @@ class RunFolder:
             figures.go(self.earlier_s + at_s)
             self.figures.depart(name)
 
+    def _on_round(
+        self, at_s: float, entry: rounds.Merged | rounds.LeftOut | rounds.AskedAgain
+    ) -> None:
+        if isinstance(entry, rounds.Merged):
+            self._on_merged(at_s, entry)
+            return
+        figures = self.figures.learners.get(entry.name)
+        if figures is not None:
+            figures.left_out = entry.reason if isinstance(entry, rounds.LeftOut) else ""
+
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
@@ -304,12 +315,14 @@ class RunFolder:
         applied = merged.run_applied or figures.merged_tokens + merged.merged_tokens
         figures.merged_tokens = min(TOTAL_MAX, applied)
         figures.booked = min(TOTAL_MAX, merged.run_processed or figures.booked)
-        behind = merged.behind or []
+        figures.count_participation(at_s, merged.contributions, merged.learners)
+        behind, belated = merged.behind or [], merged.belated or []
         whole = len(merged.participants) == len(behind) == merged.contributions
         if whole:  # a note of a merge has the first participants alone
             names = merged.participants
             tokens = dict[str, int](zip(names, merged.tokens, strict=False))
-            figures.count_merge(dict(zip(names, behind, strict=True)), tokens)
+            late = dict[str, int](zip(names, belated, strict=False))
+            figures.count_merge(dict(zip(names, behind, strict=True)), tokens, late)
         row = {
             "kind": "merge",
             "at_s": round(at_s, 3),

@@ -21,6 +21,7 @@ a yield of 0.48, and the advised 115 one of 0.88; with three learners and K = 1 
 0.90 with K = 3 and H = 115.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import ceil, floor, log10
 from typing import Any
@@ -54,10 +55,11 @@ INTERVALS_LEAST = 8
 def share_of(syncer: SyncerState) -> SyncerShare:
     """Return the figures that only the syncer knows, after its final cut.
 
-    Yield is tokens that reached the published values over tokens processed, mean over fragments.
-    Tokens that an earlier round should have merged, and only the end of the run did, do not count:
-    in a run that merges nothing until it ends, every learner trained alone. Where learners gossip,
-    they met all along, and only the end can say whose tokens are in the model.
+    `merged_at_all` is tokens that reached the published values over tokens processed, mean over
+    fragments. Of these, `yield` has those that were **merged in time**: tokens that an earlier
+    round should have merged, and only the end of the run did, do not count. In a run that merges
+    nothing until it ends, every learner trained alone. Where learners gossip, they met all along,
+    and only the end can say whose tokens are in the model.
     `ledger` holds one row per fragment, in tokens, and the imbalance; `learners` has the tokens
     that it booked for each name.
     """
@@ -65,11 +67,12 @@ def share_of(syncer: SyncerState) -> SyncerShare:
     rows = syncer.ledger_rows()
     processed = durable.ledger.processed
     belated_tokens = 0 if syncer.core.settings.gossip.on else durable.belated_tokens
+    applied, all_ = sum(row.applied for row in rows), max(1, processed * len(rows))
     return {
         "reason": durable.finished,
         "tokens": processed,
-        "yield": (sum(row.applied for row in rows) - belated_tokens)
-        / max(1, processed * len(rows)),
+        "yield": (applied - belated_tokens) / all_,
+        "merged_at_all": applied / all_,
         "merges": durable.merges,
         "participation": durable.participants_sum / max(1, durable.present_sum),
         "staleness_mean": durable.staleness_sum / max(1, durable.participants_sum),
@@ -117,11 +120,15 @@ def summarise(
         "bytes_up": telemetry.bytes_up,
         "bytes_down": telemetry.bytes_down,
     }
+    parts = len(share["ledger"].get("fragments", [])) or 1
     learners = {
         name: {
             "steps": learner.steps,
             "tokens": learner.tokens,
             "incarnations": learner.incarnations,
+            "merged_at_all": learner.merged_tokens / max(1, parts * learner.tokens),
+            "merged_in_time": (learner.merged_tokens - learner.belated_tokens)
+            / max(1, parts * learner.tokens),
             "step_gap_p999_s": learner.gaps.quantile(0.999),
             "longest_stall_s": learner.gaps.largest_s,
             **({"sends": learner.sends} if learner.sends else {}),
@@ -134,6 +141,7 @@ def summarise(
         yield_share=share.get("yield", 0.0),
         merges=share.get("merges", 0),
         learner_steps=[learner.steps for learner in telemetry.learners.values() if learner.steps],
+        belated={name: one.belated_tokens for name, one in telemetry.learners.items()},
     )
     diverged = str(share.get("reason")).startswith(DIVERGED)
     told = "" if diverged else advice(outcome, settings)  # the reason says so already
@@ -157,6 +165,7 @@ class Outcome:
         learners: number of learners.
         learner_steps: mean number of steps of one learner.
         merges: mean number of merges of one fragment.
+        belated_by: the learner that has most of what only the end merged; "" if all have.
     """
 
     shares: dict[str, float]
@@ -164,6 +173,7 @@ class Outcome:
     learners: int
     learner_steps: float
     merges: float
+    belated_by: str = ""
 
     @classmethod
     def of(
@@ -173,6 +183,7 @@ class Outcome:
         yield_share: float,
         merges: int,
         learner_steps: list[int],
+        belated: Mapping[str, int],
     ) -> "Outcome":
         """Compute the outcome from ledger rows, one per fragment, and each learner's steps."""
         processed = max(1, sum(row["processed"] for row in rows))
@@ -183,6 +194,7 @@ class Outcome:
             len(learner_steps),
             sum(learner_steps) / max(1, len(learner_steps)),
             merges / max(1, len(rows)),
+            _most(belated),
         )
 
 
@@ -198,7 +210,7 @@ def advice(outcome: Outcome, settings: RunSettings) -> str:
         ("stale", "were too old", f"set run.staleness_max above {settings.staleness_max}"),
         ("rejected", "were refused", "run.log has the reasons"),
         ("lost", "were lost with learners that ended", "run.log tells which, and why"),
-        ("belated", "were merged only when the run ended", _belated(settings)),
+        ("belated", "were merged only when the run ended", _belated(outcome, settings)),
     )
     told = [
         f"{shares[fate]:.0%} {happened} ({remedy})"
@@ -207,7 +219,7 @@ def advice(outcome: Outcome, settings: RunSettings) -> str:
     ]
     if not told:
         return ""
-    return f"The yield is only {outcome.yield_share:.0%}: of all tokens {'; '.join(told)}."
+    return f"Only {outcome.yield_share:.0%} was merged in time: of all tokens {'; '.join(told)}."
 
 
 def data_advice(data_wait: float) -> str:
@@ -237,7 +249,15 @@ def _overwritten(outcome: Outcome) -> str:
     return told
 
 
-def _belated(settings: RunSettings) -> str:
+def _most(belated: Mapping[str, int]) -> str:
+    """Return the name that has more than all others together, where there are others."""
+    name = max(belated, key=lambda each: belated[each], default="")
+    return name if len(belated) > 1 and 2 * belated[name] > sum(belated.values()) else ""
+
+
+def _belated(outcome: Outcome, settings: RunSettings) -> str:
+    if outcome.belated_by:
+        return f"most of them of {outcome.belated_by}: run.log tells when it was not asked, and why"
     return f"train for longer, or set run.interval_steps below {settings.interval_steps}"
 
 

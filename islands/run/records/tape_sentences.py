@@ -47,6 +47,8 @@ WORDS: Mapping[type[Entry], str] = {
         "the learning rate begin anew"
     ),
     rounds.SeedLate: "{0.name} did not send the initial parameters in time",
+    rounds.LeftOut: "{0.name} was not asked in {0.rounds} rounds: {0.reason}",
+    rounds.AskedAgain: "{0.name} is asked again, after {0.rounds} rounds",
     rounds.Extended: "the run goes on with a larger budget",
     rounds.Abandoned: "a round on fragment {0.fragment} was given up: {0.reason}",
     processes.Refused: "{0.name} was refused: {0.reason}",

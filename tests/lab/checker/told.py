@@ -120,7 +120,7 @@ def merged(version: str, fragment: int = 0, **changed: object) -> Told:
 
 def closed(*names: str, fragment: int = 0) -> Told:
     """A round closes with the contributions of these."""
-    return SYNCER, Closed(7, fragment, [LearnerName(name) for name in names], [], [], 1.0, 0.0)
+    return SYNCER, Closed(7, fragment, [LearnerName(name) for name in names], {}, [], 1.0, 0.0)
 
 
 def admitted(incarnation: str, name: str = ANA, role: Role = Role.LEARNER) -> Told:

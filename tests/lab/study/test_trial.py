@@ -21,8 +21,13 @@ from tests.lab.study.regression import TASK, Floats, Regression
 TOKENS = 3200
 INTERVAL_STEPS = 8
 SEEDS = (0, 1, 2)
+WARMUP_STEPS = 5
 RUN = RunSettings(
-    learning_rate=0.05, warmup_steps=5, fragments=1, interval_steps=INTERVAL_STEPS, overlap_steps=1
+    learning_rate=0.05,
+    warmup_steps=WARMUP_STEPS,
+    fragments=1,
+    interval_steps=INTERVAL_STEPS,
+    overlap_steps=1,
 )
 
 
@@ -93,7 +98,7 @@ def test_data_parallel_training_is_plain_training_on_wide_batches(
 
     settings = decaying(asked, {"one": LearnerHost(batch_tokens=16)})
     plain = [settings.learning_rate_at(step) for step in range(len(steps))]
-    for number in range(RUN.warmup_steps + 2, len(steps)):
+    for number in range(WARMUP_STEPS + 2, len(steps)):
         assert plain[number] * 0.9999 <= steps[number][1] <= plain[number - 2] * 1.0001
 
 
@@ -106,7 +111,7 @@ def reference(seed: int, *, learners: int = 4, rows: int = 4, **changed: object)
         overlap_steps=1,
         steps=TOKENS // (rows * learners),
         rate=RUN.learning_rate,
-        warmup_steps=RUN.warmup_steps,
+        warmup_steps=WARMUP_STEPS,
         carries=True,
     )
     start = np.asarray(task.init(jax.random.key(seed)).params["weight"], np.float64)
