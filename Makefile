@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types imports unit long demo bench simulate clean
+.PHONY: help setup test test-all lint types imports unit long heart demo bench simulate clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: lint types imports unit ## Run what should pass before a change is proposed
 
-test-all: long ## Run what make test leaves out: long tests, and all seeds
+test-all: long heart ## Run what make test leaves out: long tests, all seeds, and the heart
 
 lint: $(STAMP) ## Check rules and format
 	$(BIN)/ruff check .
@@ -47,6 +47,9 @@ unit: $(STAMP) ## Run the quick tests only
 
 long: $(STAMP)
 	$(BIN)/pytest -m long --numprocesses $(WORKERS) --dist worksteal --quiet
+
+heart: $(STAMP) ## Watch ordinary runs: is everybody merged, does the default train as well as it did?
+	$(BIN)/python -m tests.heart
 
 demo: $(STAMP) ## Train a small model on this machine: three learners, one of them drops out and returns
 	$(BIN)/python -m islands.cli demo

@@ -30,6 +30,7 @@ from tests.benchmarks.mutation.boundaries import BOUNDARIES
 from tests.benchmarks.mutation.checker import CHECKED
 from tests.benchmarks.mutation.figures import FIGURES
 from tests.benchmarks.mutation.glue import GLUE
+from tests.benchmarks.mutation.heart import HEART
 from tests.benchmarks.mutation.kind import Mutation
 from tests.benchmarks.mutation.lifetimes import LIFETIMES
 from tests.benchmarks.mutation.loops import LOOPS
@@ -44,7 +45,7 @@ from tests.benchmarks.mutation.twelve import TWELVE
 from tests.environment import ROOT
 
 REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
-MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + ALERTED + PLACED
+MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + ALERTED + PLACED + HEART
 SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
 
 

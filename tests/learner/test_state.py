@@ -226,6 +226,20 @@ def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
     assert [again.ticket for again in bench.contributed()] == [message.ticket]
 
 
+def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
+    """The link will never send it, and the syncer is to hear of the end of each pull."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    (older,) = bench.contributed()
+    bench.pull(0, 2)
+    assert len(bench.contributed()) == 1
+    bench.do(ContributionSkipped(older.ticket, older.fragment))
+    assert [one.ticket for one in bench.sent(ContributionDeclined)] == [older.ticket]
+    bench.step()
+    assert bench.contributed() == []  # the newer one is on its way
+
+
 def test_the_fragments_next_due_are_planned() -> None:
     """After a pull of the last fragment, the first one is due again."""
     bench = stepping()

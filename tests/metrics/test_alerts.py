@@ -78,7 +78,7 @@ def test_a_rule_fires_on_its_cause_and_clears(rule: str) -> None:
 
 
 def test_each_rule_has_a_fault_in_a_real_run() -> None:
-    """`tests.benchmarks.alerts` leaves one out: no fault of a sound program leaves a learner out."""
+    """`tests.benchmarks.alerts` has all but one: no fault leaves a learner out for so long."""
     rules = {rule.name for rule in (*RULES, DOWN)} - {"IslandsLearnerUnmerged"}
     assert {kind.__name__ for kind in FAULTS} == rules
 

@@ -39,3 +39,36 @@ def test_it_never_rises_after_the_warm_up(one: float, other: float) -> None:
     early, late = sorted((10 + one, 10 + other))
     assert 0.1 - 1e-9 <= DECAYING.learning_rate_at(late) <= DECAYING.learning_rate_at(early) + 1e-12
     assert DECAYING.learning_rate_at(early) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("total_steps", "warmup"),
+    [
+        (1, 0.3),
+        (300, 90.0),
+        (500, 150.0),
+        (650, 195.0),
+        (3_500, 400.0),
+        (20_000, 400.0),
+        (None, 100),
+    ],
+)
+def test_the_warm_up_grows_with_the_run(total_steps: int | None, warmup: float) -> None:
+    """It is 30 % of a short run, and 400 steps of a long one; a number that is given stays."""
+    assert RunSettings(total_steps=total_steps).warmup == pytest.approx(warmup)
+    assert RunSettings(total_steps=total_steps, warmup_steps=7).warmup == 7
+
+
+def test_decay_ends_with_the_budget_of_tokens() -> None:
+    """However many steps that takes: the clock is the share that is processed."""
+    settings = RunSettings(total_steps=200, budget_tokens=1_000)
+    clocks = [settings.clock_after(0.0, steps=1.0, processed_tokens=n) for n in (0, 250, 1_000)]
+    assert clocks == [0.0, 50.0, 200.0]
+    assert settings.clock_after(0.0, steps=1.0, processed_tokens=1_100) == 200.0
+
+
+@pytest.mark.parametrize("missing", [{"total_steps": None}, {"budget_tokens": None}])
+def test_without_a_budget_or_an_end_the_clock_counts_steps(missing: dict[str, None]) -> None:
+    """H/P for an opened round."""
+    settings = RunSettings(**{"total_steps": 200, "budget_tokens": 1_000, **missing})
+    assert settings.clock_after(7.0, steps=0.5, processed_tokens=900) == 7.5

@@ -37,7 +37,9 @@ def recount(core: Core) -> None:
         assert not round_.arrived.keys() & round_.excused.keys()
         assert round_.arrived.keys() | round_.excused.keys() <= round_.asked.keys()
         assert round_.unawaited.keys() <= set(round_.waiting)
-        assert round_.awaited == bool(set(round_.waiting) - round_.unawaited.keys())
+        assert not round_.adopting.keys() & round_.asked.keys()
+        awaited = set(round_.waiting) - round_.unawaited.keys() | round_.adopting.keys()
+        assert round_.awaited == bool(awaited)
     if core.rounds.barren is not None and core.rounds.barren == core.durable.round and core.seeded:
         assert core.eligible(core.rounds.barren % core.fragments) == []
     if core.closing is None:

@@ -100,6 +100,21 @@ async def test_contributions_do_not_pile_up_before_the_worker() -> None:
         assert room.kinds().count("duplicate") == INSPECTIONS_MAX
 
 
+@virtual
+async def test_an_answer_that_finds_the_queue_full_ends_its_pull() -> None:
+    """Its learner is asked again; were it dropped in silence, the pull would stay open."""
+    async with open_syncer() as room:
+        link = await room.hello(ANA)
+        await asyncio.sleep(1.0)
+        learner = room.actor.state.core.members.learners[ANA]
+        learner.pulls.send(TICKET.round, 0, room.actor.now_s())
+        for _ in range(INSPECTIONS_MAX + 1):
+            say(link, Contribution(TICKET, FragmentIndex(0), Version(1, 0), 1, 1, 1, "", ""))
+        await asyncio.sleep(1.0)
+        assert not learner.pulls.open
+        assert room.kinds().count("declined") == 1
+
+
 class Tight(RealDisk):
     """A disk that has room for the number of an epoch, and for nothing else while it is full."""
 

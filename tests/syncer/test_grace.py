@@ -194,6 +194,24 @@ def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
     assert merged(bench) == ["ana", "ben"]
 
 
+def test_who_has_yet_to_adopt_its_last_contribution_is_awaited() -> None:
+    """It is asked as soon as it has; else two learners of fast steps would take turns for ever."""
+    bench = measured(AUTO, ana=0.5, ben=0.5)
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    bench.adopt("ana")
+    (ana,) = opened(bench)
+    bench.answer(ana)
+    assert merged(bench) == []
+    bench.adopt("ben")
+    bench.step("ben")
+    (ben,) = bench.pulls()
+    bench.answer(ben)
+    assert merged(bench) == ["ana", "ben"]
+
+
 def test_who_declines_is_waited_for_no_longer() -> None:
     """The round closes at once, and the learner that spares its link is asked for the next one."""
     bench = measured(AUTO, ana=0.5, ben=2.0)

@@ -62,11 +62,11 @@ LIFETIMES = (
         (SYNCER_CLOSING, SYNCER_PAUSING),
     ),
     Mutation(
-        "unanswered pulls are never forgotten",
-        "islands/protocol/syncer/retries.py",
-        "        del learner.unanswered[number]\n",
-        "        pass\n",
-        (SYNCER_ROUNDS,),
+        "a link that is gone leaves its pulls open",
+        "islands/protocol/syncer/members.py",
+        "        self.pulls.void()\n",
+        "",
+        (SYNCER_ROUNDS, "tests/syncer/test_sessions.py"),
     ),
     Mutation(
         "an update is repeated at every sweep",
@@ -85,9 +85,9 @@ LIFETIMES = (
     Mutation(
         "a pull is not repeated",
         "islands/protocol/syncer/retries.py",
-        "                ask(core, round_, learner, now_s)\n",
-        "                pass\n",
-        (SYNCER_COMMITS,),
+        "            send_pull(core, learner, number, pull.fragment, now_s)\n",
+        "            pass\n",
+        (SYNCER_COMMITS, SYNCER_ROUNDS),
     ),
     Mutation(
         "credits grow without bound",

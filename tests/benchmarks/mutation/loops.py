@@ -312,8 +312,8 @@ LOOPS = (
     Mutation(
         "a link's first pull tells how far pulls went",
         "islands/protocol/learner/pulls.py",
-        "        if self.anew:\n            self.due_before, self.anew = pull.fragment, False\n",
-        "",
+        "                self.due_before, self.anew = pull.fragment, False\n",
+        "                self.anew = False\n",
         LEARNER_PULLS_SNAPSHOTS_STATE,
     ),
     Mutation(
