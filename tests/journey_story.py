@@ -106,9 +106,6 @@ syncer §6 ContributionArrived > contribution_admission.py:refuse > Send
     incarnation; *late* and *stale* are none.
 syncer §3.4,§6 ContributionArrived > contribution_admission.py:refuse > Send
     **It comes too late**, its round being closed or abandoned: `ContributionFate` says so.
-syncer §6 * > scheduling.py:_still_admitted > Send
-    **A norm is refused** as a round closes: `ContributionFate` is a rejection, and a strike. Below
-    the quorum the round collects further.
 syncer §3.4 * > scheduling.py:abandon > Send
     **A quorum is missed** until the timeout: the round is abandoned, and the fragment keeps its
     version. `ContributionFate` tells those whose contributions had arrived that they are late.

@@ -439,9 +439,9 @@ PARTS = {
 DURABLE = {
     "closing.py": ("finished", "reported", "stopping"),
     "commits.py": ("merges", "staleness_sum", "participants_sum", "present_sum", "belated_tokens"),
-    "core.py": ("sequence",),
+    "core.py": ("sequence", "clock"),
     "pausing.py": ("paused", "elapsed_s"),
-    "scheduling.py": ("round", "clock"),
+    "scheduling.py": ("round",),
     "sessions.py": ("rejoins",),
 }
 PART_FIELD = re.compile(rf"(?:.*\.)?({'|'.join((*PARTS, 'durable'))})\.(\w+)(?:\[.*\])?")

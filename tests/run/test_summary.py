@@ -63,6 +63,7 @@ def told(
     ledger: list[dict[str, int]],
     *,
     belated: float = 0.0,
+    belated_of: dict[str, int] | None = None,
     steps: tuple[int, ...],
     merges: int,
 ) -> str:
@@ -70,7 +71,11 @@ def told(
     processed = max(1, sum(row["processed"] for row in ledger))
     applied = sum(row["applied"] for row in ledger) / processed
     outcome = Outcome.of(
-        ledger, yield_share=applied - belated, merges=merges, learner_steps=list(steps)
+        ledger,
+        yield_share=applied - belated,
+        merges=merges,
+        learner_steps=list(steps),
+        belated=belated_of or {},
     )
     return advice(outcome, settings)
 
@@ -86,7 +91,7 @@ def test_the_digits_are_told_the_interval_that_was_measured_to_do() -> None:
     """Figures of a run of the example: H = 8 gave a yield of 0.48, and 115 one of 0.88."""
     ledger = rows(100_271, overwritten=51_740)
     sentence = told(RunSettings(interval_steps=8), ledger, steps=(1567, 1566), merges=139)
-    assert sentence.startswith("The yield is only 48%: of all tokens 52% were overwritten")
+    assert sentence.startswith("Only 48% was merged in time: of all tokens 52% were overwritten")
     assert "about 12 steps each time: set run.interval_steps to 120" in sentence
     assert "train for longer" not in sentence
 

@@ -67,8 +67,10 @@ def test_decay_ends_with_the_budget_of_tokens() -> None:
     assert settings.clock_after(0.0, steps=1.0, processed_tokens=1_100) == 200.0
 
 
-@pytest.mark.parametrize("missing", [{"total_steps": None}, {"budget_tokens": None}])
-def test_without_a_budget_or_an_end_the_clock_counts_steps(missing: dict[str, None]) -> None:
+@pytest.mark.parametrize(("total_steps", "budget_tokens"), [(None, 1_000), (200, None)])
+def test_without_a_budget_or_an_end_the_clock_counts_steps(
+    total_steps: int | None, budget_tokens: int | None
+) -> None:
     """H/P for an opened round."""
-    settings = RunSettings(**{"total_steps": 200, "budget_tokens": 1_000, **missing})
+    settings = RunSettings(total_steps=total_steps, budget_tokens=budget_tokens)
     assert settings.clock_after(7.0, steps=0.5, processed_tokens=900) == 7.5

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 
 from islands.layout.leaves import Layout
-from islands.protocol.settings.choices import SendTo, Trigger
+from islands.protocol.settings.choices import Adoption, SendTo, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
@@ -91,7 +91,7 @@ class Limits:
         to_contributors: whether a value is sent to its contributors alone.
         must_finish: whether the tape has to show the end of the run.
         paced: whether rounds ask all that are eligible.
-        awaits: whether rounds wait for all, or for all of like speed.
+        awaits: whether rounds wait for all, or for all of like speed, and no adoption discards work.
         report_late_s: time after which the syncer knows what a learner recorded.
     """
 
@@ -124,6 +124,7 @@ class Limits:
         """Return what a run of these settings must keep; its timers may be `late_s` late."""
         sizes = tuple(fragment.size for fragment in layout.fragments)
         paced = settings.trigger is Trigger.PACE and not settings.gossip.on
+        keeps = settings.adoption is Adoption.DELAY_CORRECTED
         return cls(
             fragment_elements=sizes,
             open_rounds_max=settings.open_rounds_max(len(sizes)),
@@ -136,7 +137,7 @@ class Limits:
             moments_wait_s=settings.timing.scaled(settings.timing.resend_s) + late_s,
             to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
             paced=paced,
-            awaits=paced and not isinstance(settings.quorum, int),
+            awaits=paced and keeps and not isinstance(settings.quorum, int),
             report_late_s=KNOWN_AFTER * settings.timing.scaled(settings.timing.resend_s) + late_s,
         )
 

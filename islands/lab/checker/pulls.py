@@ -108,7 +108,8 @@ class Able:
     """What is known of one learner, by its own record and by the syncer's of its link.
 
     `since_s` is since when nothing speaks against asking it, `merged` the version of each fragment
-    that contains its last contribution there, `missed` counts the rounds that did not ask it, and
+    that contains its last contribution there, `worked` since when it has a step beyond its base,
+    `missed` counts the rounds that did not ask it, and
     `unmerged` those that were merged without it, since `counted_s`.
     """
 
@@ -120,6 +121,7 @@ class Able:
     stepped_s: float = 0.0
     slowest_s: float = 0.0
     held: dict[int, tuple[Pair, int]] = field(default_factory=dict)
+    worked: dict[int, float] = field(default_factory=dict)
     merged: dict[int, Pair] = field(default_factory=dict)
     since_s: float | None = None
     missed: int = 0
@@ -129,7 +131,7 @@ class Able:
     def begin(self, incarnation: str) -> None:
         """Forget what an earlier incarnation held and had merged."""
         self.incarnation, self.tokens = incarnation, 0
-        self.held, self.merged = {}, {}
+        self.held, self.merged, self.worked = {}, {}, {}
 
     def report(self, report: Reported, at_s: float) -> None:
         """Take in a report of its own."""
@@ -139,6 +141,9 @@ class Able:
             if self.phase is Phase.STEPPING and self.stepped_s:
                 self.slowest_s = max(self.slowest_s, at_s - self.stepped_s)
             self.tokens, self.stepped_s = report.tokens, at_s
+        for fragment, (_, base_tokens) in self.held.items():
+            if self.tokens > base_tokens:
+                self.worked.setdefault(fragment, at_s)
         self.phase = report.phase
 
     def steps(self, fragments: int) -> bool:
@@ -174,6 +179,7 @@ class Fleet:
                 if entry.incarnation != able.incarnation:
                     able.begin(entry.incarnation)
                 able.held[entry.fragment] = pair(entry.version), entry.tokens
+                able.worked.pop(entry.fragment, None)
             case Linked() | Unlinked() if own:
                 able = self._of(entry.name)
                 able.linked, able.live = isinstance(entry, Linked), True
@@ -212,11 +218,13 @@ class Fleet:
 def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
     """Who is live, linked, whole, stepping and owes nothing is asked within two cycles of rounds.
 
-    What a learner recorded counts once the syncer may know of it.
+    What a learner recorded counts once the syncer may know of it; a step since its base does after
+    half a cycle.
     """
     if not limits.paced:
         return
     fleet, most = Fleet(history, limits), CYCLES_ASKED * len(limits.fragment_elements)
+    opened_s: dict[int, float] = {}
     for at_s, actor, entry in history.owned:
         own = fleet.follow(at_s, actor, entry)
         able = dict(fleet.able())
@@ -226,12 +234,13 @@ def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
             one.missed = one.missed if free else 0
         if not own or not isinstance(entry, Opened):
             continue
+        cycle_s = at_s - opened_s.get(entry.fragment, at_s)
+        opened_s[entry.fragment] = at_s
         for name, one in able.items():
             if one.since_s is None or at_s - one.since_s < limits.report_late_s:
                 continue
-            _, base_tokens = one.held[entry.fragment]
-            stepped = one.tokens > base_tokens and one.stepped_s < at_s - limits.report_late_s
-            one.missed += stepped
+            late_s = min(limits.report_late_s, cycle_s / 2)
+            one.missed += one.worked.get(entry.fragment, at_s) <= at_s - late_s
             if one.missed > most:
                 one.missed = 0
                 why = entry.left_out.get(LearnerName(name))
@@ -244,7 +253,8 @@ def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
 def the_able_are_merged(history: History, limits: Limits) -> Iterator[str]:
     """After healing, a learner's last merged contribution is at most 10·P merges old.
 
-    It holds where a round waits for all, or for all of like speed (K = all or `auto`); a learner
+    It holds where a round waits for all, or for all of like speed (K = all or `auto`), and where an
+    adoption discards no work: else a slow learner may have none each time that a round opens. One
     whose own steps or answers are slow has ten of these.
     """
     if not limits.awaits:

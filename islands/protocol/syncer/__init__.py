@@ -7,6 +7,7 @@ What it knows, below the rules:
 - `core.py`: The memory that rules act on
 - `members.py`: Records of learners, totals over all of them, and the fence of ended incarnations
 - `rounds.py`: The state of one round
+- `pulls.py`: The pulls that a learner has yet to answer, each with one end
 - `versions.py`: Newest versions, increments between them, the fetch of version 0
 - `leases.py`: Data leases and token quotas
 - `ledger.py`: The fate of every token

@@ -138,6 +138,10 @@ class Round:
         """Have all learners examined once more."""
         self.searched = False
 
+    def await_adoption_of(self, name: LearnerName) -> None:
+        """Await a learner that may be asked once it has adopted its last contribution."""
+        self.adopting[name] = None
+
     def excuse(self, name: LearnerName, reason: str) -> None:
         """Stop waiting for a learner; what has arrived from it stays."""
         if self.adopting.pop(name, False) is None:

@@ -77,17 +77,16 @@ def open_round(
     waits: Patience | None = None,
 ) -> None:
     """Open one round on a fragment and ask these learners."""
+    patient_s = 0.0 if waits is None or waits.within_s == inf else waits.within_s
     round_ = Round(
         number=core.durable.round,
         fragment=fragment,
         version=core.version(fragment),
         quorum=quorum,
         opened_s=now_s,
-        timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
+        timeout_s=core.settings.timing.scaled(core.settings.timing.round_s) + patient_s,
         patience=waits,
     )
-    if waits is not None and waits.within_s < inf:
-        round_.timeout_s += waits.within_s
     core.durable.round += 1
     core.rounds.add(round_)
     left_out: dict[LearnerName, str | None] = {}
@@ -105,7 +104,7 @@ def open_round(
     for name, reason in left_out.items():
         usual_s = core.members.learners[name].exchange.usual_s
         if waits is not None and reason == NOT_ADOPTED and waits.awaits(usual_s):
-            round_.adopting[name] = None
+            round_.await_adoption_of(name)
         _tell_left_out(core, core.members.learners[name], reason or "", now_s)
 
 

@@ -334,7 +334,10 @@ BOOKS = (
     Mutation(
         "a repeated pull over the same link is answered again",
         "islands/protocol/learner/pulls.py",
-        "        if answered is not None and answered.ticket == pull.ticket:\n            return None\n",
+        (
+            "        if answered is not None and answered.ticket == pull.ticket:\n"
+            "            return None\n"
+        ),
         "",
         (LEARNER_PULLS, LEARNER_SNAPSHOTS, LEARNER_STATE),
     ),

@@ -13,7 +13,10 @@ HEART = (
     Mutation(
         "one lost answer leaves its learner with a pull for ever",
         "islands/protocol/syncer/contribution_admission.py",
-        "    for earlier in learner.pulls.overtaken(number, fragment) if pull is not None else ():\n",
+        (
+            "    for earlier in learner.pulls.overtaken(number, fragment)"
+            " if pull is not None else ():\n"
+        ),
         "    for earlier in ():\n",
         ("tests/rounds/test_starved.py", "tests/syncer/test_retries.py"),
     ),
@@ -69,14 +72,17 @@ HEART = (
     Mutation(
         "who has yet to adopt is not awaited",
         "islands/protocol/syncer/scheduling.py",
-        "            round_.adopting[name] = None\n",
+        "            round_.await_adoption_of(name)\n",
         "            pass\n",
         ("tests/syncer/test_grace.py",),
     ),
     Mutation(
         "a decline over an old link ends a pull of the new one",
         "islands/protocol/syncer/contribution_admission.py",
-        "    if connection != learner.connection or ticket.epoch != core.durable.epoch:\n        return\n",
+        (
+            "    if connection != learner.connection or ticket.epoch != core.durable.epoch:\n"
+            "        return\n"
+        ),
         "",
         ("tests/syncer/test_retries.py",),
     ),
@@ -90,7 +96,10 @@ HEART = (
     Mutation(
         "decay goes on by steps where a budget is set",
         "islands/protocol/settings/run.py",
-        "        if self.total_steps is None or self.budget_tokens is None:\n            return clock + steps\n",
+        (
+            "        if self.total_steps is None or self.budget_tokens is None:\n"
+            "            return clock + steps\n"
+        ),
         "        if True:\n            return clock + steps\n",
         ("tests/settings/test_learning_rate.py",),
     ),

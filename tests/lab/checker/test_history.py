@@ -7,12 +7,14 @@ from functools import lru_cache
 
 import pytest
 
-from islands.lab.checker import RULES, Rule, accounts, bounds, first_difference, judge, order
+from islands.lab.checker import RULES, Rule, accounts, bounds, first_difference, judge, order, pulls
 from islands.lab.checker.evidence import History, Limits
 from islands.lab.world.scenario import Scenario, draw, kill
 from islands.lab.world.trial import limits, play
+from islands.protocol.settings.choices import Adoption
 
 Line = dict[str, object]
+HEALED_S = 6.0
 Doctor = Callable[[list[Line]], None]
 
 
@@ -26,10 +28,11 @@ def honest() -> tuple[Scenario, tuple[bytes, ...]]:
         drawn.settings,
         interval_steps=4,
         fragments=2,
-        quorum=1,
+        quorum=None,
         overlap_steps=1,
+        adoption=Adoption.DELAY_CORRECTED,
         timing=timing,
-        budget_tokens=1600,
+        budget_tokens=4800,
     )
     host = replace(next(iter(drawn.hosts.values())), step_s=0.1, setup_s=0.1, batch_tokens=8)
     hosts = {f"learner-{number}": host for number in range(2)}
@@ -246,6 +249,25 @@ def wait_for_ever(entries: list[Line]) -> None:
     find(entries, "moments_taken")["waited_s"] = 60.0
 
 
+def lose_an_answer(entries: list[Line]) -> None:
+    """A pull has no end, and later ones of its fragment have."""
+    entries.remove(find(entries, "arrived", 2))
+
+
+def leave_out(entries: list[Line]) -> None:
+    """Once all faults have stopped a learner is neither asked nor merged, nor sent a value."""
+    later = [entry for entry in entries if float(str(entry["at_s"])) > HEALED_S]
+    for entry in later:
+        key = {"opened": "asked", "merged": "participants"}.get(str(entry["kind"]))
+        adopts = (entry["kind"], entry["actor"]) == ("adopted", "learner-0")
+        if adopts or str(entry.get("ticket")).startswith("learner-0/"):
+            entries.remove(entry)
+        elif key is not None:
+            names = entry[key]
+            assert isinstance(names, list)
+            entry[key] = [name for name in names if name != "learner-0"]
+
+
 DOCTORED: list[tuple[Doctor, Rule]] = [
     (repeat_epoch, order.epochs_grow),
     (give_incarnation_twice, order.incarnations_are_given_once),
@@ -267,6 +289,9 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (take_what_was_not_given, bounds.moments_are_given),
     (wait_for_ever, bounds.nobody_waits_for_moments),
     (stop_adopting, order.learners_keep_up),
+    (lose_an_answer, pulls.pulls_end_once),
+    (leave_out, pulls.the_able_are_asked),
+    (leave_out, pulls.the_able_are_merged),
     (hoard, bounds.contributions_fit),
     (fall_behind, bounds.mailboxes_are_short),
     (fail, bounds.run_ends),
@@ -274,7 +299,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
 
 
 @pytest.mark.parametrize(
-    ("doctor", "rule"), DOCTORED, ids=[doctor.__name__ for doctor, _ in DOCTORED]
+    ("doctor", "rule"), DOCTORED, ids=[f"{one.__name__}-{rule.__name__}" for one, rule in DOCTORED]
 )
 def test_doctored_history_is_refused(doctor: Doctor, rule: Rule) -> None:
     """A real tape on which one promise is broken is refused by the rule of that promise.

@@ -12,17 +12,23 @@ from dataclasses import replace
 
 import pytest
 
-from islands.lab.checker import RULES, accounts, bounds, evidence, judge, order
+from islands.lab.checker import RULES, accounts, bounds, evidence, judge, order, pulls
 from islands.lab.checker.evidence import Limits, TicketFacts, pair, ticket
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
 from islands.protocol.settings.choices import Anchor, SendTo, Trigger
 from islands.protocol.settings.run import RunSettings, Timing
-from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes
+from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes, pull_tapes
 from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
 
-TAPES = [*order_tapes.TAPES, *account_tapes.TAPES, *lease_tapes.TAPES, *bound_tapes.TAPES]
+TAPES = [
+    *order_tapes.TAPES,
+    *account_tapes.TAPES,
+    *lease_tapes.TAPES,
+    *bound_tapes.TAPES,
+    *pull_tapes.TAPES,
+]
 
 
 @pytest.mark.parametrize("tape", TAPES, ids=lambda tape: f"{tape.rule.__name__}: {tape.name}")
@@ -33,7 +39,7 @@ def test_a_rule_says_of_a_tape_what_it_should(tape: Tape) -> None:
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Every sentence that the rules can say: where it stands, and a pattern of it."""
-    for module in (accounts, bounds, evidence, order):
+    for module in (accounts, bounds, evidence, order, pulls):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             match node:
                 case ast.Yield(value=(ast.JoinedStr() | ast.Constant()) as said):
@@ -71,7 +77,7 @@ def test_every_rule_has_a_lie_and_a_truth() -> None:
 def test_a_tape_is_judged_by_all_rules_under_their_promises() -> None:
     """A violation has the name of the promise that was broken, as the list of rules has them."""
     names = [(name, rule.__name__) for name, rule in RULES]
-    assert len(set(names)) == len(names) == 23
+    assert len(set(names)) == len(names) == 26
     lines = encoded([began(), reported(10), fate("ana/1.1@1:1", Fate.LATE)])
     assert [str(violation) for violation in judge(lines, LIMITS)] == [
         "I2: ana/1.1@1:1 was late with 10 tokens and never sent like that",
@@ -104,6 +110,9 @@ def test_limits_are_those_of_the_settings() -> None:
         moments_wait_s=6.5,
         to_contributors=False,
         must_finish=True,
+        paced=True,
+        awaits=False,
+        report_late_s=12.5,
     )
     to_some = replace(
         settings,
