@@ -91,7 +91,7 @@ class Limits:
         to_contributors: whether a value is sent to its contributors alone.
         must_finish: whether the tape has to show the end of the run.
         paced: whether rounds ask all that are eligible.
-        awaits: whether rounds wait for all, or for all of like speed, and no adoption discards work.
+        awaits: whether rounds wait for all of like speed, and no adoption discards work.
         report_late_s: time after which the syncer knows what a learner recorded.
     """
 
