@@ -22,6 +22,10 @@ LIMIT_S = 240.0
 """A real run that takes longer is ended."""
 
 
+SHORT = ("--run.budget_tokens", "400000", "--run.total_steps", "200")
+"""So that all runs together take four minutes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a real run must keep; for `Figures`."""
@@ -47,18 +51,22 @@ class Bounds:
 
 RUNS: tuple[tuple[str, Bounds, Sequence[str]], ...] = (
     (
-        "demo without a kill",
-        Bounds(participation=0.93, unmerged_s=3.0, in_time=0.97, bits=2.30),
-        ("demo", "--kill", "false"),
-    ),
-    (
         "demo",
         Bounds(participation=0.85, unmerged_s=3.0, in_time=0.95, bits=2.32),
         ("demo",),
     ),
+    (
+        "stdlib.yaml, four learners",
+        Bounds(participation=0.95, unmerged_s=3.0, in_time=0.97, bits=2.75),
+        ("run", "examples/stdlib.yaml", "--learners", "4", *SHORT),
+    ),
+    (
+        "a small model in one fragment, two learners",
+        Bounds(participation=0.85, unmerged_s=3.0, in_time=0.97, bits=0.0),
+        ("run", "--task", "islands.tasks.digits:Digits", "--learners", "2", *SHORT),
+    ),
 )
 """Each real run, its bounds, and its command."""
-
 
 WIDTH = 120
 TITLES = ("run", "took part", "longest unmerged", "in time", "bits", "first merge", "total")

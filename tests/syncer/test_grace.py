@@ -1,6 +1,6 @@
 """How long a round waits after its quorum (Eq. 3 of the paper).
 
-K and τ as measured times say: how many answers are worth their wait.
+K and τ as measured times say: for whose answers a round waits, and how long.
 
 When a round may open.
 """

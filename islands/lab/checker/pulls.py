@@ -27,6 +27,7 @@ from islands.protocol.tape.round_entries import (
     Asked,
     BookClosed,
     Closing,
+    Committed,
     Declined,
     FateTold,
     Merged,
@@ -164,6 +165,7 @@ class Fleet:
         self.learners: dict[str, Able] = {}
         self.pulls = OpenPulls()
         self.closing = self.paused = False
+        self.committed: dict[int, list[Pair]] = {}
         self._arrived = set[str]()
         self._syncers = history.syncers
         self._fragments = len(limits.fragment_elements)
@@ -190,6 +192,8 @@ class Fleet:
             case Merged() if own:
                 for name in entry.participants:
                     self._of(name).merged[entry.fragment] = pair(entry.version)
+            case Committed() if own:
+                self.committed.setdefault(entry.fragment, []).append(pair(entry.version))
             case Started() if own:
                 self.closing = False
                 for able in self.learners.values():
@@ -208,6 +212,11 @@ class Fleet:
     def _of(self, name: str) -> Able:
         return self.learners.setdefault(name, Able())
 
+    def fresh(self, able: Able, fragment: int, staleness_max: int) -> bool:
+        """Return whether a learner's base is one of those that are kept."""
+        newest = self.committed.get(fragment, [])[-staleness_max - 1 :]
+        return not newest or able.held[fragment][0] >= newest[0]
+
     def able(self) -> Iterator[tuple[str, Able]]:
         """Yield the learners that step, whole, live and linked, while the run asks anybody."""
         for name, able in self.learners.items():
@@ -218,7 +227,7 @@ class Fleet:
 def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
     """Who is live, linked, whole, stepping and owes nothing is asked within two cycles of rounds.
 
-    What a learner recorded counts once the syncer may know of it; a step since its base does after
+    Its base has to be one of those that are kept, too. What a learner recorded counts once the syncer may know of it; a step since its base does after
     half a cycle.
     """
     if not limits.paced:
@@ -238,6 +247,8 @@ def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
         opened_s[entry.fragment] = at_s
         for name, one in able.items():
             if one.since_s is None or at_s - one.since_s < limits.report_late_s:
+                continue
+            if not fleet.fresh(one, entry.fragment, limits.staleness_max):
                 continue
             late_s = min(limits.report_late_s, cycle_s / 2)
             one.missed += one.worked.get(entry.fragment, at_s) <= at_s - late_s

@@ -60,8 +60,16 @@ SLOWER_BY_WAITING = 4.0
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
-COPY_STEPS = (0.0, 0.0, 0.0, 0.1, 0.5, 1.5, 5.0)
+COPY_STEPS = (0.0, 0.0, 0.1, 0.5, 1.0, 1.5, 5.0)
 """Durations of the copy of a snapshot, in steps of a fleet of two."""
+
+ORDINARY = 0.2
+"""Share of scenarios with each of these: no fault at all, one fragment, one learner that is
+`MUCH_SLOWER`, one that now and then stands still."""
+
+MUCH_SLOWER = 20.0
+STANDS_S, STANDS_EVERY_S = 0.4, 4.0
+"""For so long it stands still, and so often: 2 s of every 20 at a patience of 0.2."""
 
 FLOAT32_BYTES = 4
 
@@ -161,9 +169,13 @@ def draw(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     moments = random.Random(f"moments {seed}")
     hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))
+    hosts = _uneven(random.Random(f"uneven {seed}"), hosts)
     learners, heal_s = tuple(hosts), rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = draw_settings(rng, seed, hosts, budget_tokens=int(fleet * (heal_s + 10.0)))
+    ordinary = random.Random(f"ordinary {seed}")
+    if ordinary.random() < ORDINARY:
+        settings = replace(settings, fragments=1)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -177,6 +189,8 @@ def draw(seed: int) -> Scenario:
         *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
         *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
     ]
+    if ordinary.random() < ORDINARY:
+        strikes = []
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * max(host.step_s for host in hosts.values())
     if settings.learner_waits is LearnerWaits.AT_TAU:
         limit_s *= SLOWER_BY_WAITING
@@ -224,6 +238,16 @@ def _draw_hosts(
         )
         for number, factor in enumerate(factors)
     }
+
+
+def _uneven(rng: random.Random, hosts: dict[str, LearnerHost]) -> dict[str, LearnerHost]:
+    """Make one learner of some scenarios much slower, and have one stand still now and then."""
+    slow, still = rng.choice(list(hosts)), rng.choice(list(hosts))
+    if rng.random() < ORDINARY and len(hosts) > 1:
+        hosts[slow] = replace(hosts[slow], step_s=MUCH_SLOWER * hosts[slow].step_s)
+    if rng.random() < ORDINARY:
+        hosts[still] = replace(hosts[still], stands_s=STANDS_S, stands_every_s=STANDS_EVERY_S)
+    return hosts
 
 
 def _draw_faults(

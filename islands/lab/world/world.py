@@ -64,7 +64,7 @@ class LearnerHost:
 
     `momentum` is that of its inner optimizer; if it is 0, the learner neither gives nor takes
     moments. `copy_s` is the mean time of copying a snapshot from device to host, with the noise of
-    a step.
+    a step. About once in `stands_every_s` a step takes `stands_s` longer.
     """
 
     step_s: float = 0.1
@@ -73,6 +73,8 @@ class LearnerHost:
     batch_tokens: int = 8
     momentum: float = 0.5
     copy_s: float = 0.0
+    stands_s: float = 0.0
+    stands_every_s: float = 1.0
 
     def draw_copy_s(self, rng: random.Random) -> float:
         """Draw the time that the copy of one snapshot takes."""
@@ -80,7 +82,9 @@ class LearnerHost:
 
     def draw_step_s(self, rng: random.Random) -> float:
         """Draw the time that one step takes."""
-        return self.step_s * max(0.1, rng.gauss(1.0, self.noise))
+        step_s = self.step_s * max(0.1, rng.gauss(1.0, self.noise))
+        stands = self.stands_s and rng.random() < step_s / self.stands_every_s
+        return step_s + self.stands_s if stands else step_s
 
 
 @dataclass(frozen=True, slots=True)

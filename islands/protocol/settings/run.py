@@ -99,7 +99,7 @@ class RunSettings:
         pattern: which tensors share a fragment: `balanced` makes fragments of equal size, `layers`
             gives each of them consecutive layers, `strided` every P-th layer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
-            `auto` = those that come soon enough to be worth their wait.
+            `auto` = all that answer about as fast as the others, for a bounded time.
         overlap_steps: τ, steps behind which communication may be hidden; `auto` = as many as an
             exchange takes, at least 2, and a quarter of the interval at most.
         grace_safety: γ, share of the hidden time spent waiting for stragglers.
@@ -147,8 +147,7 @@ class RunSettings:
         total_steps: steps of the clock at which cosine decay reaches its floor; None = constant.
             With a budget of tokens, decay ends with that, whatever the number.
         final_learning_rate_share: floor of the decay as share of the peak.
-        norm_limit: a contribution is rejected above this multiple of its fragment's median norm;
-            one that is alone in its round is scaled down to it, up to the square of this multiple.
+        norm_limit: a contribution is scaled down to this multiple of its fragment's median norm.
         timing: settings of all timeouts.
         seed: seed of the initial parameters, and of all randomness in the run.
         record_contributions: whether the syncer keeps all that it merges in the run's folder, for
