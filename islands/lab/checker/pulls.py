@@ -227,8 +227,8 @@ class Fleet:
 def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
     """Who is live, linked, whole, stepping and owes nothing is asked within two cycles of rounds.
 
-    Its base has to be one of those that are kept, too. What a learner recorded counts once the syncer may know of it; a step since its base does after
-    half a cycle.
+    Its base has to be one of those that are kept, too. What a learner recorded counts once the
+    syncer may know of it; a step since its base does after half a cycle.
     """
     if not limits.paced:
         return
