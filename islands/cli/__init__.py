@@ -17,7 +17,6 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `parsing.py`: Parsing of a command's options
 - `plot.py`: `islands plot RUN...`: figures of one or several runs in one picture
 - `preparing.py`: `islands check`, `islands layout`, `islands tokenize`
-- `replay.py`: `islands replay RUN`
 - `report.py`: `islands report RUN...`: the page of one or several runs in one file
 - `results.py`: The results of a run that has ended
 - `run.py`: `islands run CONFIG`

@@ -178,11 +178,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "tell how many islands a deadline, money or yield asks for, and add or drain them",
             "islands.cli.scale:run",
         ),
-        "replay": Command(
-            "islands.settings.commands:ReplayOptions",
-            "redo a run's merges in float64 from what it recorded, and compare",
-            "islands.cli.replay:run",
-        ),
     }
 )
 

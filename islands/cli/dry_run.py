@@ -474,8 +474,6 @@ def _traffic(findings: Findings, made: Estimate) -> Rows:
     pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
     needed = made.hub_bytes_per_s(findings.overlap_steps)
     hidden = "nothing is hidden" if needed is None else rate(needed)
-    steps_1000 = made.recorded_per_step * 1000
-    recorded = f"{size(round(steps_1000))} in 1,000 steps"
     least = rate(made.up_per_step_least * steps)
     chosen = f"at most; {least} at the coarsest" * (made.up_per_step_least < made.up_per_step)
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
@@ -493,7 +491,6 @@ def _traffic(findings: Findings, made: Estimate) -> Rows:
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
         *_round(findings, made),
-        *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),
     )
 
 

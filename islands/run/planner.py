@@ -120,8 +120,6 @@ class Estimate:
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
         disk_bytes: bytes that the journal occupies.
-        recorded_per_step: bytes of merged contributions and values that are recorded in a step of
-            the pace-setting learner, on average; 0 if the run records none.
         pace_s: seconds between two rounds as compute sets the pace.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
@@ -150,7 +148,6 @@ class Estimate:
     disk_per_round: int
     disk_per_step: float
     disk_bytes: int
-    recorded_per_step: float
     pace_s: float
     rounds_open: int
     exchange_bytes: int
@@ -205,7 +202,6 @@ def estimate(
     sent, least, published = _wire_bytes(layout, settings)
     left = value if settings.update_precision.of_increments else 0
     rounds_open = settings.open_rounds_max(fragments)
-    recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     at_once = sum(sorted(sizes)[-rounds_open:])
     copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
@@ -239,7 +235,6 @@ def estimate(
         disk_per_round=(value + outer + left) // fragments,
         disk_per_step=0.0 if neighbours else (value + outer + left) / settings.interval_steps,
         disk_bytes=SLOTS * (value + outer + left),
-        recorded_per_step=recorded / settings.interval_steps,
         pace_s=settings.round_interval_steps(fragments) * (step_time_s or 1.0),
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(published),

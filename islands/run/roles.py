@@ -4,8 +4,6 @@ A factory is given what the role uses on its machine: a disk, threads for heavy 
 random generator. By default it uses threads of this process, and a generator without a fixed seed.
 """
 
-import asyncio
-import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -33,13 +31,12 @@ from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import SYNCER, FinalVersions
 from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
-from islands.run.records.merge_record import ContributionRecorder
 from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model
 from islands.run.records.summary import share_of
 from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks, Recorder
+from islands.syncer.hooks import Hooks
 from islands.syncer.workers import SyncerWorkers, worker_threads
 
 Floats = NDArray[np.float32]
@@ -181,29 +178,4 @@ def hooks_of(
         export=export,
         stopped=leave_behind,
         report=lambda state: msgspec.json.encode(share_of(state)),
-        recorder=recorder_in(folder, context),
     )
-
-
-def recorder_in(
-    folder: Path, context: Context, optimizer: OuterOptimizer | None = None
-) -> Recorder | None:
-    """Return what records a syncer's merges in its run's folder, or None if the run wants none.
-
-    Args:
-        context: the syncer's context; its tape is told if the disk fails, on the running loop.
-        optimizer: the outer optimizer, of which the record names the class; by default, that of
-            the settings.
-    """
-    if not context.settings.record_contributions:
-        return None
-
-    loop = asyncio.get_running_loop()
-
-    def told(sentence: str) -> None:
-        entry = process_entries.Disk(sentence)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the tape is as well
-            loop.call_soon_threadsafe(context.tape.write, 0.0, SYNCER, entry)
-
-    kind = type(optimizer or outer_optimizer(context.settings.outer)).__name__
-    return ContributionRecorder(folder, context.settings, context.layout, kind, told)

@@ -16,7 +16,6 @@ from islands.files.whole_files import flush_folder
 from islands.model.interfaces import Workload
 from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.run.records.figures import FIGURES_FILE
-from islands.run.records.merge_record import FOLDER as RECORDED
 from islands.run.records.run_folder import GROWING, PICTURE_FILES
 from islands.run.records.summary import SUMMARY_FILE
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
@@ -38,7 +37,6 @@ SET_ASIDE = (
     "tensorboard",
     "sinks",
     "engines.json",
-    RECORDED,
     *PICTURE_FILES,
     *GROWING,
     *(older(Path(name)).name for name in GROWING),

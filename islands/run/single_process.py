@@ -46,7 +46,6 @@ from islands.run.roles import (
     journal_disk,
     make_observer,
     make_syncer,
-    recorder_in,
 )
 from islands.run.run_end import GOODBYE_S
 from islands.settings.run_spec import RunSpec
@@ -242,10 +241,7 @@ class LocalSystem:
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
-            hooks=Hooks(
-                finished=self._cut,
-                recorder=recorder_in(self.folder.path, self._context, self._outer),
-            ),
+            hooks=Hooks(finished=self._cut),
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:

@@ -13,7 +13,6 @@ from typing import Annotated
 from islands.protocol.errors import SettingsError
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
-from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.setting import Setting, check_ranges
 from islands.settings.groups import FLAT, ISLANDS_MOST, POSITIONAL, ConnectOptions, RunFile
 
@@ -452,29 +451,6 @@ class ScaleOptions:
         """Tokens of data, by region."""
         told = self.data.items()
         return {name: float(each) for name, each in told if isinstance(each, int | float)}
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """`islands replay`: redoes the merges of a run in float64 from what it recorded.
-
-    Args:
-        folder: folder of the run, which was started with --run.record_contributions.
-        merges: how many merges are redone, from the first; by default all.
-        merge: merge rule in place of the run's own, rda or average, to see by how much it would
-            be off.
-        json: whether to print one JSON object with every merge.
-    """
-
-    folder: Path | None = field(default=None, metadata=POSITIONAL)
-    merges: Annotated[int | None, Setting(least=1)] = None
-    merge: MergeRule | None = None
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        named(self.folder)
-        check_ranges(self)
 
 
 def named(folder: Path | None) -> Path:

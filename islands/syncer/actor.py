@@ -123,7 +123,7 @@ class SyncerActor(RoleActor[Event]):
         super().__init__(name, context)
         self.address = name
         self._hooks = hooks or Hooks()
-        self.store = ValueStore(context.settings, context.layout, optimizer, self._hooks.recorder)
+        self.store = ValueStore(context.settings, context.layout, optimizer)
         self.waiting_bytes_most = 0
         self.state: SyncerState
         self._disk = disk
@@ -268,12 +268,6 @@ class SyncerActor(RoleActor[Event]):
         self._writer.close()
         self._workers.close()
         self._disk.close()
-
-    async def kill(self) -> None:
-        """End, then finish the record of merges on a thread, since its disk may be slow."""
-        await super().kill()
-        if self._hooks.recorder is not None:
-            await asyncio.to_thread(self._hooks.recorder.close)
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""

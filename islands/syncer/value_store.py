@@ -33,7 +33,6 @@ from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, MergeFacts
 from islands.protocol.syncer.plausibility import Check
-from islands.syncer.hooks import Recorder
 from messaging.codec.tensors import as_buffer, digest
 
 REMAINDER = "remainder"
@@ -129,7 +128,6 @@ class ValueStore:
         settings: the run's settings.
         layout: the model's layout; lengths and merge units come from here, never from a message.
         optimizer: the outer optimizer.
-        recorder: records initial values and merges, if they are to be replayed.
 
     Attributes:
         waiting_bytes: memory held by contributions that wait for their merge.
@@ -140,10 +138,8 @@ class ValueStore:
         settings: RunSettings,
         layout: Layout,
         optimizer: OuterOptimizer,
-        recorder: Recorder | None = None,
     ) -> None:
         """Start without values."""
-        self._recorder = recorder
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
@@ -165,7 +161,6 @@ class ValueStore:
         value = np.asarray(arrays["value"], np.float32)
         self._increments[fragment].begin(arrays.get(REMAINDER))
         self._shelves[fragment] = _FragmentValues({version: value}, state)
-        self._record_held(fragment, version)
 
     # --- contributions ------------------------------------------------------------------------
 
@@ -291,11 +286,6 @@ class ValueStore:
         for index, seed in enumerate(seeds):
             self._shelves[index] = _FragmentValues({version: seed.value}, seed.state)
             self._increments[index].begin()
-            self._record_held(index, version)
-
-    def _record_held(self, fragment: int, version: Version) -> None:
-        if self._recorder is not None:
-            self._recorder.held(fragment, version, self.journal_arrays(fragment, version))
 
     # --- versions -----------------------------------------------------------------------------
 
@@ -329,12 +319,8 @@ class ValueStore:
             action.current, action.target, current, step.value
         )
         self._shelve(shelf, action.target, value, step.state)
-        made = digest(as_buffer(value))
-        if self._recorder is not None:
-            sent = [self._waiting[part.ticket][part.connection].values for part in action.parts]
-            self._recorder.merged(action, sent, value, made)
         return MergeFacts(
-            digest=made,
+            digest=digest(as_buffer(value)),
             weights=tuple(weights),
             norms=tuple(step.norms),
             direction_norm=step.direction_norm,

@@ -180,12 +180,6 @@ def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_recorded_contributions() -> None:
-    """In H steps each fragment is merged once: a contribution of each learner, and the value."""
-    assert made().recorded_per_step == 0
-    assert made(record_contributions=True).recorded_per_step == (3 + 1) * V / 8
-
-
 @pytest.mark.parametrize(
     ("gossip", "neighbours"),
     [

@@ -87,7 +87,6 @@ def test_without_gossip_one_learner_is_enough() -> None:
         ({"learner_waits": LearnerWaits.AT_TAU}, "learner_waits is at_tau"),
         ({"outer": OuterSettings(momentum=0.5)}, "outer is"),
         ({"precision": Precision.FP4}, "precision is fp4"),
-        ({"record_contributions": True}, "record_contributions is True"),
     ],
 )
 def test_settings_of_a_syncer_are_refused_with_gossip(

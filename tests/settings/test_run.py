@@ -11,7 +11,6 @@ from islands.protocol.settings.choices import (
     Precision,
     SendTo,
     Trigger,
-    UpdatePrecision,
 )
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings, Timing
@@ -21,10 +20,6 @@ from islands.protocol.settings.run import RunSettings, Timing
     ("changes", "names"),
     [
         ({"interval_steps": 0}, "interval_steps is 0"),
-        (
-            {"record_contributions": True, "update_precision": UpdatePrecision.INT8},
-            "record_contributions is set and update_precision is int8; .* must be float32 with it",
-        ),
         ({"fragments": 0}, "fragments is 0"),
         ({"overlap_steps": -1}, "overlap_steps is -1"),
         ({"staleness_max": -1}, "staleness_max is -1"),

@@ -151,11 +151,6 @@ RULES: tuple[Rule, ...] = (
     ),
     # --- what is kept beside the values ---
     Rule(
-        lambda run: run.record_contributions and run.update_precision.of_increments,
-        "record_contributions is set and update_precision is {run.update_precision}; a replay "
-        "redoes whole values only, so update_precision must be float32 with it",
-    ),
-    Rule(
         lambda run: run.merge_moments and run.anchor is Anchor.BASE,
         "anchor is base; where merge_moments is set it must be current, for an old base says "
         "nothing of present moments",

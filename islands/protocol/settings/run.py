@@ -150,8 +150,6 @@ class RunSettings:
         norm_limit: a contribution is scaled down to this multiple of its fragment's median norm.
         timing: settings of all timeouts.
         seed: seed of the initial parameters, and of all randomness in the run.
-        record_contributions: whether the syncer keeps all that it merges in the run's folder, for
-            `islands replay`; --dry-run tells the size.
     """
 
     run: Annotated[str, Setting(by_preset=False)] = "run"
@@ -216,9 +214,6 @@ class RunSettings:
         default_factory=Timing
     )
     seed: Annotated[int, Setting(least=0)] = 0
-    record_contributions: Annotated[
-        bool, Setting(resumable=True, with_gossip=False, advanced=True)
-    ] = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.

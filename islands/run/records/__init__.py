@@ -3,7 +3,6 @@
 - `charts.py`: The common look of all pictures, which matplotlib draws
 - `figures.py`: Figures of a run in progress, and on disk, from which a restarted hub goes on
 - `legends.py`: Names of what is drawn: beside lines, in legends, and marks of what befell a run
-- `merge_record.py`: The record of a run's merges
 - `model_files.py`: Files of parameters, as a run writes them and begins from
 - `notes.py`: Rate limit of members' notes
 - `panels.py`: The panels of a plot of runs: which figure each shows, its lines, marks and units

@@ -1,13 +1,11 @@
-"""The history checker, the replay, and rules of rounds, ends and clocks that had no test."""
+"""The history checker, and rules of rounds, ends and clocks that had no test."""
 
 from tests.benchmarks.mutation.kind import Mutation
 
 ORDER, ACCOUNTS = "islands/lab/checker/order.py", "islands/lab/checker/accounts.py"
 BOUNDS = MOMENTS = "islands/lab/checker/bounds.py"
 EVIDENCE = SPANS = "islands/lab/checker/evidence.py"
-REPLAYING = "islands/lab/replay/replaying.py"
 TAPES = ("tests/lab/checker/test_tapes.py",)
-RECORD = ("tests/lab/replay/test_record.py",)
 
 
 def unchecked(name: str, file: str, old: str, new: str) -> Mutation:
@@ -204,37 +202,6 @@ CHECKER = (
 )
 """Further rules of the checker that one could lose."""
 
-REPLAY = (
-    Mutation(
-        "a step is judged by the length of the value",
-        REPLAYING,
-        "length = float(np.linalg.norm(redone - before))",
-        "length = float(np.linalg.norm(redone))",
-        RECORD,
-    ),
-    Mutation(
-        "a step is taken from the value as it was carried",
-        REPLAYING,
-        "stepped, terms = self._stepped(merged, sent, fragment.published)",
-        "stepped, terms = self._stepped(merged, sent, fragment.carried)",
-        RECORD,
-    ),
-    Mutation(
-        "an averaged state hides the step of the parameters",
-        REPLAYING,
-        "        return stepped, ~stepped\n",
-        "        return stepped | True, ~stepped & False\n",
-        RECORD,
-    ),
-    Mutation(
-        "the command looks at values alone",
-        "islands/cli/replay.py",
-        "    right = right and found.step_error <= STEP_TOLERANCE\n",
-        "",
-        RECORD,
-    ),
-)
-
 RULES = (
     Mutation(
         "a round paid at the next interval's price",
@@ -307,4 +274,4 @@ RULES = (
     ),
 )
 
-CHECKED = REVIEWED + CHECKER + REPLAY + RULES
+CHECKED = REVIEWED + CHECKER + RULES
