@@ -85,7 +85,7 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
     text = "\n".join(picture(run_status(figures), 160))
     for told in (
         *("training   10.0 s   500,000 of 1,000,000 tokens   5,000 tokens/s   1:40 left",),
-        *("loss 5.000 → 3.020 █", "bits 9.000 → 8.800 █▅▁", "12 merges   yield 0.75"),
+        *("loss 5.000 → 3.020 █", "bits 9.000 → 8.800 █▅▁", "12 merges   75% of tokens merged"),
         *("learning rate 0.5", "curves: islands plot runs/r", "islands: r"),
     ):
         assert told in text
@@ -311,3 +311,24 @@ def test_amounts_of_data_have_one_unit() -> None:
     figures = busy()
     figures.learners["learner-0"].bytes_up = 34_900_000
     assert "34.9 MB" in "\n".join(picture(run_status(figures), 160))
+
+
+def test_a_learner_that_rounds_leave_out_is_shown_with_the_reason() -> None:
+    """In place of "stepping", which hid it; its speed stays."""
+    left_out = LearnerFigures(status="live", left_out="two pulls unanswered", step_time_s=0.1)
+    assert state_of(left_out, Phase.STEPPING) == ("not asked", Health.ILL)
+    assert state_of(left_out, Phase.COMPILING)[0] == "compiling"
+    figures = RunFigures(learners={"a": left_out})
+    shown_lines = picture(run_status(figures), 120)
+    assert any("not asked: two pulls unanswered" in line for line in shown_lines)
+
+
+def test_participation_of_the_last_minute_stands_beside_that_of_the_run() -> None:
+    """A learner that is left out since a minute hides in the mean over hours."""
+    one = LearnerFigures(status="live", merges_present=4, merges_joined=3)
+    figures = RunFigures(learners={"a": one})
+    assert run_status(figures).participation == ""
+    figures.count_participation(-100.0, 2, 2)
+    figures.count_participation(5.0, 1, 2)
+    figures.count_participation(5.5, 0, 2)
+    assert run_status(figures).participation == "took part 25% in the last minute, 75% in all"
