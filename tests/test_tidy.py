@@ -213,7 +213,7 @@ GOOD = [
     (tidy_rules.fixed_order, "islands/a.py", "a = {1: 2}\nfor x in a:\n    x()\n"),
     (tidy_rules.honest_tests, "tests/benchmarks/a.py", "import time\ntime.sleep(1)\n"),
     (tidy_rules.field_owners, f"{SYNCER}/rounds.py", "round_.stage = None\n"),
-    (tidy_rules.field_owners, f"{SYNCER}/scheduling.py", "core.durable.clock += 1.0\n"),
+    (tidy_rules.field_owners, f"{SYNCER}/core.py", "durable.clock += 1.0\n"),
     (tidy_rules.field_owners, f"{SYNCER}/a.py", "core.members.learners[name].step_s = 1.0\n"),
 ]
 

@@ -154,6 +154,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         over_time("Learners by state", NUMBER, "islands_learners", "islands_learners_unlisted"),
         Panel("States now", NUMBER, ("islands_learner_state",), newest=True),
         over_time("Silent for", SECONDS, "islands_learner_silent_seconds"),
+        over_time("Not in so many merges", NUMBER, "islands_learner_unmerged_rounds"),
         over_time("Tokens a second", NUMBER, "islands_learner_tokens_per_second"),
         over_time("Tokens", NUMBER, "islands_learner_tokens_total"),
         over_time("Steps a second", NUMBER, rate("islands_learner_steps_total")),

@@ -18,10 +18,12 @@ LEDGER = {
 
 def summary(**changed: object) -> dict[str, Any]:
     """The summary of a run of two learners that went well, but for what is changed."""
-    learner = {"steps": 10, "tokens": 500, "incarnations": 1}
+    learner: dict[str, float] = {"steps": 10, "tokens": 500, "incarnations": 1}
+    learner |= {"merged_in_time": 1.0, "merged_at_all": 1.0}
     return {
         "tokens": 1000,
         "yield": 1.0,
+        "merged_at_all": 1.0,
         "merges": 5,
         "participation": 1.0,
         "wall_s": 10.0,
@@ -55,9 +57,10 @@ def shown(width: int, figures: RunFigures, told: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("name", "changed", "told"),
     [
-        ("yield", {"yield": 0.97}, "of tokens reached the model: good"),
-        ("yield", {"yield": 0.8}, "of tokens reached the model: fair"),
-        ("yield", {"yield": 0.5}, "of tokens reached the model: low, see below"),
+        ("merged in time", {"yield": 0.97}, "of tokens, before the run ended: good"),
+        ("merged in time", {"yield": 0.8}, "of tokens, before the run ended: fair"),
+        ("merged in time", {"yield": 0.5}, "of tokens, before the run ended: low, see below"),
+        ("merged at all", {"merged_at_all": 0.9}, "of tokens, with the end's"),
         ("goodput", {"goodput": 0.95}, "of learners' time was steps: good"),
         ("merges", {"participation": 0.5}, "with 50% of learners in each"),
         ("longest stall", {"longest_stall_s": 2.0}, "by which a step came late"),

@@ -78,15 +78,7 @@ TITLES = ("run", "took part", "longest unmerged", "in time", "bits", "first merg
 def main(folders: Sequence[str]) -> int:
     """Show the figures of these run folders or, without any, make all runs and judge them."""
     console, table = Console(width=WIDTH), Table(box=None, pad_edge=False)
-    for title in (
-        "run",
-        "took part",
-        "longest unmerged",
-        "in time",
-        "bits",
-        "first merge",
-        "total",
-    ):
+    for title in TITLES:
         table.add_column(title, justify="left" if title == "run" else "right")
     told: list[str] = []
     if folders:

@@ -239,9 +239,9 @@ class Replay:
         """By what each merged contribution is scaled down to the limit on norms.
 
         Norms per √step are judged together when their round closes: against the median over
-        learners of each one's own newest. Only if more than half of those that contributed lately
-        exceed the limit are they scaled down. The learning rate is constant in these runs, and so
-        falls out. A restarted syncer begins anew.
+        learners of each one's own newest. What exceeds the limit is scaled down to it, and enters
+        those medians only if more than half of those that contributed lately exceed it. The
+        learning rate is constant in these runs, and so falls out. A restarted syncer begins anew.
         """
         scales: dict[Name, float] = {}
         merged: dict[tuple[int, int], dict[str, deque[float]]] = defaultdict(
@@ -261,14 +261,13 @@ class Replay:
             newest = dict(lately[key])
             changed = 2 * sum(newest.values()) > len(newest)
             for name in names:
-                if over[name] and not changed:
-                    continue  # it was refused
                 scales[name] = min(1.0, norm_limit * usual / rates[name])
-                before[name[2]].append(scales[name] * rates[name])
+                if not over[name] or changed:
+                    before[name[2]].append(scales[name] * rates[name])
         return scales
 
     def _judged(self) -> list[tuple[list[Name], int]]:
-        """What was judged together, with its fragment: what a round closed with or refused."""
+        """What was judged together, with its fragment: what a round closed with."""
         names = {
             str(said.ticket): (said.ticket.epoch, said.ticket.round, str(said.ticket.name))
             for said, _ in self.run.tap.contributions()
@@ -282,9 +281,6 @@ class Replay:
                 case "arrived":
                     name = names[str(line["ticket"])]
                     epoch, self.arrived[name] = name[0], line["tokens"]
-                case "fate" if str(line.get("reason")).startswith("norm "):
-                    name = names[str(line["ticket"])]
-                    found[_float(line["at_s"]), name[1]].append(name)
                 case "closed":
                     round_, all_ = _int(line["round"]), _list(line["arrived"])
                     named = [(epoch, round_, str(name)) for name in all_]

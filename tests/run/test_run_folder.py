@@ -11,7 +11,7 @@ from msgspec import structs
 from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UserError
-from islands.protocol.identities import SUPERVISOR, SYNCER, LearnerName, Phase, Role, Status
+from islands.protocol.identities import Phase, Role, Status
 from islands.protocol.learner.events import StepFinished
 from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE
@@ -19,7 +19,6 @@ from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.learner_entries import MomentsKept
 from islands.protocol.tape.member_entries import (
-    Admitted,
     Diverged,
     Left,
     Paused,
@@ -30,14 +29,7 @@ from islands.protocol.tape.member_entries import (
     StoodStill,
 )
 from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.round_entries import (
-    AskedAgain,
-    Closing,
-    DataEnded,
-    Extended,
-    LeftOut,
-    Swinging,
-)
+from islands.protocol.tape.round_entries import Closing, DataEnded, Extended, Swinging
 from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.run.records.run_folder import RunFolder, versions
 from islands.run.run_status import Health, state_of
@@ -705,31 +697,3 @@ def test_data_that_has_ended_is_told_until_there_is_some(folder: RunFolder) -> N
     assert folder.figures.warning == ""
     folder.close()
     assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["data_ended"] * 2
-
-
-def test_who_is_left_out_is_known_until_it_is_asked_again(folder: RunFolder) -> None:
-    """By the syncer's word, or by a new admission; its merges are counted meanwhile."""
-    name = LearnerName("a")
-    folder.write(1.0, SUPERVISOR, Admitted("a", Role.LEARNER, "1.1"))
-    folder.write(2.0, SYNCER, LeftOut(name, "two pulls unanswered", 12))
-    learner = folder.figures.learners["a"]
-    assert learner.left_out == "two pulls unanswered"
-    folder.write(3.0, SYNCER, AskedAgain(name, 20, "two pulls unanswered"))
-    assert learner.left_out == ""
-    folder.write(4.0, SYNCER, LeftOut(name, "two pulls unanswered", 12))
-    folder.write(5.0, SUPERVISOR, Admitted("a", Role.LEARNER, "1.2"))
-    assert learner.left_out == ""
-
-
-def test_what_only_the_end_merged_is_counted_apart(folder: RunFolder) -> None:
-    """Merged in time and merged at all are two figures of each learner."""
-    folder.write(1.0, SUPERVISOR, Admitted("a", Role.LEARNER, "1.1"))
-    names = [LearnerName("a")]
-    facts = {"participants": names, "tokens": [100], "behind": [0], "contributions": 1}
-    folder.write(2.0, SYNCER, structs.replace(MERGED, **facts))
-    folder.write(3.0, SYNCER, structs.replace(MERGED, **facts, belated=[60]))
-    learner = folder.figures.learners["a"]
-    assert (learner.merged_tokens, learner.belated_tokens, learner.unmerged) == (200, 60, 0)
-    others = {**facts, "participants": [LearnerName("b")]}
-    folder.write(4.0, SYNCER, structs.replace(MERGED, **others))
-    assert learner.unmerged == 1
