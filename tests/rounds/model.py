@@ -397,8 +397,11 @@ class Model:
         merging = [self.payloads[part.ticket][part.connection] for part in action.parts]
         for part, work in zip(action.parts, merging, strict=True):
             applied = self._applied.get((work.process, action.fragment), 0)
-            assert work.stop - work.start == part.steps, "a contribution is what it says"
-            assert part.tokens == part.steps * BATCH_TOKENS, "tokens are those of its steps"
+            steps, closing = work.stop - work.start, self.syncer.core.closing is not None
+            assert part.scale == 1.0 or closing, "only the end's lone steps weigh less"
+            assert part.steps == max(1, round(part.scale * steps)), "a contribution is what it says"
+            tokens = part.scale * steps * BATCH_TOKENS
+            assert part.tokens == max(1, round(tokens)), "tokens are those of its steps"
             assert work.start >= applied, "a step would be applied twice"
         self._merging[action.fragment] = merging
         self._measure(action)
