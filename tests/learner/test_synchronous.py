@@ -207,6 +207,25 @@ def test_a_value_without_its_contribution_is_adopted_on_arrival() -> None:
     assert [action.at_steps for action in bench.of(AdoptValue)] == [0]
 
 
+def test_a_round_that_is_answered_before_it_was_due_is_adopted_without_a_further_interval() -> None:
+    """Those before it are over; a slow learner would adopt as many intervals later as there were.
+
+    Else others, below their quorum without it, abandon more rounds meanwhile (seed 1754).
+    """
+    bench = waiting()
+    bench.step()
+    bench.step()
+    stand_still(bench)
+    bench.pull(0, 6)
+    bench.snapshot(0)
+    (sent,) = bench.contributed()
+    assert sent.steps == 2
+    version, merged = Version(1, 1), Merged(1, 6, 2, 2 * states.BATCH)
+    message = FragmentUpdate(1, FIRST, version, 6, "", 4.0, merged)
+    bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
+    assert [action.at_steps for action in bench.of(AdoptValue)] == [2]
+
+
 def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
     """No further step leads to the one at which the value of its round was due."""
     settings = RunSettings(

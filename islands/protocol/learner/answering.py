@@ -171,6 +171,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
     later = core.settings.feeds_back  # what is sent is not encoded yet (`on_encoded`)
     sent = snapshot.payload if carries and not later else None  # leaves the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
+    core.schedule.answered(pull.ticket.round, snapshot.steps)
     core.actions.append(Contribute(contribution, snapshot.payload, snapshot.number))
 
 

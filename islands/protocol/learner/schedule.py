@@ -95,6 +95,9 @@ class Schedule:
         """Note a completed step; returns whether the syncer is to hear of it at once."""
         return False
 
+    def answered(self, round_: int, steps: int) -> None:
+        """Note a contribution that holds compute's total of so many steps."""
+
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
         """Note that a value became the base; returns whether compute may step further."""
         return False

@@ -8,7 +8,8 @@ DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
 
 A round that was merged without this learner, because it was too slow or joined late, is adopted on
 arrival, and the next round is due H/P steps later. A contribution that was not applied is not
-waited for.
+waited for. Where rounds are over in which it had no part, it is asked for a later one while it
+stands still: that one is due then.
 
 Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.18512), §2.
 """
@@ -164,6 +165,11 @@ class Synchronous(Schedule):
         if self.anchor is None or not contributed:
             return 0
         return self.due(update.round) + self.overlap_steps
+
+    def answered(self, round_: int, steps: int) -> None:
+        """Count from a round that was answered before it was due, as those before it were over."""
+        if self.anchor is not None and steps < self.due(round_):
+            self.anchor = round_, steps
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
         """Wait no more for the round of a value."""
