@@ -5,13 +5,14 @@ K and τ as measured times say: for whose answers a round waits, and how long.
 When a round may open.
 """
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 from islands.protocol.identities import LearnerName, Status
 from islands.protocol.running_statistics import MovingAverage
-from islands.protocol.settings.choices import Automatic, PaceBy
+from islands.protocol.settings.choices import Automatic, LearnerWaits, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.grace import Durations, Pace, Patience, grace_s, patience
@@ -125,9 +126,11 @@ def test_who_is_awaited() -> None:
     ]
 
 
-def measured(quorum: int | Automatic, **answers_s: float) -> Bench:
+PACED = RunSettings(interval_steps=24, fragments=1, quorum=AUTO, overlap_steps=0)
+
+
+def measured(settings: RunSettings = PACED, /, **answers_s: float) -> Bench:
     """Learners that took so long to answer until now, with steps of a second."""
-    settings = RunSettings(interval_steps=24, fragments=1, quorum=quorum, overlap_steps=0)
     bench = seeded(*answers_s, settings=settings, fragments=1)
     for name, answer_s in answers_s.items():
         learner = bench.learners[name]
@@ -145,7 +148,7 @@ def merged(bench: Bench) -> list[str]:
 @pytest.mark.parametrize(("quorum", "found"), [(1, ["ana"]), (AUTO, [])])
 def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[str]) -> None:
     """With K = 1 and no overlap it closes with the first."""
-    bench = measured(quorum, ana=0.5, ben=2.0)
+    bench = measured(replace(PACED, quorum=quorum), ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
     assert merged(bench) == found
@@ -156,7 +159,7 @@ def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[
 
 def test_who_does_not_come_is_waited_for_an_interval() -> None:
     """Then one answer is enough, and the time enters what is measured."""
-    bench = measured(AUTO, ana=0.5, ben=2.0)
+    bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     (round_,) = bench.core.rounds.open.values()
     bench.answer(pulls["ana"])
@@ -170,7 +173,7 @@ def test_who_does_not_come_is_waited_for_an_interval() -> None:
 
 def test_who_is_ten_times_slower_is_asked_and_not_awaited() -> None:
     """Its answers take longer than half an interval, and more than twice those of the others."""
-    bench = measured(AUTO, ana=0.5, ben=0.5, cy=13.0)
+    bench = measured(ana=0.5, ben=0.5, cy=13.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     assert sorted(pulls) == ["ana", "ben", "cy"]
     bench.answer(pulls["ana"])
@@ -179,9 +182,20 @@ def test_who_is_ten_times_slower_is_asked_and_not_awaited() -> None:
     assert merged(bench) == ["ana", "ben"]
 
 
+def test_where_learners_wait_for_merges_the_slowest_is_awaited() -> None:
+    """It answers at its own step, which is always after those of the others (seed 1096)."""
+    bench = measured(replace(PACED, learner_waits=LearnerWaits.AT_TAU), ana=0.5, ben=13.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    bench.answer(pulls["ana"])
+    bench.tick(after_s=30.0)
+    assert merged(bench) == []
+    bench.answer(pulls["ben"])
+    assert merged(bench) == ["ana", "ben"]
+
+
 def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
     """It adopted a little late what holds its last contribution, and is in the merge."""
-    bench = measured(AUTO, ana=0.5, ben=0.5)
+    bench = measured(ana=0.5, ben=0.5)
     bench.view("ben", Status.SUSPECT)
     (ana,) = opened(bench)
     bench.view("ben", Status.LIVE)
@@ -196,7 +210,7 @@ def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
 
 def test_who_has_yet_to_adopt_its_last_contribution_is_awaited() -> None:
     """It is asked as soon as it has; else two learners of fast steps would take turns for ever."""
-    bench = measured(AUTO, ana=0.5, ben=0.5)
+    bench = measured(ana=0.5, ben=0.5)
     for pull in opened(bench):
         bench.answer(pull)
     bench.merge()
@@ -214,7 +228,7 @@ def test_who_has_yet_to_adopt_its_last_contribution_is_awaited() -> None:
 
 def test_who_declines_is_waited_for_no_longer() -> None:
     """The round closes at once, and the learner that spares its link is asked for the next one."""
-    bench = measured(AUTO, ana=0.5, ben=2.0)
+    bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
     assert merged(bench) == []
@@ -225,7 +239,7 @@ def test_who_declines_is_waited_for_no_longer() -> None:
 
 def test_nobody_has_come_in_time() -> None:
     """The first answer after that closes the round, which is not abandoned before."""
-    bench = measured(AUTO, ana=0.5, ben=2.0)
+    bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.tick(after_s=25.0)
     bench.answer(pulls["ben"])

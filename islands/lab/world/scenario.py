@@ -191,7 +191,8 @@ def draw(seed: int) -> Scenario:
     ]
     if ordinary.random() < ORDINARY:
         strikes = []
-    limit_s = heal_s + 60.0 + 6 * heal_s + 200 * max(host.step_s for host in hosts.values())
+    slowest_s = max(host.step_s + host.copy_s for host in hosts.values())
+    limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
     if settings.learner_waits is LearnerWaits.AT_TAU:
         limit_s *= SLOWER_BY_WAITING
     return Scenario(

@@ -26,7 +26,9 @@ Awaited, too, is whoever has yet to adopt what holds its last contribution: it i
 it has. So learners of like speed are all in every merge, whether their steps take 1 ms or 5
 minutes, and a frozen one holds up the two rounds that it was asked for, and none after these. Who
 is not awaited, like one that is ten times slower or one behind a thin link, is asked all the same:
-its answer is merged if it comes before the grace is over.
+its answer is merged if it comes before the grace is over. Where learners wait for merges, all that
+are asked are awaited: a slow one has nothing to send before its step is due, and would be late for
+ever.
 
 Deviation: the paper sets K by hand (K = 1 and a grace); this rule is ours.
 

@@ -62,10 +62,17 @@ def open_rounds(core: Core, now_s: float) -> None:
             return
         quorum, waits = core.settings.quorum, None
         if quorum is Automatic.AUTO:
-            usual_s = [core.members.learners[name].exchange.usual_s for name in names]
-            quorum, waits = None, patience(usual_s, core.settings.interval_steps * core.step_s)
+            quorum, waits = None, _patience(core, names)
         open_round(core, fragment, names, quorum, now_s, waits)
         core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
+
+
+def _patience(core: Core, names: list[LearnerName]) -> Patience | None:
+    """Return how patient a round with K = `auto` is; None if it awaits all that it asks."""
+    if core.settings.learner_waits is LearnerWaits.AT_TAU:
+        return None
+    usual_s = [core.members.learners[name].exchange.usual_s for name in names]
+    return patience(usual_s, core.settings.interval_steps * core.step_s)
 
 
 def open_round(
