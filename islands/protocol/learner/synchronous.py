@@ -71,14 +71,18 @@ class Synchronous(Schedule):
         if round_ <= self.settled or round_ in self.beyond:
             return
         self.beyond.add(round_)
-        if self.anchor is not None and steps < self.due(round_):
-            self.anchor = round_, steps
+        self._count_from(round_, steps)
         last = max(self.beyond)
         while self.settled < last and not (
             self.settled + 1 in under_way and self.settled + 1 not in self.beyond
         ):
             self.settled += 1
             self.beyond.discard(self.settled)
+
+    def _count_from(self, round_: int, steps: int) -> None:
+        """Count rounds from this one, if it is over or answered before it was due."""
+        if self.anchor is not None and steps < self.due(round_):
+            self.anchor = round_, steps
 
     @property
     def limit_steps(self) -> int | None:
@@ -168,8 +172,7 @@ class Synchronous(Schedule):
 
     def answered(self, round_: int, steps: int) -> None:
         """Count from a round that was answered before it was due, as those before it were over."""
-        if self.anchor is not None and steps < self.due(round_):
-            self.anchor = round_, steps
+        self._count_from(round_, steps)
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
         """Wait no more for the round of a value."""
