@@ -22,9 +22,9 @@ from islands.run.records.model_files import write_model
 from islands.settings.groups import RunFile
 from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.factory import make
 from islands.tasks.task import Sampler, Task
 from tests.compiling import QUICKLY_COMPILED
+from tests.tasks.by_name import task_of
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -88,7 +88,7 @@ def test_a_run_is_understood_by_all_who_read_it(name: str) -> None:
 def test_its_task_trains(name: str) -> None:
     """The task is found, its fragments are those asked for, and a step has a finite loss."""
     file = parse(RunOptions, [name], program="islands run", description="")[0].file
-    task = make(file.task, file.task_settings)
+    task = task_of(file.task, file.task_settings)
     assert isinstance(task, Task)
     assert len(JaxTrainer(task, file.run.fragments).layout.fragments) == file.run.fragments
     trainer = JaxTrainer(task, 1)  # fewer functions to compile
@@ -100,7 +100,7 @@ def test_its_task_trains(name: str) -> None:
 
 def trainer_of(name: str, settings: dict[str, object]) -> JaxTrainer:
     """A trainer of one fragment."""
-    task = make(name, settings)
+    task = task_of(name, settings)
     assert isinstance(task, Task)
     return JaxTrainer(task, 1)
 
@@ -133,8 +133,8 @@ def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path)
 def test_adapters_continue_a_text_as_their_base_does_until_they_are_trained() -> None:
     """`islands generate` works on them: it gets the added bytes alone, B being zero at first."""
     settings = {"decoder": "0.05M", "length": 16}
-    adapted = make("lora:Lora", settings)
-    plain = make("islands.tasks.stdlib_bytes:StdlibBytes", settings)
+    adapted = task_of("lora:Lora", settings)
+    plain = task_of("islands.tasks.stdlib_bytes:StdlibBytes", settings)
     assert isinstance(adapted, Sampler)
     assert isinstance(plain, Sampler)
     assert isinstance(adapted, Task)
@@ -151,7 +151,7 @@ def test_the_hosts_own_file_is_understood() -> None:
     found, _ = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert found.name == "island-0"
     assert found.task_settings == {"rows": 8}
-    task = make(RunFile().task, found.task_settings)
+    task = task_of(RunFile().task, found.task_settings)
     assert isinstance(task, Task)
     assert task.shards > 0
 
@@ -172,7 +172,7 @@ def test_a_study_is_understood(name: str) -> None:
     assert {trial.key for trial in trials} == set(options.cells)
     assert options.baseline in options.cells
     for trial in trials:
-        assert isinstance(make(trial.task, trial.task_settings), Task)
+        assert isinstance(task_of(trial.task, trial.task_settings), Task)
 
 
 @pytest.mark.integration
@@ -208,12 +208,15 @@ def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
 @pytest.mark.long("test_it_runs_to_its_end")
 @pytest.mark.integration
 def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None:
-    """By the command, by the learners that it starts, and by who evaluates the run afterwards."""
+    """By the command and its learners; who evaluates the run afterwards names it once more."""
     arguments = ("run", str(EXAMPLES / "line.yaml"), *QUICK["line.yaml"], "--folder", "run")
     found = islands(*arguments, "--listen", "127.0.0.1:0", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "run" / "summary.json").exists()
-    found = islands("evaluate", "run", "--json", cwd=tmp_path)
+    folder = str(tmp_path / "run")
+    found = islands("evaluate", folder, "--json", cwd=EXAMPLES)
+    assert "the run names the task 'line:Line', whose code this host was not told" in found.stderr
+    found = islands("evaluate", folder, "--json", "--task", "line:Line", cwd=EXAMPLES)
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["figures"]
 

@@ -22,7 +22,7 @@ class Command:
         wants: what a command line without a word leaves open; empty if it may be empty.
         has_file: whether its settings may stand in a YAML file (`--config`).
         takes_file: whether the file may also be named by its place (`CONFIG`).
-        takes_task: whether a task, as package.module:factory, may stand there instead.
+        takes_task: whether a task, as package.module:Class, may stand there instead.
         shares_file: whether settings of the others that share one may stand in its file.
         plans: whether it has a dry run.
     """
@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "islands.settings.commands:CheckOptions",
             "hold a task of your own against its contract, and tell the line that breaks it",
             "islands.cli.preparing:check",
-            "name the task, as package.module:factory, or the YAML file of a run (CONFIG)",
+            "name the task, as package.module:Class, or the YAML file of a run (CONFIG)",
             has_file=True,
             takes_file=True,
             takes_task=True,

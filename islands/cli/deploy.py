@@ -25,6 +25,7 @@ def kubernetes(options: DeployOptions, _: Common) -> int:
         run=told.file.run.run,
         image=options.image,
         files=_files(options.file, told),
+        task=told.file.task,
         namespace=options.namespace,
         cpus=options.cpus,
         memory_gib=options.memory_gib,

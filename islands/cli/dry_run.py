@@ -6,7 +6,7 @@ a moment, the folder is tested for access, and the supervisor is asked for the r
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from islands.settings.host import (
 from islands.settings.quantities import rate, size
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
+from islands.tasks.factory import allowed_by
 from messaging.errors import LinkLost, LocalFault
 
 if TYPE_CHECKING:  # the check imports JAX, so it is imported only where a task is checked
@@ -185,7 +186,8 @@ def _examine_hub(
     findings.check(lambda: specs.append(spec_in(folder, specs[0], common.given, restart=restart)))
     spec, connecting = specs[-1], options.connecting
     findings.check(lambda: outer_optimizer(spec.settings.outer))
-    findings.check(lambda: _plan_here(findings, spec))
+    allowed = allowed_by(options.file.task)
+    findings.check(lambda: _plan_here(findings, spec, allowed))
     findings.check(lambda: _same_run(findings, spec, extend=options.extend))
     if isinstance(options, RunOptions):
         findings.check(lambda: _price(findings, options))
@@ -200,8 +202,8 @@ def _examine_hub(
         findings.refused += (f"start_from is {start_from}; there is no such file",)
 
 
-def _plan_here(findings: Findings, spec: RunSpec) -> None:
-    workload = load_workload(spec)
+def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> None:
+    workload = load_workload(spec, allowed=allowed)
     findings.check_task(workload, spec.settings)
     plan = workload.plan(spec.settings)
     findings.reckon(spec, plan, workload)
@@ -292,7 +294,8 @@ def _examine_islands(findings: Findings, options: RunOptions) -> None:
     findings.elsewhere = sum(needs.count for needs in entries.values())
     findings.learners += findings.elsewhere
     of, address = RunMark(options.file.run.run, "0" * 8), options.listening.advertise
-    hub = Joining(of, f"ws://{address or options.listening.listen}/{SUPERVISOR}", "TOKEN")
+    url = f"ws://{address or options.listening.listen}/{SUPERVISOR}"
+    hub = Joining(of, url, "TOKEN", task=options.file.task)
     if options.listening.host in LOOPBACK and address is None:
         listens = f"it listens at {options.listening.listen}"
         told = f"islands of other hosts do not reach this one, for {listens}"
@@ -338,7 +341,7 @@ def _ask(
         spec = spec.with_precision(options.precision)
     findings.reckon(spec, plan, None)
     if isinstance(options, LearnerOptions):
-        workload = load_workload(spec, options.task_settings)
+        workload = load_workload(spec, options.task_settings, allowed=options.tasks)
         findings.check_task(workload, spec.settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
         findings.reckon(spec, plan, workload)

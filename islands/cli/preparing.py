@@ -27,9 +27,10 @@ def check(options: CheckOptions, _: Common) -> int:
     from islands.model.jax_workload import JaxWorkload
     from islands.model.memory_faults import host_memory_bytes
     from islands.model.workload import load_workload
+    from islands.tasks.factory import allowed_by
 
     spec = spec_of(options.file)
-    workload = load_workload(spec)
+    workload = load_workload(spec, allowed=allowed_by(options.file.task))
     if not isinstance(workload, JaxWorkload):
         raise UserError(f"task {spec.task!r} is a toy that needs no check")
     report = workload.check(

@@ -99,12 +99,13 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     from islands.run.hosting.process_runtime import compiled_folder
     from islands.run.local_cluster import LearnerSettings, local_hub
     from islands.run.run_claim import claim_folder, released_on_failure, spec_in
+    from islands.tasks.factory import allowed_by
 
     entries = read_entries(options)
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given, restart=options.restart)
-    workload = load_workload(spec)
+    workload = load_workload(spec, allowed=allowed_by(options.file.task))
     workload.keep_compiled(compiled_folder())
     claim = claim_folder(
         *(folder, spec, workload, options.file.start_from),

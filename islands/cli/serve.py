@@ -30,6 +30,7 @@ from islands.run.run_claim import (
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.host import SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, read
+from islands.tasks.factory import allowed_by, task_words
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -55,7 +56,8 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
     spec = spec_in(folder, spec_of(options.file), given, restart=restart)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = not restart and read(folder) is not None  # a planned run needs no JAX
-    workload = None if planned else load_workload(spec)
+    allowed = allowed_by(options.file.task)
+    workload = None if planned else load_workload(spec, allowed=allowed)
     if isinstance(workload, OwnLoop) and workload.waits:
         waited_for = _wait_for_layout(settings, workload, restart=restart)
         if waited_for is None:
@@ -149,7 +151,8 @@ def banner(hub: Coordinator) -> None:
     else:
         token = "" if token_file is None else " --token_file TOKEN"
         authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
-        command = f"python -m islands.learner --supervisor {address}{token}{authority}"
+        tasks = " ".join(["", *task_words(hub.spec.task)])
+        command = f"python -m islands.learner --supervisor {address}{token}{authority}{tasks}"
     say(
         f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"

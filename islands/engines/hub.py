@@ -28,6 +28,8 @@ from islands.engines.placing import Placements
 from islands.protocol.identities import SUPERVISOR
 from islands.run.coordinator import Coordinator
 from islands.run.hosting.process_runtime import say, token_of
+from islands.settings.groups import DEFAULT_TASK
+from islands.tasks.factory import task_words
 from messaging.clock import WallClock
 
 PYTHON = "python"
@@ -43,12 +45,14 @@ class Joining:
         supervisor: URL of its supervisor.
         token: the run's token; None if it has none.
         tls_ca: file with the authority of the hub's certificate, on the island's hosts.
+        task: the run's task by name.
     """
 
     of: RunMark
     supervisor: str
     token: str | None = None
     tls_ca: Path | None = None
+    task: str = DEFAULT_TASK
 
 
 def island_of(name: str, needs: Needs, joining: Joining) -> Island:
@@ -64,6 +68,8 @@ def _learner(name: str, needs: Needs, joining: Joining) -> str:
     words = [PYTHON, "-m", "islands.learner", "--supervisor", joining.supervisor, "--name", name]
     if joining.tls_ca is not None:
         words += ["--tls_ca", str(joining.tls_ca)]
+    if "tasks" not in needs.learner:
+        words += task_words(joining.task)
     line = shlex.join([*words, *learner_words(needs.learner)])
     if needs.hosts > 1:
         line += f' --hosts {needs.hosts} --rank "${RANK}" --island_address "${ADDRESS}:{PORT}"'
@@ -156,7 +162,7 @@ class EnginesOfRun:
             token = token_of(connecting)
             told = None if token is None else token.header().removeprefix("Bearer ")
             url = hub.network.url(SUPERVISOR)
-            return island_of(name, needs, Joining(of, url, told, connecting.tls_ca))
+            return island_of(name, needs, Joining(of, url, told, connecting.tls_ca, hub.spec.task))
 
         def worker(name: str) -> ThreadWorker:
             return ThreadWorker(name, lambda error: hub.cluster.fail(name, error), finish=False)

@@ -43,6 +43,7 @@ from islands.engines.kubernetes_manifests import (
 from islands.engines.needs import Needs
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.addresses import DEFAULT_PORT
+from islands.settings.groups import DEFAULT_TASK
 
 ENGINE = "kubernetes"
 CONFIG, FILE = "/etc/islands", "run.yaml"
@@ -78,6 +79,7 @@ class HubNeeds:
         run: the run's name.
         image: image with Islands, for the hub and for islands that name none.
         files: the run's file as run.yaml, and those that it names, by name.
+        task: the run's task by name.
         namespace: where all of it is; empty for the namespace that kubectl has.
         cpus: cores of the hub.
         memory_gib: its memory.
@@ -87,6 +89,7 @@ class HubNeeds:
     run: str
     image: str
     files: Mapping[str, str]
+    task: str = DEFAULT_TASK
     namespace: str = ""
     cpus: float = 2.0
     memory_gib: float = 8.0
@@ -167,7 +170,8 @@ def _islands(entry: str, needs: Needs, hub: HubNeeds) -> list[Island]:
     if needs.command is None:
         learner = {"wait_s": WAIT_S, **learner}
     needs = replace(needs, image=needs.image or hub.image, learner=learner)
-    joining = Joining(RunMark(hub.run, ""), f"ws://{hub.hub}:{DEFAULT_PORT}/supervisor")
+    url = f"ws://{hub.hub}:{DEFAULT_PORT}/supervisor"
+    joining = Joining(RunMark(hub.run, ""), url, task=hub.task)
     return [island_of(f"{entry}-{index}", needs, joining) for index in range(needs.count)]
 
 

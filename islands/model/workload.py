@@ -3,7 +3,7 @@
 `jax_workload.py` makes one of a `Task`; the toys are workloads that need no JAX.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,25 +18,40 @@ from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.groups import FIRST
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.tasks.factory import make
+from islands.tasks.factory import find, make
 
 
-def load_workload(spec: RunSpec, overrides: dict[str, object] | None = None) -> Workload:
+def load_workload(
+    spec: RunSpec,
+    overrides: dict[str, object] | None = None,
+    *,
+    allowed: Collection[str] = (),
+) -> Workload:
     """Build the workload that a run spec names; a task becomes a `JaxWorkload`.
 
     Args:
         spec: the run's spec, with the name and settings of the task.
         overrides: settings of the task that are this host's own, such as rows per batch.
+        allowed: modules from which this host's operator lets a run name its task.
 
     Raises:
-        TaskError: the name leads to nothing, or to an object that is no task and no workload.
+        TaskError: the name leads to nothing, to code that is not allowed here, or to what is no
+            task and no workload.
     """
-    made = make(spec.task, {**spec.task_settings, **(overrides or {})})
-    if isinstance(made, Workload):
+    kind = find(spec.task, allowed)
+    settings = {**spec.task_settings, **(overrides or {})}
+    if issubclass(kind, Workload):
+        made = make(kind, spec.task, settings)
+        assert isinstance(made, Workload)
         return made
     from islands.model.jax_workload import JaxWorkload
+    from islands.tasks.task import Task
 
-    return JaxWorkload(made, spec.task)
+    if not issubclass(kind, Task):
+        raise TaskError(
+            f"task {spec.task!r} is no class of a task; it must be derived from islands.Task"
+        )
+    return JaxWorkload(make(kind, spec.task, settings), spec.task)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
-        workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
+        workload, layout = await asyncio.to_thread(_prepare, spec, options)
         check_same(layout, plan.layout)
         began_s = MonotonicClock().now_s()
         tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
@@ -76,11 +76,11 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     return 0
 
 
-def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
+def _prepare(spec: "RunSpec", options: ObserverOptions) -> "tuple[Workload, Layout]":
     """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
     from islands.model.workload import load_workload
 
-    workload = load_workload(spec, own)
+    workload = load_workload(spec, options.task_settings, allowed=options.tasks)
     return workload, workload.plan(spec.settings).layout
 
 

@@ -159,7 +159,7 @@ def load_task(run: FetchedRun, options: LearnerOptions) -> Workload:
     Raises:
         RefusedError: this host's task has another layout than the run.
     """
-    workload = load_workload(run.spec, options.task_settings)
+    workload = load_workload(run.spec, options.task_settings, allowed=options.tasks)
     check_same(workload.plan(run.spec.settings).layout, run.plan.layout)
     workload.keep_compiled(compiled_folder())
     return workload

@@ -23,6 +23,7 @@ from islands.run.hosting.process_output import LIMIT_BYTES
 from islands.run.hosting.process_runtime import TOKEN_FILE, make_secret, token_of
 from islands.run.run_claim import Claim
 from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.tasks.factory import task_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
         start = ["--start_from", str(settings.start_from)] if settings.start_from else []
         listening = [*listening_words(settings.listening), "--key_file", str(hub.key_file)]
         return [*python, "islands.syncer", *common, *folder, *listening, *start]
-    own = ["--model_parallel", str(learners.model_parallel)]
+    own = [*task_words(settings.spec.task), "--model_parallel", str(learners.model_parallel)]
     if settings.spec.settings.gossip.on:
         own += listening_words(settings.listening)
     if learners.devices and name in hub.names:

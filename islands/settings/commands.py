@@ -207,8 +207,9 @@ class EvaluateOptions:
 
     Args:
         folder: folder of the run.
-        task: the task that evaluates, as package.module:factory; by default that of the run.
-        task_settings: arguments of the task's factory that replace those of the run.
+        task: the task that evaluates, as package.module:Class; by default that of
+            the run, if it is one that comes with islands.
+        task_settings: arguments of the task that replace those of the run.
         json: whether to print one JSON object instead of lines for people.
     """
 
@@ -236,8 +237,9 @@ class GenerateOptions:
         count: how many tokens to add; those of the default task are bytes.
         temperature: temperature of the softmax; at 0 the likeliest token is taken each time.
         seed: seed of the sampling; equal seeds give equal texts.
-        task: the task that samples, as package.module:factory; by default that of the run.
-        task_settings: arguments of the task's factory that replace those of the run.
+        task: the task that samples, as package.module:Class; by default that of the run, if
+            it is one that comes with islands.
+        task_settings: arguments of the task that replace those of the run.
     """
 
     folder: Path | None = field(default=None, metadata=POSITIONAL)

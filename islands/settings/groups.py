@@ -37,9 +37,9 @@ class RunFile:
     """The run and its task.
 
     Args:
-        task: the task to train, as package.module:factory; it must be importable on every host
+        task: the task to train, as package.module:Class; it must be importable on every host
             that computes, where the current folder of the command is searched too.
-        task_settings: arguments of the task's factory.
+        task_settings: arguments of the task.
         run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
             final.safetensors of another run; by default the task's own initial parameters.
@@ -67,7 +67,7 @@ class RunFile:
         module, _, factory = self.task.partition(":")
         if not module or not factory:
             raise SettingsError(
-                f"task is {self.task!r}; it must be of the form package.module:factory"
+                f"task is {self.task!r}; it must be of the form package.module:Class"
             )
         if self.layout is not None and (self.task != DEFAULT_TASK or self.task_settings):
             raise SettingsError(

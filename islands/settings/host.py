@@ -188,8 +188,10 @@ class MemberOptions:
         name: name of this process in the run; by default the host's name with a random end, so
             that a restart is another member. Give a name to a learner that is restarted.
         folder: folder in which the process's own folder, with its tape, is made under its name.
-        task_settings: this host's own arguments of the task's factory, such as rows per batch;
-            they override those of the run.
+        tasks: modules and packages from which the run may name its task, separated by commas; by
+            default only those that come with islands, as this host runs the code that is named.
+        task_settings: this host's own arguments of the task, such as rows per batch; they override
+            those of the run.
         metrics: host:port at which this process tells its own metrics; by default nowhere, for the
             hub tells those of all members. A host beyond loopback needs a token.
     """
@@ -199,6 +201,7 @@ class MemberOptions:
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     name: str | None = None
     folder: Path = Path(".islands")
+    tasks: tuple[str, ...] = ()
     task_settings: dict[str, object] = field(default_factory=dict)
     metrics: Annotated[str | None, ADVANCED] = None
 

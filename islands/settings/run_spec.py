@@ -48,8 +48,8 @@ class RunSpec:
 
     Args:
         settings: settings that all members agree on.
-        task: the task to train, as `package.module:factory`.
-        task_settings: arguments of the task's factory.
+        task: the task to train, as `package.module:Class`.
+        task_settings: arguments of the task.
         preset: the preset whose settings were the defaults; empty if it is not known.
     """
 

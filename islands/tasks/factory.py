@@ -1,10 +1,14 @@
-"""Import and call the factory that a run names as `package.module:factory`, whatever it makes."""
+"""Find and call the class of a task that a run names as `package.module:Class`.
+
+The name may come from a hub or from a file of somebody else's, and to import a module is to run its
+code. So it is looked up among the modules that come with islands and those that the operator of
+this host has named, before anything is imported.
+"""
 
 import dataclasses
 import importlib
 import os
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import get_type_hints
 
@@ -21,6 +25,9 @@ from islands.tasks.source_location import location_of, task_error
 TASK_PATH = "ISLANDS_TASK_PATH"
 """Environment variable with further folders that are searched for tasks and their data."""
 
+SHIPPED = ("islands.tasks", "islands.lab.toys", "islands.model.workload")
+"""Modules whose tasks every host takes by name, since they come with islands."""
+
 
 def data_folders() -> list[Path]:
     """Return the folders in which a task looks for data that it is told by a relative path.
@@ -33,31 +40,48 @@ def data_folders() -> list[Path]:
     ]
 
 
-def search(folders: Iterable[str]) -> None:
-    """Search further folders for tasks and their data, after those that are searched already.
-
-    Processes that this one starts search them as well.
-    """
+def search_data(folders: Iterable[str]) -> None:
+    """Search further folders for a task's data, after those that are searched already."""
     told = [each for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each]
     for folder in folders:
         if folder not in told:
             told.append(folder)
-        if folder not in sys.path:
-            sys.path.append(folder)
     os.environ[TASK_PATH] = os.pathsep.join(told)
 
 
-def make(name: str, settings: dict[str, object]) -> object:
-    """Import and call the factory `package.module:factory` with these settings.
+def allowed_by(task: str) -> tuple[str, ...]:
+    """Return the module of a task that an operator has named, as those that are allowed."""
+    return (task.partition(":")[0],)
+
+
+def task_words(task: str) -> list[str]:
+    """Return the words by which a learner's command line allows a task; none for a shipped one."""
+    modules = allowed_by(task)
+    return [] if _is_within(modules[0], SHIPPED) else ["--tasks", *modules]
+
+
+def find(name: str, allowed: Collection[str] = ()) -> type:
+    """Import the class of a task by its name.
+
+    Args:
+        name: `package.module:Class`, from wherever.
+        allowed: modules and packages that this host's operator has named, beside `SHIPPED`.
 
     Raises:
-        TaskError: the name is malformed, the factory does not exist, or it refuses its settings.
+        TaskError: the name is malformed, its module is not allowed, there is no such class, or its
+            module fails as it is imported.
     """
-    module_name, _, factory_name = name.partition(":")
-    if not module_name or not factory_name:
-        raise TaskError(f"task {name!r} is not of the form package.module:factory")
+    module_name, _, class_name = name.partition(":")
+    if not module_name or not class_name:
+        raise TaskError(f"task {name!r} is not of the form package.module:Class")
+    if not _is_within(module_name, (*SHIPPED, *allowed)):
+        raise TaskError(
+            f"the run names the task {name!r}, whose code this host was not told to run; if you "
+            f"trust it, name it yourself: --tasks {module_name} for a learner or an observer, "
+            f"--task {name} for other commands"
+        )
     try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
+        found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         package = missing_package(error)
         if package is not None:
@@ -72,25 +96,44 @@ def make(name: str, settings: dict[str, object]) -> object:
         ) from error
     except Exception as error:  # the user's own code may raise anything
         raise task_error(error, f"task {name!r} fails as it is imported") from error
-    settings = _typed(name, factory, settings)
+    if not isinstance(found, type):
+        raise TaskError(
+            f"task {name!r} is a {type(found).__name__}, and no class; name a class that is "
+            "derived from islands.Task"
+        )
+    return found
+
+
+def _is_within(module: str, packages: Collection[str]) -> bool:
+    """Return whether a module is one of these packages, or inside one of them."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def make(kind: type, name: str, settings: dict[str, object]) -> object:
+    """Call the class of a task with these settings.
+
+    Raises:
+        TaskError: it refuses its settings.
+    """
+    settings = _typed(name, kind, settings)
     try:
-        return factory(**settings)
-    except Exception as error:  # as above
+        return kind(**settings)
+    except Exception as error:  # the user's own code may raise anything
         if isinstance(error, TypeError) and location_of(error) is None:
             sentence = f"task {name!r} refuses its settings {settings}: {error}"
             raise TaskError(sentence) from error
         raise task_error(error, f"task {name!r} cannot be made of {settings}") from error
 
 
-def _typed(name: str, factory: object, settings: dict[str, object]) -> dict[str, object]:
+def _typed(name: str, kind: type, settings: dict[str, object]) -> dict[str, object]:
     """Make the dataclasses that a dataclass's fields hold out of the mappings that a file has.
 
     Raises:
         TaskError: a mapping does not fit its dataclass.
     """
-    if not (isinstance(factory, type) and dataclasses.is_dataclass(factory)):
+    if not dataclasses.is_dataclass(kind):
         return settings
-    typed, hints = dict(settings), get_type_hints(factory)
+    typed, hints = dict(settings), get_type_hints(kind)
     for key, value in settings.items():
         hint = hints.get(key)
         if isinstance(value, Mapping) and dataclasses.is_dataclass(hint):

@@ -3,7 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -27,9 +27,15 @@ ZEROS = {"weight": np.zeros((WIDTH, WIDTH), np.float32)}
 PROMPT = "def f"
 
 
-def small_bytes() -> StdlibBytes:
+SMALL = DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64)
+
+
+@dataclass(frozen=True)
+class SmallBytes(StdlibBytes):
     """The default task with a small decoder."""
-    return StdlibBytes(DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64), 32)
+
+    decoder: DecoderConfig = SMALL
+    length: int = 32
 
 
 class Echo(Regression):
@@ -61,18 +67,19 @@ def test_the_default_task_continues_a_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The text is the one that the task samples from the same parameters; a seed repeats it."""
-    name = "tests.cli.test_generate:small_bytes"
+    name = "tests.cli.test_generate:SmallBytes"
     run = KilledRun(tmp_path / "run", RunSpec(RunSettings(run="bytes", fragments=2), name))
-    state: TaskState = small_bytes().init(jax.random.key(3))
+    state: TaskState = SmallBytes().init(jax.random.key(3))
     flat, _ = jax.tree_util.tree_flatten_with_path(state.params)
     run.publish_all(0, {path_of(keys): np.asarray(leaf, np.float32) for keys, leaf in flat})
     texts = []
     for seed in ("1", "1", "2"):
-        arguments = ["generate", str(run.folder), "--prompt", PROMPT, "--count", "20"]
+        options = ["--task", name, "--prompt", PROMPT, "--count", "20"]
+        arguments = ["generate", str(run.folder), *options]
         assert main([*arguments, "--seed", seed]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
-    wanted = b"".join(small_bytes().sample(state.params, PROMPT.encode(), 20, seed=1))
+    wanted = b"".join(SmallBytes().sample(state.params, PROMPT.encode(), 20, seed=1))
     assert texts[0] == PROMPT + wanted.decode(errors="replace") + "\n"
 
 
@@ -82,7 +89,7 @@ def test_options_reach_the_task_and_pieces_become_text(
     """A letter of several bytes may be cut between two pieces."""
     run = killed(tmp_path, "tests.cli.test_generate:Echo")
     options = ["--prompt", "é", "--count", "3", "--temperature", "0", "--seed", "7"]
-    assert main(["generate", str(run.folder), *options]) == 0
+    assert main(["generate", str(run.folder), "--task", run.spec.task, *options]) == 0
     assert capsys.readouterr().out == "éé 3 0.0 7\n"
 
 
@@ -101,7 +108,7 @@ def test_a_task_that_cannot_sample_is_told(
     run = KilledRun(tmp_path / "run", replace(SPEC, task=task, task_settings=settings))
     layout = run.plan.layout
     run.publish_all(0, layout.assemble([np.zeros(f.size, np.float32) for f in layout.fragments]))
-    assert main(["generate", str(run.folder), "--prompt", "x"]) == 2
+    assert main(["generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
     assert sentence in told.err
@@ -112,7 +119,7 @@ def test_sampling_that_fails_names_the_line(
 ) -> None:
     """As every error of the user's own code."""
     run = killed(tmp_path, "tests.cli.test_generate:Failing")
-    assert main(["generate", str(run.folder), "--prompt", "x"]) == 2
+    assert main(["generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert "test_generate.py" in last
     assert "the task's sampling failed" in last

@@ -18,8 +18,8 @@ from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.factory import make
 from islands.tasks.task import Task, TaskState, path_of
+from tests.tasks.by_name import task_of
 
 
 @jax.tree_util.register_dataclass
@@ -74,19 +74,19 @@ def test_a_users_own_model_trains() -> None:
         ("no_such_package:Task", "cannot be loaded"),
         ("islands.tasks.digits:NoSuch", "cannot be loaded"),
         ("islands.tasks.task:Task", "refuses its settings"),
-        ("builtins:dict", "makes a dict, no islands.Task"),
+        ("builtins:dict", "is no class of a task; it must be derived from islands.Task"),
     ],
 )
 def test_a_name_that_makes_no_task_is_refused(name: str, sentence: str) -> None:
     """The sentence says whether the name, the module or the result is wrong."""
     with pytest.raises(TaskError, match=sentence):
-        load_workload(RunSpec(RunSettings(), name, {}))
+        load_workload(RunSpec(RunSettings(), name, {}), allowed=("no_such_package", "builtins"))
 
 
 def test_settings_a_factory_does_not_know_are_refused() -> None:
     """A misspelt setting is told, with the task's name."""
     with pytest.raises(TaskError, match=r"Digits.*refuses its settings"):
-        make("islands.tasks.digits:Digits", {"hiden": 3})
+        task_of("islands.tasks.digits:Digits", {"hiden": 3})
 
 
 def test_paths_are_the_keys_of_the_tree() -> None:

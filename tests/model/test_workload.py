@@ -14,6 +14,7 @@ from islands.protocol.errors import RefusedError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_requests import check_same
 from islands.settings.run_spec import RunSpec
+from islands.tasks.factory import allowed_by
 from islands.tasks.models.decoder_config import DecoderConfig
 from messaging.clock import MonotonicClock
 from tests.lab.study.regression import Regression
@@ -22,6 +23,7 @@ TOY = "islands.lab.toys.toy_workload:Sleeping"
 SHAPED = "tests.model.test_workload:Shaped"
 STDLIB = "islands.tasks.stdlib_bytes:StdlibBytes"
 SETTINGS = RunSettings(fragments=3)
+ALLOWED = ("tests", "no", "islands", "dataclasses")
 
 
 def test_a_toy_is_a_workload_without_jax() -> None:
@@ -86,7 +88,9 @@ class Shaped(Regression):
 
 def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
     """A file holds mappings; those that are left out keep their defaults."""
-    workload = load_workload(RunSpec(SETTINGS, SHAPED, {"decoder": {"width": 48, "heads": 2}}))
+    workload = load_workload(
+        RunSpec(SETTINGS, SHAPED, {"decoder": {"width": 48, "heads": 2}}), allowed=["tests"]
+    )
     assert isinstance(workload, JaxWorkload)
     assert workload.task == Shaped(decoder=DecoderConfig(width=48, heads=2))
 
@@ -97,17 +101,18 @@ def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
         (SHAPED, {"decoder": {"widht": 48}}, "decoder.widht is unknown; it must be one of"),
         (SHAPED, {"decoder": {"width": "wide"}}, "decoder: Expected `int`, got `str`"),
         (SHAPED, {"decoder": {"heads": 3, "kv_heads": 2}}, "decoder: .*no multiple of kv_heads"),
-        ("nowhere", {}, "package.module:factory"),
+        ("nowhere", {}, "package.module:Class"),
         ("no.such.module:Factory", {}, "cannot be loaded on this host"),
         ("islands.lab.toys.toy_workload:Missing", {}, "Missing"),
+        ("dataclasses:replace", {}, "is a function, and no class"),
         (TOY, {"rows": 1}, "refuses its settings"),
-        ("islands.protocol.settings.run:RunSettings", {}, "makes a RunSettings"),
+        ("islands.protocol.settings.run:RunSettings", {}, "is no class of a task"),
     ],
 )
 def test_what_cannot_be_trained_is_named(name: str, settings: dict[str, object], said: str) -> None:
     """One sentence says what is wrong with the name, or with what it makes."""
     with pytest.raises(TaskError, match=said):
-        load_workload(RunSpec(SETTINGS, name, settings))
+        load_workload(RunSpec(SETTINGS, name, settings), allowed=ALLOWED)
 
 
 def test_a_host_that_would_train_something_else_is_refused() -> None:
@@ -128,5 +133,6 @@ def test_a_mistake_in_the_users_file_is_told_with_its_place(
     """A task's own file may be anything; the sentence says what is wrong with it."""
     (tmp_path / f"broken_{len(source)}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
+    name = f"broken_{len(source)}:Task"
     with pytest.raises(TaskError, match=said):
-        load_workload(RunSpec(SETTINGS, f"broken_{len(source)}:Task"))
+        load_workload(RunSpec(SETTINGS, name), allowed=allowed_by(name))

@@ -26,7 +26,7 @@ from islands.settings.host import (
 )
 
 WRONG = [
-    (RunFile, {"task": "line"}, "task is 'line'; it must be of the form package.module:factory"),
+    (RunFile, {"task": "line"}, "task is 'line'; it must be of the form package.module:Class"),
     (RunFile, {"start_from": Path("a.npz")}, "start_from is a.npz; it must be a .safetensors file"),
     (ListenOptions, {"listen": "a:b"}, "listen is 'a:b'; it must be host:port"),
     (ListenOptions, {"listen": "127.0.0.1:70000"}, "listen is '127.0.0.1:70000'"),

@@ -12,13 +12,13 @@ from islands.protocol.errors import DataError, SettingsError
 from islands.tasks.data.corpus import standard_library
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.digits import Digits
-from islands.tasks.factory import make
 from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig
 from islands.tasks.models.language import sample
 from islands.tasks.rows import table_of_scikit_learn
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.table import Table
 from islands.tasks.task import Task
+from tests.tasks.by_name import task_of
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -164,5 +164,5 @@ def test_the_embedding_is_averaged() -> None:
 
 def test_tasks_are_built_by_name() -> None:
     """What settings name is what a remote host builds, equal in value."""
-    task = make("islands.tasks.stdlib_bytes:StdlibBytes", {"length": 64})
+    task = task_of("islands.tasks.stdlib_bytes:StdlibBytes", {"length": 64})
     assert task == StdlibBytes(length=64)

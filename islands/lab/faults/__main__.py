@@ -41,6 +41,7 @@ from islands.run.hosting.process_runtime import run as run_process
 from islands.run.local_cluster import LearnerSettings, command_of, dialled, local_hub
 from islands.run.run_claim import claim_folder, released_on_failure
 from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.tasks.factory import allowed_by
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 
@@ -141,7 +142,7 @@ def main(folder: Path) -> int:
     os.environ.setdefault("PJRT_NPROC", "1")
     write_through()
     given = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
-    workload = load_workload(given.spec)
+    workload = load_workload(given.spec, allowed=allowed_by(given.spec.task))
     try:
         claim = claim_folder(folder, given.spec, workload)
     except UserError as error:

@@ -17,9 +17,9 @@ class StudyOptions:
 
     Args:
         preset: algorithm whose settings are the defaults under `run`; a cell may name its own.
-        task: what is trained, as package.module:factory.
-        task_settings: arguments of the factory, in every cell.
-        seed_argument: the factory's argument that is given the seed of a run too, such as that of
+        task: what is trained, as package.module:Class.
+        task_settings: arguments of the task, in every cell.
+        seed_argument: the task's argument that is given the seed of a run too, such as that of
             the order of the data; null if it has none.
         tokens: budget of each run; all learners together process so many.
         seeds: of initial parameters, data order, step times and network; each cell runs once for

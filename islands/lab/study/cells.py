@@ -62,7 +62,7 @@ class Cell:
         data_parallel: one learner whose batch is M times as large trains in their place.
         preset: algorithm whose settings replace the study's own, but for the rate's schedule.
         run: settings that differ from the study's, as in a run's file.
-        task_settings: arguments of the task's factory that differ from the study's.
+        task_settings: arguments of the task that differ from the study's.
         step_s: mean seconds of one step.
         noise: standard deviation of a step's time, as a share of the mean.
         speeds: by how many times the steps of each learner are longer; 1 for those not named.
@@ -92,8 +92,8 @@ class Trial:
         cell: how it trains.
         seed: of all chance.
         settings: of the run.
-        task: what is trained, as package.module:factory.
-        task_settings: arguments of the factory.
+        task: what is trained, as package.module:Class.
+        task_settings: arguments of the task.
         tokens: budget of all learners together.
     """
 

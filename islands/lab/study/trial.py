@@ -34,6 +34,7 @@ from islands.protocol.syncer.state import SyncerState
 from islands.run.records.summary import SyncerShare, share_of
 from islands.settings.run_spec import RunSpec
 from islands.syncer.hooks import Hooks
+from islands.tasks.factory import allowed_by
 from messaging.clock import MonotonicClock
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
@@ -242,7 +243,7 @@ def _published(world: World) -> Sequence[NDArray[np.float32]]:
 
 def _workload(trial: Trial) -> Workload:
     spec = RunSpec(trial.settings, trial.task, trial.task_settings)
-    workload = load_workload(spec)
+    workload = load_workload(spec, allowed=allowed_by(trial.task))
     if not trial.cell.data_parallel or trial.cell.learners == 1:
         return workload
     if not isinstance(workload, JaxWorkload):

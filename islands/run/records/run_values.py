@@ -33,7 +33,7 @@ from islands.run.records.model_files import (
 from islands.run.run_claim import JOURNAL
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
-from islands.tasks.factory import search
+from islands.tasks.factory import allowed_by, search_data
 
 READS_MOST = 32
 """How often a record is read that is overwritten each time before it has been read."""
@@ -205,21 +205,22 @@ class RunModel:
 def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -> RunModel:
     """Load a run's task, and fit the run's values to it.
 
-    The task and its data are searched for in the folders of this process first, then in those in
-    which the run's hub found them.
+    Data are searched for in the folders of this process first, then in those in which the run's hub
+    found them. Code is not: the folder may be a stranger's.
 
     Args:
         found: the run's values.
-        task: the task that replaces the run's, by name; None for the run's.
+        task: the task by name; None for the run's, if it is one that comes with islands.
         overrides: arguments of its factory that replace those of the run.
 
     Raises:
-        TaskError: the task cannot be imported or made.
+        TaskError: the task cannot be imported or made, or its code is not to run here.
         UserError: its parameters have other names or shapes than the values.
     """
     spec = found.spec if task is None else replace(found.spec, task=task)
-    search(task_folders_of(found.folder))
-    workload = load_workload(spec, overrides)
+    search_data(task_folders_of(found.folder))
+    allowed = () if task is None else allowed_by(task)
+    workload = load_workload(spec, overrides, allowed=allowed)
     workload.keep_compiled(compiled_folder())
     layout = workload.plan(spec.settings).layout
     values = fitted(found.arrays, layout, found.source)

@@ -4,10 +4,10 @@ import jax
 import pytest
 
 from islands.protocol.errors import SettingsError
-from islands.tasks.factory import make
 from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig, decoder_of
 from islands.tasks.models.language import initial
 from islands.tasks.stdlib_bytes import StdlibBytes
+from tests.tasks.by_name import task_of
 
 SIZES = ("vocabulary", "width", "layers", "heads", "kv_heads", "head_width", "hidden")
 
@@ -27,12 +27,12 @@ def test_a_name_is_the_number_of_parameters(name: str) -> None:
 def test_a_task_takes_a_name_or_changes_of_one() -> None:
     """As settings from a file say it; equal decoders make equal tasks."""
     assert decoder_of("0.6M") == DecoderConfig()
-    assert make(TASK, {"decoder": "2M"}) == StdlibBytes(CONFIGURATIONS["2M"])
-    changed = make(TASK, {"decoder": {"name": "0.2M", "windows": [8, None], "scan": True}})
+    assert task_of(TASK, {"decoder": "2M"}) == StdlibBytes(CONFIGURATIONS["2M"])
+    changed = task_of(TASK, {"decoder": {"name": "0.2M", "windows": [8, None], "scan": True}})
     assert isinstance(changed, StdlibBytes)
     assert changed.model.windows == (8, None)
     assert changed.model.width == CONFIGURATIONS["0.2M"].width
-    assert hash(changed) == hash(make(TASK, {"decoder": changed.model}))
+    assert hash(changed) == hash(task_of(TASK, {"decoder": changed.model}))
     assert decoder_of({"layers": 2}) == DecoderConfig(layers=2)
 
 
@@ -43,7 +43,7 @@ def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
     ):
         decoder_of("150m")
     with pytest.raises(SettingsError, match=r"no decoder 'gpt'; there are 0.05M, 0.2M"):
-        make(TASK, {"decoder": {"name": "gpt"}})
+        task_of(TASK, {"decoder": {"name": "gpt"}})
 
 
 @pytest.mark.parametrize(
