@@ -12,7 +12,7 @@ tree gets the task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeVar
@@ -52,6 +52,24 @@ from islands.tasks.task_trace import (
 SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
 """Names of Optax for averages of squares, which are never negative."""
 
+AVERAGES = SQUARES | {
+    "mu",
+    "trace",
+    "ema",
+    "m",
+    "m1",
+    "m2",
+    "n",
+    "e_g",
+    "e_x",
+    "exp_avg",
+    "exp_avg_sq",
+}
+"""Names of Optax for trees of averages beside the parameters, which learners may average in turn.
+
+Others are no averages: sums that are emptied after some steps (`acc_grads` of `MultiSteps`), former
+parameters, projections.
+"""
 
 Item = TypeVar("Item")
 
@@ -124,6 +142,8 @@ class CompiledSteps:
     Attributes:
         unmeasured: Paths of second moments that are averaged although first ones lie beside them,
             as the optimizer does not show by which decays it averages them, or changes these.
+        alone: Paths of arrays in the optimizer's state that are not merged, as their trees have no
+            name of `AVERAGES`.
 
     Raises:
         TaskError: The task's parameters cannot be trained; the sentence says which and why.
@@ -149,8 +169,12 @@ class CompiledSteps:
         )
         moments, structure = _flat(first_moments)
         estimated = self._estimated(dict(moments))
+        trained = {path for path, _ in self._params.first(params)}
+        arrays = [path for path, x in moments if _is_moment(x)]
+        merged = {path for path in arrays if _tree_of(path, trained) in AVERAGES}
+        self.alone: tuple[str, ...] = tuple(path for path in arrays if path not in merged)
         self._moments = Split(
-            structure, tuple(_is_moment(x) and path not in estimated for path, x in moments)
+            structure, tuple(path in merged and path not in estimated for path, _ in moments)
         )
         self._squares = [
             not SQUARES.isdisjoint(path.split("/")) for path, _ in self._moments.first(moments)
@@ -161,10 +185,10 @@ class CompiledSteps:
             Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
             for path, x in self._params.first(params)
         ]
-        averages = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
-        merged, beside = _moment_leaves(self._moments.first(moments), parameters)
+        state_leaves = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
+        moment_leaves, beside = _moment_leaves(self._moments.first(moments), parameters)
         self.layout: Layout = plan(
-            [*parameters, *averages, *merged],
+            [*parameters, *state_leaves, *moment_leaves],
             count=count,
             pattern=pattern,
             min_piece_bytes=min_piece_bytes,
@@ -369,6 +393,16 @@ def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
 def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
     """Whether a leaf of an optimizer's state has an average: an array, no count and no rate."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
+
+
+def _tree_of(path: str, parameters: Collection[str]) -> str:
+    """Return the name of the tree in which a leaf of an optimizer's state lies beside a parameter.
+
+    That is `mu` of `0/mu/layers/kernel`; it is empty if the leaf lies beside none.
+    """
+    parts = path.split("/")
+    ends = (first for first in range(1, len(parts) + 1) if "/".join(parts[first:]) in parameters)
+    return next((parts[first - 1] for first in ends), "")
 
 
 def _unmeasured(

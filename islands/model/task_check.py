@@ -304,26 +304,30 @@ class TaskCheck:
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 what = f"an update turns {old.dtype}{list(old.shape)} into {new.dtype}"
                 raise TaskError(with_location(place, what))
-        return f"a step can be traced{self._unmeasured()}"
+        return "; ".join(("a step can be traced", *self._moments_told()))
 
-    def _unmeasured(self) -> str:
-        """Return which second moments a run averages, as it cannot measure their decays."""
+    def _moments_told(self) -> Iterator[str]:
+        """Yield what a run does not merge, or not well, of the optimizer's state."""
         if not self._merges_moments:
-            return ""
-        paths = compiled_steps_for(
+            return
+        program = compiled_steps_for(
             self._task,
             self._fragments,
             self._pattern,
             self._min_piece_bytes,
             merges_moments=True,
-        ).unmeasured
-        if not paths:
-            return ""
-        return (
-            f"; second moments are averaged at {len(paths)} paths of its state, as {paths[0]}, "
-            "since it changes their decays with its steps, or hides them from a probe with arrays "
-            "of two rows"
         )
+        if paths := program.unmeasured:
+            yield (
+                f"second moments are averaged at {len(paths)} paths of its state, as {paths[0]}, "
+                "since it changes their decays with its steps, or hides them from a probe with "
+                "arrays of two rows"
+            )
+        if paths := program.alone:
+            yield (
+                f"{len(paths)} arrays of its state stay each learner's own, as {paths[0]}, since "
+                "their names are of no average of gradients"
+            )
 
     def _shapes(self) -> tuple[PyTree, PyTree, PyTree]:
         shapes: tuple[PyTree, PyTree, PyTree] = jax.eval_shape(self._program.init, _key())

@@ -188,5 +188,5 @@ def _expected(core: Core) -> set[str]:
     present = {member.name for member in core.present(Role.LEARNER)}
     left = {name for name, member in core.members.items() if member.status is Status.LEFT}
     returning = set(core.launched) - left - set(core.drained)
-    elsewhere = present - set(core.launched)
+    elsewhere = present - set(core.launched) - set(core.drained)
     return returning | elsewhere

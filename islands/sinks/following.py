@@ -65,16 +65,20 @@ class Follower:
     def _read(self, path: Path) -> Iterator[Row]:
         place = self._places.setdefault(str(path.relative_to(self._folder)), Place())
         for each in (older(path), path):
-            if not each.exists():
+            try:
+                file = each.open("rb")
+            except FileNotFoundError:  # it may be turned over just now
                 continue
-            with each.open("rb") as file:
+            with file:
                 inode = os.fstat(file.fileno()).st_ino
-                if each != path and place.inode == path.stat().st_ino:
+                if each != path and place.inode == _inode_of(path):
                     continue  # it was read before it was turned over
                 if place.inode != inode:
                     place.inode, place.offset = inode, 0
                 file.seek(place.offset)
                 text = file.read(AT_ONCE_BYTES)
+                if b"\n" not in text:
+                    text += file.readline()  # a line that is longer
             whole = text[: text.rfind(b"\n") + 1]
             place.offset += len(whole)
             yield from self._parsed(whole, place)
@@ -93,3 +97,10 @@ class Follower:
                 place.origin_s = float(wall_s)
             if isinstance(at_s, int | float):
                 yield {**row, "t": place.origin_s + at_s}
+
+
+def _inode_of(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0

@@ -236,7 +236,7 @@ class ValueStore:
         """Keep one fragment of the initial value; return False if it is not what it says.
 
         One value is kept per fragment and sender: the first of its newest incarnation. Another one
-        is refused, as the first may be what is being installed.
+        is refused, as the first may be what is being installed; so is one that comes after that.
         """
         if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
             return False
@@ -251,7 +251,11 @@ class ValueStore:
             if key[:2] == offered[:2] and key < offered:
                 self._seeds.pop(key, None)  # another of the worker's threads may have done so
         made = _Seed(seed.digest, value, self._optimizer.init(value))
-        return self._seeds.setdefault(offered, made).digest == seed.digest
+        kept = self._seeds.setdefault(offered, made).digest == seed.digest
+        if self._shelves[seed.fragment].values:  # installed, perhaps just now
+            self._seeds.clear()
+            return False
+        return kept
 
     def keep_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
         """Keep a whole initial value that no learner sent; return its digests by fragment.

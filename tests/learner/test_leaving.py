@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
+from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket, Version
 from islands.protocol.learner.actions import AllowSteps
 from islands.protocol.learner.events import (
     FromSupervisor,
@@ -18,9 +18,16 @@ from islands.protocol.messages.training import (
     ContributionFate,
     Paused,
     Progress,
+    Quarantined,
     Welcome,
 )
-from islands.protocol.sessions import Exit, SyncerLinkChanged, ToSupervisor, ToSyncer
+from islands.protocol.sessions import (
+    Exit,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    ToSupervisor,
+    ToSyncer,
+)
 from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
 TICKET = Ticket(1, 0, ANA, Incarnation(1, 1))
@@ -36,20 +43,31 @@ def left(bench: Bench) -> bool:
     return True
 
 
+def hand_over(bench: Bench) -> None:
+    """All that it had left is merged, and adopted."""
+    bench.adopt(0, 1)
+    bench.adopt(1, 1)
+
+
 # --------------------------------------------------------------------------------------- leaving
 
 
 def test_a_drained_learner_stops_then_leaves() -> None:
-    """No step after this one; the last report has the positions, then the goodbye."""
+    """No step after this one; its report has the positions, its work is merged, then it leaves."""
     bench = stepping()
     bench.do(FromSupervisor(Drain("drained")))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
     assert not left(bench)
     bench.stop()
-    assert left(bench)
+    assert not left(bench)
     (report, *_) = bench.sent(Progress)
     assert report.leases == LEASES
     assert report.phase is Phase.FINISHED, "quota that it has left is no shortage"
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    assert len(bench.contributed()) == 1
+    hand_over(bench)
+    assert left(bench)
 
 
 def test_the_word_may_come_more_than_once() -> None:
@@ -59,6 +77,7 @@ def test_the_word_may_come_more_than_once() -> None:
     bench.do(FromSupervisor(Drain("drained")))
     assert not bench.of(AllowSteps)
     bench.stop()
+    hand_over(bench)
     assert left(bench)
     bench.do(FromSupervisor(Drain("drained")))
     assert not bench.of(Exit)
@@ -74,13 +93,14 @@ def test_what_was_asked_before_is_answered_and_awaited() -> None:
     assert not left(bench)
     bench.snapshot(0)
     assert len(bench.contributed()) == 1
-    assert not left(bench)
     bench.adopt(0, 1)
+    assert not left(bench)
+    bench.adopt(1, 1)
     assert left(bench)
 
 
-def test_a_contribution_that_is_refused_is_not_waited_for() -> None:
-    """Late, stale or rejected: its fate is known, whether or not an update comes."""
+def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
+    """Late, stale or rejected: its work is still open, for a few seconds."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -88,13 +108,17 @@ def test_a_contribution_that_is_refused_is_not_waited_for() -> None:
     bench.stop()
     assert not left(bench)
     bench.do(FromSyncer(ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late")))
+    assert not left(bench)
+    bench.do(Ticked(), after_s=4.9)
+    assert not left(bench)
+    bench.do(Ticked(), after_s=0.2)
     assert left(bench)
 
 
-def test_nothing_new_is_answered() -> None:
+def test_of_whom_nothing_is_applied_nothing_is_asked() -> None:
     """Its syncer excuses it, and nobody waits for it."""
     bench = stepping()
-    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(FromSyncer(Quarantined(1, Incarnation(1, 1), "no numbers")))
     bench.pull(0, 0)
     assert [declined.reason for declined in bench.sent(ContributionDeclined)] == ["leaving"]
     bench.grant(99_999)
@@ -125,13 +149,35 @@ def test_a_round_that_never_closes_is_not_waited_for_as_long_as_its_own_steps() 
     assert bench.sent(Progress)[0].tokens == bench.steps * BATCH
 
 
-def test_without_a_syncer_there_is_nothing_to_wait_for() -> None:
-    """The supervisor hears of it, and returns what it held."""
+def test_a_syncer_that_is_away_for_a_moment_still_gets_its_work() -> None:
+    """The supervisor is here, so the link comes back; what is open is not thrown away at once."""
+    bench = stepping()
+    bench.do(SyncerLinkChanged(up=False))
+    bench.do(FromSupervisor(Drain("drained")))
+    bench.stop()
+    assert not bench.of(Exit)
+    bench.do(SyncerLinkChanged(up=True))
+    bench.do(FromSyncer(Welcome(1, (Version(1, 0), Version(1, 0)))))
+    assert not bench.of(Exit)
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    assert len(bench.contributed()) == 1
+    hand_over(bench)
+    assert left(bench)
+
+
+@pytest.mark.parametrize("last", [SyncerLinkChanged(up=False), SupervisorLinkChanged(up=False)])
+def test_with_both_links_gone_there_is_nothing_to_wait_for(
+    last: SyncerLinkChanged | SupervisorLinkChanged,
+) -> None:
+    """As when a whole run is stopped."""
     bench = stepping()
     bench.do(LeaveRequested("SIGTERM"))
-    bench.do(SyncerLinkChanged(up=False))
+    both = (SyncerLinkChanged(up=False), SupervisorLinkChanged(up=False))
+    for each in sorted(both, key=lambda each: each == last):
+        assert not bench.of(Exit)
+        bench.do(each)
     assert bench.of(Exit)
-    assert len(bench.sent(Leave)) == 1
 
 
 def test_who_is_evicted_while_it_leaves_is_gone() -> None:
@@ -248,8 +294,10 @@ def test_a_paused_learner_can_leave(first: str) -> None:
         pause(bench)
         bench.stop()
         bench.do(LeaveRequested("SIGTERM"))
+        bench.stop()
     else:
         bench.do(LeaveRequested("SIGTERM"))
         pause(bench)
         bench.stop()
+    hand_over(bench)
     assert left(bench)

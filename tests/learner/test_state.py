@@ -309,6 +309,8 @@ def test_it_never_follows_an_older_syncer() -> None:
     bench.do(FromSyncer(Welcome(3, (None, None))))
     bench.do(FromSyncer(Welcome(2, (None, None))))
     assert len(bench.of(DropSyncerLink)) == 1
+    bench.do(FromSyncer(Welcome(4, (None, None, None))))
+    assert len(bench.of(DropSyncerLink)) == 1, "of a run with more fragments"
     bench.do(SyncerLinkChanged(up=True))
     assert [hello.epoch_seen for hello in bench.sent(Hello)] == [3]
 
@@ -532,6 +534,8 @@ def test_leaving_reports_and_says_goodbye_to_both() -> None:
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
     assert not bench.of(Exit)
     bench.stop()
+    bench.adopt(0, 1)
+    bench.adopt(1, 1)
     kinds = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
     assert kinds[-4:] == [Progress, Progress, Leave, Leave]
     assert bench.of(Exit) == [Exit("preempted", failed=False)]

@@ -13,13 +13,14 @@ from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.lab.study.trial import play
 from islands.layout.leaves import MOMENTS_PREFIX, Role
+from islands.model.compiled_steps import compiled_steps_for
 from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
 from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
 from islands.protocol.errors import InvariantError, SettingsError
-from islands.protocol.settings.choices import Adoption, Anchor
+from islands.protocol.settings.choices import Adoption, Anchor, Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
@@ -42,6 +43,14 @@ class BySquares(Regression):
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         return optax.rmsprop(learning_rate)
+
+
+@dataclass(frozen=True)
+class InMiniSteps(Regression):
+    """The gradients of four batches are summed before Adam takes a step."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.MultiSteps(optax.adam(learning_rate), 4).gradient_transformation()
 
 
 def made(
@@ -85,6 +94,19 @@ def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() 
     assert len(leaves) == 2
     assert [path.split("/", 2)[2] for path in moments] == ["mu/weight"]
     assert all(leaves[path].role is Role.STATE for path in moments)
+
+
+def test_what_is_no_average_stays_each_learners_own() -> None:
+    """A sum of gradients that is emptied each four steps has no average with that of others."""
+    trainer = made(InMiniSteps())
+    arrays = [leaf.path.removeprefix(MOMENTS_PREFIX) for leaf in trainer.layout.leaves]
+    assert sorted(arrays) == [
+        "inner_opt_state/0/mu/weight",
+        "inner_opt_state/0/nu/weight",
+        "weight",
+    ]
+    program = compiled_steps_for(InMiniSteps(), 2, Pattern.BALANCED, 4, merges_moments=True)
+    assert program.alone == ("acc_grads/weight",)
 
 
 def test_moments_lie_in_the_fragments_of_their_parameters() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from islands.files.growing_files import older
-from islands.sinks.following import Follower
+from islands.sinks.following import AT_ONCE_BYTES, Follower
 from islands.sinks.sink import METRICS, points_of
 
 
@@ -76,6 +76,31 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
         file.write(b'w":1}\n{"at_s"\n')
     growing.read()
     assert growing.seen == [0, 1]
+
+
+def test_a_line_of_any_length_is_read(tmp_path: Path) -> None:
+    """It would silence a sink for ever if it had to be read at once."""
+    growing = Growing(tmp_path)
+    with growing.path.open("ab") as file:
+        file.write(msgspec.json.encode({"at_s": 1.0, "row": "x" * (3 * AT_ONCE_BYTES)}) + b"\n")
+    growing.written.append(-1)
+    growing.write(1)
+    growing.read()
+    assert [str(row)[:2] for row in growing.seen] == ["xx", "1"]
+
+
+def test_a_file_that_is_being_turned_over_is_read_on(tmp_path: Path) -> None:
+    """For a moment there is only the older one."""
+    growing = Growing(tmp_path)
+    growing.write(1)
+    growing.read()
+    growing.write(1)
+    growing.path.replace(older(growing.path))
+    growing.read()
+    growing.path.touch()
+    growing.write(1)
+    growing.read()
+    assert growing.seen == growing.written
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,16 @@ def test_what_fails_before_its_first_step_is_tried_three_times(steps: tuple[int,
     )
 
 
+def test_what_is_killed_before_its_first_step_is_given_up_too() -> None:
+    """The OOM killer says nothing; a learner that has stepped is started again for longer."""
+    mute, stepped = Restarts(), Restarts()
+    delays = [mute.next_delay_s(100.0 * number, 1.0, trained=False) for number in range(6)]
+    assert [delay_s is None for delay_s in delays] == [False] * 5 + [True]
+    assert mute.told == "ended 6 times in a row without a word before its first step"
+    for number in range(10):
+        assert stepped.next_delay_s(100.0 * number, 1.0, trained=True) is not None
+
+
 def test_other_words_before_the_first_step_are_another_fault() -> None:
     """Only the very same message tells that a further start is in vain."""
     restarts = Restarts()

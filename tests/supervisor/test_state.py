@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from islands.protocol.errors import OutdatedError, RefusedError
 from islands.protocol.handlers import Received
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.identities import SYNCER, Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages.control import Verb
 from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
     RUN_OVER,
@@ -34,7 +35,7 @@ from islands.protocol.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
-from islands.protocol.supervisor.core import ENDED_REMEMBERED
+from islands.protocol.supervisor.core import ENDED_REMEMBERED, ORDERS_REMEMBERED
 from islands.protocol.supervisor.events import (
     LinkClosed,
     NewerSupervisorProven,
@@ -61,6 +62,26 @@ def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
     assert desk.status("l") is Status.LEFT
     (word,) = sent(desk.hear(beat(gone[0], "n0")), Evicted)
     assert (word.incarnation, "n0" in desk.state.members) == (gone[0], False)
+
+
+def test_launched_learners_that_departed_are_forgotten_too() -> None:
+    """A fleet that grows and shrinks for weeks has launched thousands of names."""
+    desk = Desk(launched=(SYNCER,))
+    for _ in range(3 * ENDED_REMEMBERED):
+        desk.wait(6)
+        name = desk.command(Verb.ADD).told.removeprefix("started ")
+        incarnation = desk.admit(name)
+        desk.command(Verb.DRAIN, name)
+        desk.handle(Received(Leave(LearnerName(name), incarnation, "drained"), 1))
+        desk.handle(ProcessEnded(name, ""))
+    core = desk.state.core
+    assert set(core.launched) == {SYNCER}
+    assert len(core.members) <= ENDED_REMEMBERED
+    assert len(core.folded) == len(core.members)
+    for index in range(2 * ORDERS_REMEMBERED):
+        desk.command(Verb.EVICT, desk.command(Verb.ADD).told.removeprefix("started "))
+        desk.handle(ProcessEnded(f"learner-{index}", "killed by SIGKILL"))
+    assert len(core.drained) <= ORDERS_REMEMBERED
 
 
 def test_who_was_admitted_by_an_earlier_start_and_ended_stays_ended() -> None:
@@ -444,7 +465,11 @@ def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
     assert len(delays) == RESTARTS_MAX
     actions = desk.handle(ProcessEnded("a", "out of memory"))
     assert [action for action in actions if isinstance(action, GiveUp)] == [
-        GiveUp("a", "ended too often, more than 5 times within a minute, last: out of memory")
+        GiveUp(
+            "a",
+            "ended too often, 6 times in a row without a word before its first step, "
+            "last: out of memory",
+        )
     ]
     assert not any(isinstance(action, StartProcess) for action in actions)
 
@@ -541,12 +566,13 @@ def test_a_launched_process_that_left_is_not_started_again() -> None:
 
 def test_a_learner_that_had_finished_is_not_started_again() -> None:
     """The run closes; its goodbye may be lost with its process, its last heartbeat told enough."""
-    desk = Desk(launched=("a",))
-    a = desk.admit("a", 1)
-    desk.hear(beat(a, phase=Phase.FINISHED))
-    assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
-    again = desk.handle(ProcessEnded("a", "killed (9)"))
-    assert [action.name for action in again if isinstance(action, StartProcess)] == ["a"]
+    for told, started in (("", []), ("killed (9)", ["a"])):
+        desk = Desk(launched=("a",))
+        a = desk.admit("a", 1)
+        desk.hear(beat(a, phase=Phase.FINISHED))
+        actions = desk.handle(ProcessEnded("a", told))
+        assert recorded(actions) == ["process_ended"]
+        assert [action.name for action in actions if isinstance(action, StartProcess)] == started
 
 
 # ------------------------------------------------------------------------------------ properties

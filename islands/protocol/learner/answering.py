@@ -75,7 +75,7 @@ def on_pull(core: Core, pull: PullFragment) -> None:
     if core.pulls.overtaken(pull.fragment, ticket):
         _decline(core, pull, REPLACED)
         return
-    if core.leaving is not None and not known:
+    if core.leaving is not None and not known and not core.hands_over:
         _decline(core, pull, "leaving")
         return
     if not known:

@@ -30,6 +30,7 @@ from islands.protocol.learner.pulls import Pulls
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.training import Progress
+from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 
 
@@ -236,6 +237,15 @@ class Core:
     def ending(self) -> bool:
         """Whether no step follows, as the run closes or this learner leaves."""
         return self.run.closing or self.leaving is not None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether rounds are opened for what a learner has left as it leaves."""
+        settings, leaving = self.settings, self.leaving
+        if settings.gossip.on or settings.trigger is Trigger.LEARNER:
+            return False
+        refused = leaving is not None and leaving.refused
+        return settings.learner_waits is LearnerWaits.NEVER and not refused
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""

@@ -151,6 +151,12 @@ def _on_refused(core: Core, by: str, reason: str, *, retry: bool) -> None:
 def on_welcome(core: Core, welcome: Welcome) -> None:
     """Follow a syncer unless it is an older one; ask the donor that it may name for moments."""
     epoch, seen = welcome.epoch, core.epoch_seen
+    told, own = len(welcome.versions), len(core.accounts)
+    if told != own:
+        core.actions.append(
+            DropSyncerLink(f"it has versions of {told} fragments, the run has {own}")
+        )
+        return
     followed = core.membership.on_welcome(welcome)
     if followed is EpochOrder.OLDER:
         core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {seen}"))
@@ -162,7 +168,7 @@ def on_welcome(core: Core, welcome: Welcome) -> None:
     on_donor(core, welcome.donor)
     if followed is EpochOrder.NEWER:
         core.pulls.link_changed()
-        for account, version in zip(core.accounts, welcome.versions, strict=False):
+        for account, version in zip(core.accounts, welcome.versions, strict=True):
             account.welcomed(epoch, version)
         core.reporting.due = True
         if core.run.closing:  # a new syncer announces by itself that the run closes
@@ -255,17 +261,28 @@ def on_drain(core: Core, drain: Drain) -> None:
 
 
 def go_on_leaving(core: Core) -> None:
-    """End the process as soon as nothing is worth waiting for, or a deadline has passed."""
+    """End the process as soon as nothing is worth waiting for, or a deadline has passed.
+
+    Rounds are opened for its open work (`protocol/syncer/scheduling.py`). A lost link to the syncer
+    may come back, unless the supervisor is gone as well.
+    """
     leaving = core.leaving
     if leaving is None or leaving.left:
         return
-    cut_off = core.incarnation is None or not core.membership.syncer_up
-    decided = leaving.refused or (not core.pulls.wanted and not _undecided(core))
+    links = core.membership.syncer_up or (core.membership.supervisor_up and _owes(core))
+    cut_off = core.incarnation is None or not links
+    decided = leaving.refused or not (core.pulls.wanted or _undecided(core) or _owes(core))
     done = core.compute.idle and (decided or core.now_s >= leaving.deadline_s)
     if cut_off or done or core.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(core, leaving.reason)
         core.actions.append(Exit(leaving.reason, failed=leaving.refused))
+
+
+def _owes(core: Core) -> bool:
+    """Whether it has work that rounds will ask it for, though it stands still."""
+    done = core.compute.own_tokens
+    return core.hands_over and any(done > account.base_tokens for account in core.accounts)
 
 
 def _undecided(core: Core) -> bool:

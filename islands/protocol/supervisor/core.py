@@ -17,6 +17,8 @@ from islands.protocol.supervisor.view import Follower, View
 from islands.protocol.tape.entry import Entry, Record
 
 ENDED_REMEMBERED = 32
+ORDERS_REMEMBERED = 1024
+"""Orders to leave that are kept for learners that are not here, in case one comes back."""
 
 
 @dataclass(slots=True)
@@ -146,14 +148,25 @@ class Core:
         if status.ended:
             self.here[member.role].pop(member.name, None)
             self.followers.pop(member.name, None)
-            if member.name not in self.launched and member.name not in self.drained:
+            if member.name not in self.launched:
                 self.ended[member.name] = None
 
-    def forget_ended(self) -> None:
-        """Forget all but the `ENDED_REMEMBERED` members that ended last.
+    def launch_no_more(self, name: str) -> None:
+        """Forget a launched process that departed for good; its member as others that ended."""
+        del self.launched[name]
+        self.stalls.pop(name, None)
+        member = self.members.get(name)
+        if member is not None and member.status.ended:
+            self.ended[name] = None
 
-        Launched and drained ones are never forgotten.
+    def forget_ended(self) -> None:
+        """Forget all but the `ENDED_REMEMBERED` members that ended last, and old orders.
+
+        A member that is launched again is not forgotten.
         """
+        for name in list(self.drained)[: max(0, len(self.drained) - ORDERS_REMEMBERED)]:
+            if name not in self.here[Role.LEARNER]:
+                del self.drained[name]
         while len(self.ended) > ENDED_REMEMBERED:
             name = next(iter(self.ended))
             del self.ended[name]

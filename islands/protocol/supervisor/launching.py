@@ -18,7 +18,10 @@ LEARNERS = "learner"
 def on_process_ended(core: Core, name: str, reason: str, now_s: float) -> None:
     """Restart a process that has ended after a delay, or give up on it and say why."""
     core.record(ProcessEnded(name, reason))
-    if core.finished is not None or name not in core.launched or _departed(core, name, reason):
+    if core.finished is not None or name not in core.launched:
+        return
+    if _departed(core, name, reason):
+        core.launch_no_more(name)
         return
     restarts = core.launched[name]
     delay_s = restarts.next_delay_s(

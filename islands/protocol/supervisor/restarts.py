@@ -17,8 +17,9 @@ the supervisor gives up on the process and says why; the run goes on with the ot
 up once a process has ended with the very same error message `ALIKE_MAX` times in a row: a task that
 fails at the same record each time must be fixed by its author. A learner that never steps between
 such ends is given up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the
-beginning, and each further start would only compile again. A process that stayed up for an hour
-has recovered, and its earlier restarts are forgotten.
+beginning, and each further start would only compile again. One that is killed each time before its
+first step, without a word, is given up after `ALIKE_MAX`. A process that stayed up for an hour has
+recovered, and its earlier restarts are forgotten.
 
 Reference: the restart intensity of Erlang/OTP supervisors, which has one window.
 """
@@ -89,13 +90,14 @@ class Restarts:
             return None
         if self.times_s and now_s - self.times_s[-1] >= HEALTHY_S * patience:
             self.times_s, self.alike, self.untrained = [], 0, 0
-        again = bool(words) and words == self.words
+        again = words == self.words and (bool(words) or not trained)
         self.alike = self.alike + 1 if again else 1
         self.untrained = 0 if trained else self.untrained + 1 if again else 1
         self.words = words
-        if self.alike >= ALIKE_MAX or self.untrained >= UNTRAINED_MAX:
+        if self.alike >= ALIKE_MAX or (words and self.untrained >= UNTRAINED_MAX):
             before = " before its first step" if self.untrained == self.alike else ""
-            self.told = f"ended {self.alike} times in a row with the same words{before}"
+            how = "with the same words" if words else "without a word"
+            self.told = f"ended {self.alike} times in a row {how}{before}"
             return None
         delay_s = FIRST_DELAY_S
         for window in WINDOWS:

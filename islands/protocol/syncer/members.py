@@ -249,9 +249,9 @@ class LearnerIndex:
     `sharers` are those among whom the rest of the budget is shared: also those that only join, or
     the first one to begin would be given half of it.
 
-    `asking` holds those that ask for a round, `asking_news` those of them that have changed since
-    the rounds that they ask for were looked for, and `asked_for` the fragments for which one of
-    them was eligible then (`scheduling.py`).
+    `leaving` holds those that have stopped for good, and `asking` those that ask for a round;
+    `asking_news` are those of them that have changed since the rounds that they ask for were looked
+    for, and `asked_for` the fragments for which one of them was eligible then (`scheduling.py`).
 
     `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
     true: after the best one has left or changed, the next one is searched for only on demand.
@@ -261,6 +261,7 @@ class LearnerIndex:
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
     sharers: set[LearnerName] = field(default_factory=set)
+    leaving: set[LearnerName] = field(default_factory=set)
     asking: set[LearnerName] = field(default_factory=set)
     asking_news: set[LearnerName] = field(default_factory=set)
     asked_for: set[int] = field(default_factory=set)
@@ -281,6 +282,7 @@ class LearnerIndex:
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.reads)
         _keep(self.sharers, name, learner is not None and learner.shares)
+        _keep(self.leaving, name, learner is not None and learner.phase is Phase.FINISHED)
         asks = learner is not None and bool(learner.asking)
         _keep(self.asking, name, asks)
         _keep(self.asking_news, name, asks)

@@ -51,7 +51,7 @@ def open_rounds(core: Core, now_s: float) -> None:
     if core.settings.gossip.on:
         return
     limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
-    while len(core.rounds.open) < limit and core.pace_allows():
+    while len(core.rounds.open) < limit and (core.pace_allows() or _somebody_leaves(core)):
         number = core.durable.round
         fragment = number % core.fragments
         if fragment in core.rounds.open or core.rounds.barren == number:
@@ -65,6 +65,18 @@ def open_rounds(core: Core, now_s: float) -> None:
             quorum, waits = None, _patience(core, names)
         open_round(core, fragment, names, quorum, now_s, waits)
         core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
+
+
+def _somebody_leaves(core: Core) -> bool:
+    """Return whether a learner that has stopped to leave has work for the next round.
+
+    It is gone in a moment, so the round opens before it is due, and the next ones come later by the
+    pace.
+    """
+    if core.settings.learner_waits is not LearnerWaits.NEVER:
+        return False
+    fragment = core.durable.round % core.fragments
+    return any(core.ineligible(name, fragment) is None for name in core.members.index.leaving)
 
 
 def _patience(core: Core, names: list[LearnerName]) -> Patience | None:

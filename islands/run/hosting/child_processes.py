@@ -51,6 +51,7 @@ from islands.run.hosting.process_identity import (
 from islands.run.hosting.process_output import (
     LIMIT_BYTES,
     end_of,
+    oom_kills,
     open_output,
     rotate,
     size_of,
@@ -66,6 +67,8 @@ _KILL_S = 10.0
 class _Child:
     identity: Identity
     ours: bool
+    oom_kills: int = 0
+    killed: bool = False
     descriptor: int | None = None
     poll: asyncio.TimerHandle | None = None
     grace: asyncio.TimerHandle | None = None
@@ -162,7 +165,7 @@ class ProcessLauncher:
             end = ProcessEnd(FAILED, f"cannot be started: {error}")
             asyncio.get_running_loop().call_soon(self._ended, name, end)
         else:
-            self._watch(name, _Child(identity, ours=True))
+            self._watch(name, _Child(identity, ours=True, oom_kills=oom_kills()))
             self._save()
 
     def _spawn(self, name: str) -> Identity:
@@ -199,6 +202,8 @@ class ProcessLauncher:
 
     def kill(self, name: str) -> None:
         """Kill a process at once."""
+        if name in self._children:
+            self._children[name].killed = True
         self._signal(name, signal.SIGKILL)
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -294,7 +299,10 @@ class ProcessLauncher:
         if not self._children:
             self._idle.set()
         self._save()
-        self._ended(name, end_of(exit_code, self.log(name), child.identity.log_start))
+        killed = exit_code == -signal.SIGKILL and not child.killed
+        no_memory = killed and oom_kills() > child.oom_kills
+        end = end_of(exit_code, self.log(name), child.identity.log_start, no_memory=no_memory)
+        self._ended(name, end)
 
     def _save(self) -> None:
         write_records(

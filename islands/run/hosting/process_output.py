@@ -57,6 +57,21 @@ def size_of(path: Path) -> int:
         return 0
 
 
+NO_MEMORY = (
+    "the kernel's OOM killer ended it, since this host, or its container, had no memory left"
+)
+OOM_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def oom_kills() -> int:
+    """Return how many processes of this machine the kernel has killed for want of memory."""
+    try:
+        found = OOM_KILLS.search(Path("/proc/vmstat").read_bytes())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1])
+
+
 def last_line(path: Path, start: int = 0) -> str:
     """Return the last line from `start` on that is not blank, as printable text cut to a limit."""
     lines = [line.strip() for line in _tail(path, start)]
@@ -90,14 +105,19 @@ def _printable(line: str) -> str:
     return "".join(sign for sign in line if sign.isprintable())
 
 
-def end_of(exit_code: int | None, path: Path, start: int = 0) -> ProcessEnd:
+def end_of(
+    exit_code: int | None, path: Path, start: int = 0, *, no_memory: bool = False
+) -> ProcessEnd:
     """Describe how a process ended, by its exit code and its output.
 
     Args:
         exit_code: the exit code; below 0 the number of a signal; None if it is not known.
         path: the process's log file.
         start: the offset in that file at which the process's output begins.
+        no_memory: whether the kernel killed it for want of memory.
     """
+    if no_memory:
+        return ProcessEnd(exit_code, f"killed by SIGKILL: {NO_MEMORY}", NO_MEMORY, "")
     line = last_line(path, start)
     sentence = re.sub(r"^python -m [\w.]+: ", "", line)  # the command's name does not help
     return ProcessEnd(

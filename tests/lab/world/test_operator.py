@@ -12,6 +12,7 @@ from islands.lab.world.world import LearnerHost, World
 from islands.protocol.errors import JournalError, UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase, Status
 from islands.protocol.messages.control import CommandAnswer, Verb
+from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.core import ClosingStage
 from messaging.codec.tensors import as_buffer, digest
@@ -102,6 +103,21 @@ async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
 
 
 # --------------------------------------------------------------------------- drain, add, restart
+
+
+@virtual
+async def test_who_is_drained_takes_no_work_with_it() -> None:
+    """Rounds are opened for what it has left; who is killed takes an interval with it."""
+    world = world_of(settings=replace(SETTINGS, adoption=Adoption.DELAY_CORRECTED))
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    await told(world, Verb.DRAIN, "learner-0")
+    await until(lambda: "learner-0" not in world.processes)
+    await asyncio.sleep(1.0)
+    ledger = world.syncer_state.durable.ledger  # type: ignore[union-attr]  # the run goes on
+    assert [ledger.row(index).lost for index in range(SETTINGS.fragments)] == [0, 0]
+    await ended(world)
+    promises_kept(world)
 
 
 @virtual

@@ -29,7 +29,7 @@ from islands.run.hosting.process_identity import (
     send_signal,
     write_records,
 )
-from islands.run.hosting.process_output import TOLD_CHARACTERS
+from islands.run.hosting.process_output import NO_MEMORY, TOLD_CHARACTERS
 
 pytestmark = pytest.mark.integration
 
@@ -154,6 +154,40 @@ def in_room(body: Callable[Concatenate[Room, P], Awaitable[None]]) -> Callable[.
     told = list(signature(body).parameters.values())[1:]
     setattr(test, "__signature__", Signature([*own, *told]))  # noqa: B010  pytest reads it
     return test
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+GREEDY = """
+open(os.environ["ROOM"] + "/cgroup.procs", "w").write(str(os.getpid()))
+held = bytearray(2**28)
+"""
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A control group with 32 MiB, which a program enters."""
+    room = MEMORY / f"islands-test-{os.getpid()}"
+    try:
+        room.mkdir()
+        (room / "memory.limit_in_bytes").write_text(str(2**25))
+    except OSError as error:
+        pytest.skip(f"no control group of memory can be made here: {error}")
+    monkeypatch.setenv("ROOM", str(room))
+    yield
+    room.rmdir()
+
+
+@pytest.mark.usefixtures("small_memory")
+@in_room
+async def test_who_has_no_memory_left_is_told_so(room: Room) -> None:
+    """The kernel kills it without a word; a process that we kill is no such case."""
+    room.start("greedy", GREEDY)
+    name, told = await room.ended()
+    assert (name, told) == ("greedy", f"killed by SIGKILL: {NO_MEMORY}")
+    room.launcher.start("a")
+    await room.ready()
+    room.launcher.kill("a")
+    assert await room.ended() == ("a", "killed by SIGKILL")
 
 
 @pytest.fixture
