@@ -71,7 +71,7 @@ def show(system: LocalSystem, each: int, model_parallel: int) -> None:
         grid = "one device" if place.mesh is None else str(dict(place.mesh.shape))
         print(f"{name}: {grid} of {', '.join(map(str, place.devices))}")
     leaves = system.model.layout.leaves
-    cuts = Counter("whole" if place.split(x.shape) is None else "cut" for x in leaves)
+    cuts = Counter("whole" if place.tensor(x.shape) == place.whole else "cut" for x in leaves)
     print(f"tensors: {cuts['cut']} cut over 'model', {cuts['whole']} whole on each device")
 
 

@@ -57,9 +57,16 @@ def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 def islands(*arguments: str, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
     """`python -m islands.cli`, by default in the folder of the examples."""
     quickly = QUICKLY_COMPILED if "--dry-run" in arguments else {}  # it takes no more than a step
-    environment = {**os.environ, **cpu_environment(1), **quickly, "PYTHONPATH": str(ROOT)}
+    return python("-m", "islands.cli", *arguments, cwd=cwd, **quickly)
+
+
+def python(
+    *arguments: str, cwd: Path = EXAMPLES, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A program, by default in the folder of the examples."""
+    environment = {**os.environ, **cpu_environment(1), **variables, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "islands.cli", *arguments],
+        [sys.executable, *arguments],
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -192,6 +199,26 @@ def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["ledger"]["imbalance"] == 0
     assert summary["merges"] > 0
+
+
+PROGRAMS = {
+    "averaged": ("-m", "islands.cli", "run", "--task", "averaged:Averaged", *QUICK["line.yaml"]),
+    "mesh": ("mesh.py", "--learners", "2", "--model-parallel", "2", "--tokens", "2000"),
+}
+
+
+@pytest.mark.long("test_it_runs_to_its_end")
+@pytest.mark.integration
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    """Those without a file of a run; every other Python file is a task of one, or a loop."""
+    words = [*PROGRAMS[name]]
+    if "run" in words:
+        words += ["--folder", str(tmp_path / "run"), "--listen", "127.0.0.1:0"]
+    found = python(*words)
+    assert found.returncode == 0, found.stderr
+    files = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert files == {*PROGRAMS, "line", "lora"}
 
 
 @pytest.mark.long("tests/lab/study/test_study.py::test_a_study_goes_on_where_it_stopped")

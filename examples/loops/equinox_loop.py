@@ -70,9 +70,9 @@ def main(address: str, name: str | None = None) -> None:
             model, moments = eqx.combine(params, rest), run.opt_state  # ★
             x = random.standard_normal((ROWS, WIDTH), np.float32)
             y = np.sin(x.sum(1, keepdims=True) / 4)
-            model, moments, loss = train_step(model, moments, x, y)
+            model, moments, loss = train_step(model, moments, jnp.asarray(x), jnp.asarray(y))
             step += 1
-    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

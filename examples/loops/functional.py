@@ -84,7 +84,7 @@ def main(address: str, name: str | None = None) -> None:
             batch = jax.device_put(next(batches), NamedSharding(mesh, PartitionSpec("data")))
             state, loss = train_step(state, batch)
             step += 1
-    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

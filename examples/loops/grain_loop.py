@@ -84,7 +84,7 @@ def main(address: str, name: str, folder: str = "checkpoints") -> None:
                 state = {"params": params, "moments": moments, "step": step}
                 kept.save(step, args=ocp.args.StandardSave(state))
     kept.close()
-    print(f"{step - began} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step - began} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

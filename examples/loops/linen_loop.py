@@ -64,7 +64,7 @@ def main(address: str, name: str | None = None) -> None:
             x = random.standard_normal((ROWS, WIDTH), np.float32)
             state, loss = step(state, x, np.sin(x.sum(1, keepdims=True) / 4))
             number += 1
-    print(f"{number} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{number} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def main(address: str, name: str | None = None) -> None:
             y = np.sin(x.sum(1, keepdims=True) / 4)
             params, moments, loss = train_step(params, moments, x, y)
             step += 1
-    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

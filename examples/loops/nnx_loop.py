@@ -40,7 +40,7 @@ def initial() -> PyTree:
 
 
 @nnx.jit
-def train_step(model: Network, optimizer: nnx.Optimizer, x: Array, y: Array) -> Array:
+def train_step(model: Network, optimizer: nnx.Optimizer[Network], x: Array, y: Array) -> Array:
     """Take one step in place."""
     loss, gradients = nnx.value_and_grad(lambda m: jnp.mean((m(x) - y) ** 2))(model)
     optimizer.update(model, gradients)
@@ -59,9 +59,10 @@ def main(address: str, name: str | None = None) -> None:
         while not run.over:  # ★
             nnx.update(model, run.boundary(nnx.state(model, nnx.Param), loss))  # ★
             x = random.standard_normal((ROWS, WIDTH), np.float32)
-            loss = train_step(model, optimizer, x, np.sin(x.sum(1, keepdims=True) / 4))
+            y = np.sin(x.sum(1, keepdims=True) / 4)
+            loss = train_step(model, optimizer, jnp.asarray(x), jnp.asarray(y))
             step += 1
-    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

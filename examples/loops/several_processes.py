@@ -53,7 +53,7 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
             batch = [jax.make_array_from_process_local_data(rows, x) for x in next(batches)]
             state, loss = train_step(state, (batch[0], batch[1]))
             step += 1
-    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+    print(f"{step} steps, loss {float(loss or 0):.4f}; {run.why}")
 
 
 if __name__ == "__main__":

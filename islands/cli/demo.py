@@ -104,8 +104,8 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     screen = Screen()
     layout = hub.plan.layout
     screen.say(
-        f"{layout.size:,} parameters in {len(layout.fragments)} fragments, {options.learners} "
-        f"learners, {hub.settings.folder}"
+        f"{layout.told}, {len(layout.fragments)} fragments, {options.learners} learners, "
+        f"{hub.settings.folder}"
     )
     screen.say(show_page(hub))
     summary = await watch(hub, screen, _Killer(hub, options))
