@@ -15,11 +15,10 @@ from tempfile import TemporaryDirectory
 
 import jax
 
+from islands import LocalSystem, run_settings
 from islands.model.jax_settings import divide_cpu
 from islands.model.placement import placed, shares
 from islands.protocol.errors import UserError
-from islands.protocol.settings.run import RunSettings
-from islands.run.single_process import LocalSystem
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 
@@ -41,9 +40,7 @@ def main() -> None:
     divide_cpu(chosen.cpu_devices)
     each = jax.local_device_count() // chosen.learners
     task = StdlibBytes(MODEL, rows=chosen.rows, length=64, validation_windows=64)
-    settings = RunSettings(
-        budget_tokens=chosen.tokens, fragments=4, interval_steps=8, warmup_steps=20
-    )
+    settings = run_settings(budget_tokens=chosen.tokens)
     try:
         system = LocalSystem(
             task,

@@ -2,9 +2,9 @@
 
 This module exports what a user's own code needs: `join`, `write_layout` and `latest` to take part
 in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` and
-`TaskState` to leave the loop to Islands, `RunSettings` and `LocalSystem` to run it in this process,
-`load` and `described` to read what a run has written. Everything else is in rooms, each of which
-imports those below it and none above; its docstring names its files:
+`TaskState` to leave the loop to Islands, `run_settings` and `LocalSystem` to run it in this
+process, `load` and `described` to read what a run has written. Everything else is in rooms, each of
+which imports those below it and none above; its docstring names its files:
 
 - `cli`: the commands; `page`: a run in a browser
 - `lab`: simulations, faults, studies, the checker of histories
@@ -31,31 +31,31 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
     from islands.loops.joined_run import JoinedRun
     from islands.loops.latest import latest
     from islands.loops.layouts import write_layout
-    from islands.protocol.settings.run import RunSettings
+    from islands.protocol.settings.presets import run_settings
     from islands.run.single_process import LocalSystem
     from islands.tasks.task import Task, TaskState
 
 __all__ = [
     "JoinedRun",
     "LocalSystem",
-    "RunSettings",
     "Task",
     "TaskState",
     "described",
     "join",
     "latest",
     "load",
+    "run_settings",
     "write_layout",
 ]
 
 PLACES = {
     "JoinedRun": "islands.loops.joined_run",
     "LocalSystem": "islands.run.single_process",
-    "RunSettings": "islands.protocol.settings.run",
     "Task": "islands.tasks.task",
     "TaskState": "islands.tasks.task",
     "join": "islands.loops.join",
     "latest": "islands.loops.latest",
+    "run_settings": "islands.protocol.settings.presets",
     "write_layout": "islands.loops.layouts",
 }
 

@@ -169,9 +169,9 @@ class CompiledSteps:
         )
         moments, structure = _flat(first_moments)
         estimated = self._estimated(dict(moments))
-        trained = {path for path, _ in self._params.first(params)}
+        parameter_paths = [path for path, _ in self._params.first(params)]
         arrays = [path for path, x in moments if _is_moment(x)]
-        merged = {path for path in arrays if _tree_of(path, trained) in AVERAGES}
+        merged = {path for path in arrays if _tree_of(path, parameter_paths) in AVERAGES}
         self.alone: tuple[str, ...] = tuple(path for path in arrays if path not in merged)
         self._moments = Split(
             structure, tuple(path in merged and path not in estimated for path, _ in moments)

@@ -1,6 +1,6 @@
 """A run whose actors share one process, over memory links; each learner has a device thread.
 
-    system = LocalSystem(MyTask(), RunSettings(budget_tokens=1_000_000), learners=3)
+    system = LocalSystem(MyTask(), run_settings(budget_tokens=1_000_000), learners=3)
     summary = asyncio.run(system.run(Path("runs/first")))
 
 The same actors run as processes on many hosts; this is the smallest composition of them, and the

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from jaxtyping import PyTree
 
-from islands import LocalSystem, RunSettings
+from islands import LocalSystem
 from islands.observer.actor import ObserverActor
 from islands.protocol.identities import OBSERVER, Version
 from islands.protocol.settings.choices import UpdatePrecision
+from islands.protocol.settings.run import RunSettings
 from tests.lab.study.regression import Regression
 from tests.run.test_single_process import reached
 

@@ -29,10 +29,12 @@ out of each merge, and trains worse.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 
+from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
@@ -134,6 +136,27 @@ SHORT_INTERVAL_STEPS = 8
 
 LONG_INTERVAL_FRAGMENTS = 12
 LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
+
+
+def run_settings(preset: Preset | str = Preset.DECOUPLED, **given: object) -> RunSettings:
+    """Return the settings that a command has: those of a preset, and what was given.
+
+    Args:
+        preset: the preset by its name; the default is that of all commands.
+        given: fields of `RunSettings`, which documents them.
+
+    Raises:
+        SettingsError: name, value and what is allowed of the first wrong setting.
+    """
+    if preset not in [*Preset]:
+        raise SettingsError(f"preset is {preset!r}; the names that there are: {', '.join(Preset)}")
+    known = {one.name for one in fields(RunSettings)}
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"there is no setting {name}{hint}")
+    return replace(settings_of(Preset(preset), given), **given)  # type: ignore[arg-type]  # checked
 
 
 def settings_of(

@@ -27,7 +27,7 @@ from islands.protocol.settings.choices import (
 from islands.protocol.settings.combinations import refusals
 from islands.protocol.settings.gossip import GossipSettings, check_graph
 from islands.protocol.settings.outer import OuterSettings, check_taken
-from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
+from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges, make_choices
 
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `grace.py`)."""
@@ -226,10 +226,10 @@ class RunSettings:
                 f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
                 "underscores, and begin with a letter or digit"
             )
-        check_ranges(self)
-        check_ranges(self.outer, "outer.")
-        check_ranges(self.gossip, "gossip.")
-        check_ranges(self.timing, "timing.")
+        groups = {"": self, "outer.": self.outer, "gossip.": self.gossip, "timing.": self.timing}
+        for prefix, group in groups.items():
+            make_choices(group, prefix)
+            check_ranges(group, prefix)
         check_taken(self.outer)
         check_graph(self.gossip)
         for sentence in refusals(self):

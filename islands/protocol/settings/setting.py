@@ -6,10 +6,11 @@ list of the names of settings.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import cache
 from math import inf
 from types import MappingProxyType
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 from islands.protocol.errors import SettingsError
 
@@ -88,6 +89,41 @@ def _facts_of(group: type) -> Mapping[str, Setting]:
             for name, extras in annotations.items()
         }
     )
+
+
+def make_choices(group: object, prefix: str = "") -> None:
+    """Make a member of each choice that was given by its name, and refuse other texts.
+
+    Args:
+        group: a dataclass of settings, whose fields are replaced.
+        prefix: what stands before their names in the sentence.
+
+    Raises:
+        SettingsError: name, value and the names that there are.
+    """
+    own: type = type(group)
+    for name, kinds in _choices_of(own).items():
+        value = getattr(group, name)
+        if not isinstance(value, str) or isinstance(value, kinds):
+            continue
+        members = [member for kind in kinds for member in kind]
+        found = next((member for member in members if member == value), None)
+        if found is None:
+            there = f"be one of {', '.join(members)}" if members else "not be a text"
+            raise SettingsError(f"{prefix}{name} is {value!r}; it must {there}")
+        object.__setattr__(group, name, found)
+
+
+@cache
+def _choices_of(group: type) -> Mapping[str, tuple[type[StrEnum], ...]]:
+    """Return the enumerations of each field that takes no other text."""
+    found = {}
+    for name, hint in get_type_hints(group).items():
+        kinds = get_args(hint) or (hint,)
+        choices = [one for one in kinds if isinstance(one, type) and issubclass(one, StrEnum)]
+        if str not in kinds:
+            found[name] = tuple(choices)
+    return MappingProxyType(found)
 
 
 def check_ranges(group: object, prefix: str = "") -> None:
