@@ -122,9 +122,11 @@ class RealDisk:
             raise JournalError(f"the folder {folder} cannot be made: {error}") from error
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content."""
+        """Replace a file's content; make its folder anew if that is gone."""
         path = self._path(name)
         try:
+            if not path.parent.exists():
+                make_private(path.parent)
             with path.open("wb") as file:
                 for part in parts:
                     file.write(part)

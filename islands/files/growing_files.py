@@ -71,6 +71,9 @@ class RotatingFile:
             OSError: the disk is full or broken; no part of the lines is in the file.
         """
         file = self._file or self._open()
+        if not _is_at(file, self._path):  # it was deleted, or moved away
+            file.close()
+            file, self._due_head = self._open(), self._head
         if self._size >= self._limit_bytes:
             file = self._turn_over(file)
         whole = (b"\n" if self._torn else b"") + self._due_head + data
@@ -98,6 +101,16 @@ class RotatingFile:
         self._size, self._torn, self._due_head = 0, False, self._head
         full.close()
         return file
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is the one at a path; one that cannot be looked at counts as there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def write_whole(file: IO[bytes], data: bytes, size: int) -> None:

@@ -134,28 +134,11 @@ def disk_samples(disk: DiskFigures) -> Iterator[Sample]:
     yield Sample("islands_disk_lost_entries_total", disk.lost_entries)
 
 
-class JournalWatch:
-    """How long a syncer's oldest journal record waits, as far as it was looked at."""
-
-    def __init__(self) -> None:
-        """Start without a record that waits."""
-        self._oldest: int | None = None
-        self._since_s = 0.0
-
-    def lag_s(self, oldest: int | None, now_s: float) -> float:
-        """Return for how long this record is known to be the oldest that waits; None: none does."""
-        if oldest != self._oldest:
-            self._oldest, self._since_s = oldest, now_s
-        return 0.0 if oldest is None else now_s - self._since_s
-
-
-def syncer_samples(state: SyncerState, watch: JournalWatch, now_s: float) -> Iterator[Sample]:
+def syncer_samples(state: SyncerState) -> Iterator[Sample]:
     """Yield the samples of a syncer that has begun."""
-    pending = state.core.journal.journalling
-    oldest = pending[0][0] if pending else None
-    rows = state.ledger_rows()
-    yield Sample("islands_journal_pending_records", len(pending))
-    yield Sample("islands_journal_lag_seconds", watch.lag_s(oldest, now_s))
+    journal, rows = state.core.journal, state.ledger_rows()
+    yield Sample("islands_journal_pending_records", len(journal.journalling))
+    yield Sample("islands_journal_lag_seconds", journal.lag_s)
     yield Sample("islands_journal_records_total", state.durable.sequence)
     yield Sample("islands_rounds_open", len(state.core.rounds.open))
     for fate in ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending"):

@@ -21,7 +21,6 @@ from islands.layout.leaves import VALUE_BYTES
 from islands.metrics.catalogue import Sample
 from islands.metrics.samples import (
     DiskFigures,
-    JournalWatch,
     MemberView,
     disk_samples,
     member_samples,
@@ -30,6 +29,7 @@ from islands.metrics.samples import (
 )
 from islands.metrics.site import STATUS, decode
 from islands.protocol.errors import not_installed
+from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.process_runtime import say, token_of
 from islands.run.run_end import has_live_syncer
 from islands.run.run_status import run_status_of
@@ -127,7 +127,6 @@ class HubSource:
         settings = hub.settings
         self._facts = ProcessFacts(settings.listening, settings.connecting)
         self._peer = SyncerElsewhere(settings.connecting)
-        self._watch = JournalWatch()
         self._disk: DiskFigures | None = None
         self._reading = Reading(self._read)
 
@@ -148,14 +147,16 @@ class HubSource:
         else:
             yield Sample("islands_syncer_up", syncer.begun)
             if syncer.begun:
-                yield from syncer_samples(syncer.state, self._watch, hub.now_s)
+                yield from syncer_samples(syncer.state)
 
     def unready_because(self) -> str:
         """Return why the hub cannot do its work yet; empty if it can."""
         core = self._hub.cluster.core
         if core is None:
             return "the supervisor begins"
-        return "" if has_live_syncer(core) else "there is no live syncer"
+        if not has_live_syncer(core):
+            return "there is no live syncer"
+        return BLOCKED if core.blocked else ""
 
     async def _ask(self) -> None:
         core = self._hub.cluster.core
@@ -232,20 +233,21 @@ class SyncerSource:
     ) -> None:
         self._syncer = syncer
         self._facts = ProcessFacts(listening, connecting)
-        self._watch = JournalWatch()
 
     async def refresh(self) -> None:
         """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""
-        yield from self._facts.samples(ready=self._syncer.begun)
+        yield from self._facts.samples(ready=not self.unready_because())
         if self._syncer.begun:
-            yield from syncer_samples(self._syncer.state, self._watch, self._syncer.now_s())
+            yield from syncer_samples(self._syncer.state)
 
     def unready_because(self) -> str:
         """Return why the syncer cannot do its work yet; empty if it can."""
-        return "" if self._syncer.begun else "the journal is being read"
+        if not self._syncer.begun:
+            return "the journal is being read"
+        return BLOCKED if self._syncer.state.phase is Phase.BLOCKED else ""
 
 
 class MemberSource:

@@ -93,8 +93,9 @@ class Phase(StrEnum):
     """What a member is doing; a learner may contribute once it has been ``STEPPING``.
 
     A syncer is ``HEALING`` until every fragment has a version; then it is ``MERGING``, except while
-    it is ``PAUSED``, until it is ``FINISHED``. An observer is ``HEALING`` until it holds every
-    fragment, and ``OBSERVING`` from then on. Neither ever steps.
+    it is ``PAUSED``, or ``BLOCKED`` as its journal cannot be written, until it is ``FINISHED``. An
+    observer is ``HEALING`` until it holds every fragment, and ``OBSERVING`` from then on. Neither
+    ever steps.
     """
 
     JOINING = "joining"
@@ -106,6 +107,7 @@ class Phase(StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     MERGING = "merging"
+    BLOCKED = "blocked"
     OBSERVING = "observing"
 
 
@@ -123,6 +125,9 @@ class Status(StrEnum):
         """Whether a member with this status has ended its incarnation."""
         return self in (Status.EVICTED, Status.LEFT)
 
+
+BLOCKED = "the syncer's journal cannot be written, so nothing is merged"
+"""What a syncer in this phase means, in words."""
 
 TRAINING = (Phase.STEPPING, Phase.WAITING)
 """The phases of a learner that steps, or that waits for a merge before its next step."""

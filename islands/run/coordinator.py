@@ -48,7 +48,7 @@ from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
-from islands.protocol.tape.process_entries import ProcessBegan
+from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.hub_address import (
     HubAddress,
@@ -73,7 +73,7 @@ from islands.run.records.run_folder import RunFolder
 from islands.run.records.run_values import mend_final
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
-from islands.run.run_claim import Claim, released_on_failure
+from islands.run.run_claim import Claim, kept_files, released_on_failure, restore_files
 from islands.run.run_end import GOODBYE_S
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
@@ -88,6 +88,9 @@ from messaging.actors.scope import Scope
 from messaging.clock import WallClock
 from messaging.errors import LocalFault
 from messaging.links.memory_link import CompositeNetwork
+
+LOOKS_EVERY_S = 5.0
+"""So often a hub looks whether its folder is still there."""
 
 LEAVE_S = 10.0
 """Grace period of a process that is asked to end, beside the time that its disk writes take."""
@@ -321,6 +324,7 @@ class Coordinator:
         await self._end_outdated(why_outdated(earlier, place))
         write(self.settings.folder, self.spec, self.plan)
         write_hub_address(self.settings.folder, place)
+        self._kept = kept_files(self.settings.folder)
         wall_s = WallClock().now_s() - self.elapsed_s
         self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
 
@@ -405,6 +409,19 @@ class Coordinator:
             self._living.start(self._make_observer(context, self.settings.evaluate_every_s))
         self.cluster.adopt()
         self.cluster.start_all()
+        self._scope.spawn(self._watch_folder(), "folder")
+
+    async def _watch_folder(self) -> None:
+        """Write the files of the run's beginning anew if somebody deletes its folder."""
+        while True:
+            await asyncio.sleep(LOOKS_EVERY_S)
+            try:
+                lost = await asyncio.to_thread(restore_files, self._kept)
+            except OSError:  # the disk; others tell of it
+                continue
+            if lost:
+                again = [f"{name} (written again)" for name in lost]
+                self.folder.write(self.elapsed_s, "hub", Damaged(again))
 
     async def close(self) -> None:
         """Close the network, flush buffers, free the folder; name processes that still run."""

@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -12,9 +12,11 @@ from islands.actors.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epoc
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.growing_files import older
 from islands.files.slots import Slots
-from islands.files.whole_files import flush_folder
+from islands.files.whole_files import flush_folder, replace_file
 from islands.model.interfaces import Workload
 from islands.protocol.errors import DamagedError, UserError, unusable
+from islands.run.hosting.hub_address import HUB_FILE
+from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE
 from islands.run.records.figures import FIGURES_FILE
 from islands.run.records.run_folder import GROWING, PICTURE_FILES
 from islands.run.records.summary import SUMMARY_FILE
@@ -42,6 +44,7 @@ SET_ASIDE = (
     *(older(Path(name)).name for name in GROWING),
 )
 """Files and folders of the last run that a run begun anew in the same folder must not find."""
+BEGINNING = (SPEC_FILE, PLAN_FILE, HUB_FILE, KEY_FILE, TOKEN_FILE)
 EARLIER = "earlier"
 """The folder that they are moved to, each time into a subfolder of the next number."""
 
@@ -84,6 +87,26 @@ class Claim:
                     shutil.rmtree(self.aside)
                 except OSError as error:
                     raise unusable(f"the run is in {self.aside} and stays there", error) from error
+
+
+def kept_files(folder: Path) -> Mapping[Path, bytes]:
+    """Return the content of the files without which a run cannot go on from its folder."""
+    paths = [folder / name for name in BEGINNING]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+def restore_files(kept: Mapping[Path, bytes]) -> list[str]:
+    """Write those of the kept files that are gone, for their owner alone; return their names.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    gone = [path for path in kept if not path.exists()]
+    for path in gone:
+        make_private(path.parent)
+        replace_file(path, kept[path])
+        path.chmod(0o600)
+    return [path.name for path in gone]
 
 
 @contextlib.contextmanager

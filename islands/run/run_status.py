@@ -64,7 +64,9 @@ class RunStatus:
 
     @property
     def phase(self) -> str:
-        """The phase of the run: starting, training, paused or ending."""
+        """The phase of the run: starting, training, paused, blocked by its disk, or ending."""
+        if any(member.phase is Phase.BLOCKED for member in self.members.values()):
+            return "blocked"
         if self.figures.ending:
             return "ending"
         if self.figures.work.paused:

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.epochs import EPOCH, known_epochs, newest_epoch, take_epoch
+from islands.actors.epochs import COPY, EPOCH, known_epochs, newest_epoch, take_epoch
 from islands.files.disk import Disk
 from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
 from islands.protocol.errors import DamagedError, FencedError, JournalError
@@ -59,7 +59,10 @@ class Journal:
 
     def __init__(self, disk: Disk, fragments: int) -> None:
         """Look at the slots; nothing is written before `begin_epoch`."""
+        self._disk = disk
         self._slots = Slots(disk)
+        self._held: dict[str, tuple[int, bytes, Version | None, Arrays]] = {}
+        """Of each name the record that was written last, whose arrays the syncer holds anyway."""
         self._names = fragment_names(fragments)
         self.epoch = 0
         self.sequence = 0
@@ -84,7 +87,15 @@ class Journal:
             self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
         for file in self._torn:  # nobody can use them, and they are named only once
             self._slots.void(file)
+        if recovered is not None:
+            self._hold(recovered)
         return recovered
+
+    def _hold(self, recovered: Recovered) -> None:
+        metadata, published = encode(recovered.durable), recovered.durable.published
+        for name, one, arrays in zip(self._names, published, recovered.fragments, strict=True):
+            version = None if one is None else one.version
+            self._held[name] = self.sequence, metadata, version, arrays
 
     def _begin_first(self) -> None:
         """Take this start's epoch, unless the journal that it would resume is gone."""
@@ -258,15 +269,28 @@ class Journal:
             DiskError: the disk is full, read-only or broken; the same record may be tried again.
         """
         if self._unchecked != sequence:
-            self.check_owner()
+            if self.check_owner() < self.epoch:
+                self._write_anew()
             name = METADATA if fragment is None else self._names[fragment]
             self._slots.write(name, sequence, metadata, version, arrays)
+            self._held[name] = sequence, metadata, version, arrays
             self._unchecked = sequence
         self.check_owner()  # who took the journal over meanwhile may not have read this record
         self._unchecked = None
 
-    def check_owner(self) -> None:
+    def _write_anew(self) -> None:
+        """Write the whole journal once more, from what the syncer holds: its files are gone."""
+        self._slots = Slots(self._disk)
+        for name, record in self._held.items():
+            self._slots.write(name, *record)
+        self._slots.write_alone(COPY, self.epoch)
+        self._slots.write(EPOCH, self.epoch)  # last, so that it is not there before the rest is
+
+    def check_owner(self) -> int:
         """Check that this syncer still owns the journal.
+
+        Returns:
+            The epoch that owns it; lower than this syncer's if the files are gone.
 
         Raises:
             FencedError: a syncer of a higher epoch owns it.
@@ -278,6 +302,7 @@ class Journal:
                 f"a newer syncer owns the journal: epoch {owner} owns the journal, this syncer is "
                 f"{self.epoch}, so it ends; end the other one before this one is started again"
             )
+        return owner
 
 
 def encode(durable: Durable) -> bytes:

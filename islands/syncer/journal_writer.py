@@ -134,10 +134,11 @@ class JournalWriter:
             self._write_first()
         self._written(sequence)
 
-    def _on_looked(self, error: JournalError | None) -> None:
+    def _on_looked(self, found: int | JournalError) -> None:
         """End if a newer syncer owns the journal; if the disk fails, the next write reports it."""
-        if error is not None and not isinstance(error, DiskError) and not self._closed:
-            self._fail(error)
+        if isinstance(found, int | DiskError) or self._closed:
+            return
+        self._fail(found)
 
     def _fail(self, error: JournalError) -> None:
         self.close()

@@ -168,6 +168,7 @@ class BulkSocket:
         same = self.socket.partial and self.socket.messages == self._messages
         self.quiet_in = self.quiet_in + 1 if same and reading else 0
         self._messages = self.socket.messages
+        self.socket.beats = 0
 
     def _frame_bytes(self) -> int:
         chunk_bytes = self.settings.chunk_bytes if self.pace is None else self.pace.chunk_bytes

@@ -5,7 +5,7 @@ copies every byte several times before it hands out a message. Here the socket's
 place: once the prefix of a chunk is read and checked, the system writes the rest directly into the
 payload's own buffer. Sending passes the header and a view of the payload to the transport.
 
-The protocol implements only what links use: whole binary messages, pings and close. It refuses all
+The protocol implements only what links use: whole binary messages, pings, close, and empty pongs. It refuses all
 else that the RFC allows, such as fragmented messages, as a fault of the peer.
 """
 
@@ -29,6 +29,10 @@ _SHORT, _LONG = struct.Struct(">H"), struct.Struct(">Q")
 _TWO_BYTES, _EIGHT_BYTES = 126, 127
 _HEADER_BYTES_MIN = 2
 _LAST_PIECE = 0x80
+
+
+BEATS_MAX = 8
+"""Most signs of life of a peer between two looks; one comes in four of them."""
 
 
 class TooLarge(FrameError):  # noqa: N818 (see messaging.errors)
@@ -103,6 +107,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._key = b""
         self._failed = False
         self._marked = 0  # messages that had arrived when a mark came last
+        self.beats = 0
+        """Signs of life that came since the last look; more than `BEATS_MAX` are a fault."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         transport.set_protocol(self)
         transport.pause_reading()
@@ -139,6 +145,14 @@ class BulkProtocol(asyncio.BufferedProtocol):
             ConnectionResetError: The connection is gone.
         """
         self._write(WSMsgType.PING, data)
+
+    def beat(self) -> None:
+        """Send a sign of life: an empty pong, which nobody answers.
+
+        Raises:
+            ConnectionResetError: The connection is gone.
+        """
+        self._write(WSMsgType.PONG, b"")
 
     async def hang_up(self, timeout_s: float) -> None:
         """Close the connection; abort it if that takes longer than `timeout_s`."""
@@ -332,6 +346,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
                 self._owner.bulk_marked(data)
         elif opcode == WSMsgType.CLOSE:
             self._transport.close()  # the control socket tells the reason
+        elif opcode == WSMsgType.PONG and not data and self.beats < BEATS_MAX:
+            self.beats += 1
         else:  # a pong too, as echoes take the control socket; it may be a flipped bit
             raise FrameError("a message that is not binary")
 

@@ -18,6 +18,9 @@ FRAME_MEDIUM_MAX = 2**16 - 1
 BROKEN = (OSError, ClientError)
 """What aiohttp raises when a connection is gone."""
 
+KEEPALIVE_S = 20
+"""So often the system asks an idle peer whether it is there; a NAT may forget after a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -67,7 +70,7 @@ def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire
 
 
 def tune(connection: object, user_timeout_s: float) -> None:
-    """Disable Nagle's algorithm, and let the system give up bytes that stay unacknowledged.
+    """Disable Nagle's algorithm, keep the connection alive, give up bytes without acknowledgement.
 
     Raises:
         LocalFault: The connection is no socket.
@@ -75,6 +78,10 @@ def tune(connection: object, user_timeout_s: float) -> None:
     if not hasattr(connection, "setsockopt"):
         raise LocalFault(f"{connection!r} is no socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):  # as the system spells them
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), KEEPALIVE_S)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         timeout_ms = int(user_timeout_s * 1000)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)

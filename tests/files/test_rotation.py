@@ -1,5 +1,6 @@
 """Files that grow with a run are turned over: bounded space, no gap up to the newest line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,19 @@ def test_a_file_that_cannot_be_turned_over_goes_on_and_is_turned_over_later(tmp_
     file.close()
     assert lines(path) == list(range(10, 19))
     assert path.read_text() == "17\n18\n"
+
+
+def test_a_file_that_is_deleted_is_begun_anew(tmp_path: Path) -> None:
+    """With its folder: what is written after that is not lost in a file without a name."""
+    path = tmp_path / "run" / "run.log"
+    file = RotatingFile(path, head=b"0\n")
+    file.write(b"1\n")
+    shutil.rmtree(path.parent)
+    file.write(b"2\n")
+    path.unlink()
+    file.write(b"3\n")
+    file.close()
+    assert path.read_text() == "0\n3\n"
 
 
 def test_a_line_that_was_torn_costs_only_itself(tmp_path: Path) -> None:

@@ -5,7 +5,14 @@ import pytest
 from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role, Status
 from islands.protocol.messages.control import Drain, Verb
-from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Refused, Stop
+from islands.protocol.messages.membership import (
+    Evicted,
+    Heartbeat,
+    Leave,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.protocol.supervisor.actions import Action, KillProcess, StartProcess
 from islands.protocol.supervisor.commands import ADDED_MAX
 from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
@@ -54,6 +61,15 @@ def test_status_lists_members_of_all_roles() -> None:
     (learner, *_) = answer.members
     assert (learner.phase, learner.step, learner.silent_s) == (Phase.STEPPING, 7, 0.5)
     assert not recorded(desk.actions), "looking leaves no trace"
+
+
+def test_a_syncer_that_cannot_write_its_journal_is_told_of() -> None:
+    """Nothing is merged, while learners step on as if all were well."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    desk.hear(Heartbeat(Role.SYNCER, "s", syncer, Phase.BLOCKED, 0, epoch=1), 9)
+    told = desk.command(Verb.STATUS).told
+    assert "goes on, but the syncer's journal cannot be written, so nothing is merged," in told
 
 
 # ----------------------------------------------------------------------------------------- drain

@@ -271,6 +271,27 @@ def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage:
         assert again.damaged == []
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_folder_that_is_deleted_meanwhile_is_written_anew(tmp_path: Path, resumed: bool) -> None:  # noqa: FBT001
+    """All of it, with the next record: whoever starts after that finds the whole run."""
+    folder = tmp_path / "journal"
+    writer = Writer(folder)
+    for fragment, number in ((0, 1), (1, 2), (0, 3)):
+        writer.commit(fragment, number)
+    if resumed:
+        journal = Journal(RealDisk(folder), FRAGMENTS)
+        recovered = journal.take_over()
+        assert recovered is not None
+        writer.journal, writer.durable = journal, recovered.durable
+        writer.durable.epoch = journal.epoch
+    shutil.rmtree(folder)
+    writer.note()
+    assert numbers(recover(folder)) == [3, 2]
+    assert Journal(RealDisk(folder), FRAGMENTS).take_over() is not None
+    with pytest.raises(FencedError):
+        writer.note()
+
+
 def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
     """The copy of its epoch beside the folder tells that there was one."""
     folder, copies = tmp_path / "journal", {COPY: tmp_path / "journal.epoch"}

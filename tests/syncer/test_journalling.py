@@ -15,6 +15,7 @@ from islands.protocol.identities import (
     Incarnation,
     LearnerName,
     Lease,
+    Phase,
     Role,
     Status,
     Ticket,
@@ -288,6 +289,18 @@ def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
         granted += bench.sent(LeaseGranted)
     assert len(written) == 2
     assert len(granted) == len(NAMES)
+
+
+def test_a_disk_that_takes_nothing_for_ten_seconds_is_told_of() -> None:
+    """The supervisor hears of it by the phase; once the record is durable all is well again."""
+    bench = seeded("ana", settings=BUDGET)
+    spend(bench, "ana", all_of_it=True)
+    (record,) = bench.written()
+    for after_s, blocked in ((9.0, False), (2.0, True), (100.0, True)):
+        bench.tick(after_s)
+        assert (bench.state.phase is Phase.BLOCKED) == blocked
+    bench.do(JournalFinished(record.sequence))
+    assert bench.state.phase is Phase.MERGING
 
 
 def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:

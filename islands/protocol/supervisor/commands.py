@@ -16,7 +16,7 @@ All are idempotent but `add`. What a member may have missed is retransmitted at 
 
 from typing import assert_never
 
-from islands.protocol.identities import OPERATOR, SYNCER, Phase, Role, Status
+from islands.protocol.identities import BLOCKED, OPERATOR, SYNCER, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
 from islands.protocol.messages.membership import Stop
 from islands.protocol.supervisor.actions import KillProcess
@@ -84,6 +84,7 @@ def _status(core: Core) -> Answer:
     live = sum(member.status is Status.LIVE for member in learners)
     paused = core.paused or any(member.phase is Phase.PAUSED for member in learners)
     state = "is ending" if core.stopping else "is paused" if paused else "goes on"
+    state += f", but {BLOCKED}," if core.blocked else ""
     told = f"run {core.settings.run} {state} with {len(learners)} learners, {live} of them live"
     return True, told if core.present(Role.SYNCER) else f"{told}; there is no syncer"
 

@@ -7,7 +7,7 @@ are functions over it; the package's docstring says where they are.
 from dataclasses import dataclass, field
 
 from islands.protocol.handlers import Handlers
-from islands.protocol.identities import Incarnation, LearnerName, Role, Status
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged, SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
@@ -91,6 +91,11 @@ class Core:
     def present(self, role: Role) -> list[MemberRecord]:
         """Members of a role that have not ended, by name."""
         return [member for _, member in sorted(self.here[role].items())]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a syncer says that it cannot write its journal, so that nothing is merged."""
+        return any(one.phase is Phase.BLOCKED for one in self.here[Role.SYNCER].values())
 
     def addresses(self) -> tuple[SyncerAddress, ...]:
         """Addresses of syncers: those that live ones announce, else those of the settings."""

@@ -155,6 +155,9 @@ loop's thread, 0.3 to hash it, and its write]."""
 DISTANCE = 10
 """Spacing of records without a fragment, in costs: they take at most a tenth of the time."""
 
+BLOCKED_S = 10.0
+"""A record that waits for longer is told of: nothing is merged meanwhile."""
+
 CHEAP_S = 1e-3
 """Records that cost less than this need no spacing."""
 
@@ -196,7 +199,8 @@ class Journalling:
     oldest first: a grant may be renewed repeatedly before it is durable, and only what is durable
     is sent. `ungranted` are the learners that may need tokens or data since the last grants,
     `hungry` those that could not be given a whole batch, and `unspent` shows that tokens are left
-    (`closing.py`). Up to `counted_s` time counts against the budget.
+    (`closing.py`). Up to `counted_s` time counts against the budget. `lag_s` is for how long the
+    record `oldest` has been the oldest of those that are not durable.
     """
 
     counted_s: float
@@ -211,7 +215,22 @@ class Journalling:
     ungranted: dict[LearnerName, None] = field(default_factory=dict)
     hungry: dict[LearnerName, None] = field(default_factory=dict)
     unspent: tuple[LearnerName, LearnerName | None] | None = None
+    oldest: int | None = None
+    oldest_s: float = 0.0
+    lag_s: float = 0.0
     changes: int = 0
+
+    def look(self, now_s: float) -> None:
+        """Measure for how long the oldest record has waited to become durable."""
+        oldest = self.journalling[0][0] if self.journalling else None
+        if oldest is None or oldest != self.oldest:
+            self.oldest, self.oldest_s = oldest, now_s
+        self.lag_s = now_s - self.oldest_s
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the disk has taken nothing for so long that a person should look at it."""
+        return self.lag_s >= BLOCKED_S
 
     @property
     def all_durable(self) -> bool:

@@ -129,6 +129,8 @@ class SyncerState:
         """The phase that this syncer reports to the supervisor."""
         if self.durable.finished is not None:
             return Phase.FINISHED
+        if self._core.journal.blocked:
+            return Phase.BLOCKED
         if self.durable.paused:
             return Phase.PAUSED
         return Phase.MERGING if self._core.seeded else Phase.HEALING
@@ -186,6 +188,7 @@ class SyncerState:
         else:
             self._handle(event, now_s)
         self._advance(now_s)
+        core.journal.look(now_s)
         self._assert_invariants()
         return core.actions
 

@@ -377,6 +377,21 @@ async def test_silent_peer_is_given_up() -> None:
         await still_works(ends)
 
 
+async def test_bulk_sockets_that_carry_nothing_are_kept_alive() -> None:
+    """A balancer or NAT forgets what is idle for a minute; the peer answers nothing."""
+    async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=100)) as hub:
+        _, bulk = await hub.raw_session()
+        far = await hub.listener.accept()
+        async with asyncio.timeout(10):
+            assert await bulk[0].readexactly(4) == b"\x8a\x00\x8a\x00"
+        bulk[1].write(b"\x8a\x80\0\0\0\0" * 3)
+        await bulk[0].readexactly(4)
+        assert not far.closed
+        bulk[1].write(b"\x8a\x80\0\0\0\0" * 1000)
+        with pytest.raises(LinkClosed):
+            await far.receive()
+
+
 async def test_bulk_message_that_never_ends_is_given_up() -> None:
     """A peer that is alive but dribbles a bulk message byte by byte is closed, and told why."""
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=3)) as hub, hub.session() as ends:
