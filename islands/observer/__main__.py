@@ -27,7 +27,6 @@ def entry(options: ObserverOptions, _: Common) -> int:
 async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.metrics.offering import observer_view, offered_at
     from islands.protocol.identities import Role
-    from islands.protocol.tape.process_entries import Evaluation
     from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import (
         SaidOnce,
@@ -56,8 +55,6 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
 
         def report(judged: "Judged", found: dict[str, float]) -> None:
-            entry = Evaluation(judged.clock, judged.tokens, judged.took_s, found)
-            tape.write(context.elapsed_s, name, entry)
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {judged.clock:.0f}, {judged.tokens:,} tokens: {told}")
 

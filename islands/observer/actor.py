@@ -25,7 +25,7 @@ from islands.protocol.sessions import (
     ToSyncer,
     UpdateArrived,
 )
-from islands.protocol.tape.process_entries import EvaluationFailed
+from islands.protocol.tape.process_entries import Evaluation, EvaluationFailed
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link
@@ -161,6 +161,7 @@ class ObserverActor(RoleActor[Event]):
             self.record(EvaluationFailed(str(found), detail))
             self._failed(found)
         else:
+            self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, found))
             self._report(judged, found)
         self.post(EvaluationFinished())
 

@@ -5,8 +5,8 @@ copies every byte several times before it hands out a message. Here the socket's
 place: once the prefix of a chunk is read and checked, the system writes the rest directly into the
 payload's own buffer. Sending passes the header and a view of the payload to the transport.
 
-The protocol implements only what links use: whole binary messages, pings, close, and empty pongs. It refuses all
-else that the RFC allows, such as fragmented messages, as a fault of the peer.
+The protocol implements only what links use: whole binary messages, pings, close and empty pongs. It
+refuses all else that the RFC allows, such as fragmented messages, as a fault of the peer.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Entries of every process about itself, and about the peers that send to it."""
 
 from islands.protocol.messages.control import Verb
-from islands.protocol.tape.entry import Entry, Logged
+from islands.protocol.tape.entry import Entry, Logged, Notable
 
 
 class TapeBegan(Entry, frozen=True, tag="tape"):
@@ -130,7 +130,7 @@ class Undelivered(Entry, frozen=True, tag="undelivered"):
     recipient: str | None
 
 
-class Evaluation(Entry, frozen=True, tag="evaluation"):
+class Evaluation(Notable, frozen=True, tag="evaluation"):
     """An observer evaluated published values, which account for so many tokens."""
 
     clock: float

@@ -33,7 +33,12 @@ from islands.protocol.tape.member_entries import (
     Recognised,
     StoodStill,
 )
-from islands.protocol.tape.process_entries import EvaluationFailed, Failed, Unsendable
+from islands.protocol.tape.process_entries import (
+    Evaluation,
+    EvaluationFailed,
+    Failed,
+    Unsendable,
+)
 
 BURST = 64
 PER_S = 1.0
@@ -43,7 +48,7 @@ NAMES_MAX = 4096
 
 SUPERVISORS_OWN = kinds_of(
     *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed, StoodStill),
-    *(ProcessStarted, ProcessEnded, EvaluationFailed),
+    *(ProcessStarted, ProcessEnded, Evaluation, EvaluationFailed),
 )
 """Kinds that only the process with the run's folder, or an observer, may decide."""
 
@@ -51,7 +56,7 @@ NOTED: Mapping[Role, frozenset[str]] = {
     Role.LEARNER: kinds_of(
         *(Adapted, MomentsKept, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable)
     ),
-    Role.OBSERVER: kinds_of(EvaluationFailed, Failed, Unsendable),
+    Role.OBSERVER: kinds_of(Evaluation, EvaluationFailed, Failed, Unsendable),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),
 }

@@ -416,9 +416,13 @@ class RunFolder:
         if dropped:
             self.write(at_s, "hub", processes.NotesDropped(name, dropped))
         try:
-            self.write(at_s, name, decode_fields(note.kind, note.fields))
+            entry = decode_fields(note.kind, note.fields)
+            self.write(at_s, name, entry)
         except UNREADABLE:
             return  # a note is for people; one that cannot be read harms nothing
+        if isinstance(entry, processes.Evaluation):
+            judged = Judged(entry.clock, entry.tokens, entry.took_s)
+            self.evaluation(at_s, judged, entry.figures)
 
     def _step_row(
         self, name: str, at_s: float, figures: LearnerFigures, report: "StepReport | StepFigures"
