@@ -4,7 +4,7 @@ Byte-pair encoding starts from bytes, so every text can be encoded and none need
 trained by the `tokenizers` package (the extra `text`) and kept as one JSON file. All
 hosts share that file: its digest is one of the facts that they compare.
 
-Each document is followed by the token `END`, which no text contains: the byte 0, or the token 0.
+Each document is followed by a token which no text contains: the byte 0, or the end of byte pairs.
 """
 
 import hashlib
@@ -25,6 +25,9 @@ BYTES = "bytes"
 END = 0
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 END_TEXT = "<|end|>"
+ENDS = (END_TEXT, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
+"""Names of the token that ends a document, as those use them who train tokenizers."""
+
 TokenType = np.dtype[np.uint8] | np.dtype[np.uint16] | np.dtype[np.uint32]
 VOCABULARY_LEAST = 257
 """Size of the smallest vocabulary of byte pairs: all bytes, and the end of a document."""
@@ -44,7 +47,7 @@ class Tokenizer(Protocol):
         """Number of different tokens."""
 
     def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
-        """Yield the tokens of each document, with `END` behind them."""
+        """Yield the tokens of each document, with that of its end behind them."""
 
 
 class ByteTokenizer:
@@ -60,10 +63,22 @@ class ByteTokenizer:
 
 
 class PairTokenizer:
-    """Byte pairs, as learned by `train` or read by `load`."""
+    """Byte pairs, as learned by `train` or read by `load`.
+
+    Raises:
+        DataError: They have no token that ends a document.
+    """
 
     def __init__(self, trained: "Trained") -> None:
         self._trained = trained
+        ends = (trained.token_to_id(name) for name in ENDS)
+        end: int | None = next((number for number in ends if number is not None), None)
+        if end is None:
+            raise DataError(
+                f"the tokenizer has no token that ends a document: none of {', '.join(ENDS)}; add "
+                "one to it as a special token, or learn pairs with `islands tokenize`"
+            )
+        self.end = end
         self.text: str = trained.to_str()
         self.vocabulary: int = trained.get_vocab_size()
 
@@ -78,7 +93,7 @@ class PairTokenizer:
         for some in _grouped(documents):
             texts = [document.decode("utf-8", "replace") for document in some]
             for encoded in self._trained.encode_batch(texts, add_special_tokens=False):
-                yield tokens_of([*encoded.ids, END], self.vocabulary)
+                yield tokens_of([*encoded.ids, self.end], self.vocabulary)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of some tokens."""

@@ -1,5 +1,6 @@
 """Tokenizers: bytes, and byte pairs where the package for them is installed."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,7 +8,15 @@ import numpy as np
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.data.tokenizer import END, ByteTokenizer, PairTokenizer, dtype_of, load, train
+from islands.tasks.data.tokenizer import (
+    END,
+    END_TEXT,
+    ByteTokenizer,
+    PairTokenizer,
+    dtype_of,
+    load,
+    train,
+)
 
 TEXTS = [b"the cat sat on the mat", "die Katze saß".encode(), b"<|end|> is only a text", b"\xff\n"]
 
@@ -70,6 +79,26 @@ def test_training_repeats_and_its_file_says_what_was_learned(
     (tmp_path / "t.json").write_text(learned.text)
     assert load(tmp_path / "t.json").name == learned.name == train(TEXTS * 9, 300).name
     assert train(TEXTS[:1] * 9, 300).name != learned.name
+
+
+def test_documents_end_with_the_end_that_a_tokenizer_has(
+    learned: PairTokenizer, tmp_path: Path
+) -> None:
+    """Token 0 of somebody else's is a letter, and would be put behind each document."""
+    path = tmp_path / "tokenizer.json"
+    text = json.loads(learned.text)
+    text["added_tokens"], vocabulary = [], text["model"]["vocab"]
+    last = len(vocabulary)
+    text["model"]["vocab"] = {
+        name: number for name, number in vocabulary.items() if name != END_TEXT
+    }
+    path.write_text(json.dumps(text))
+    with pytest.raises(DataError, match=r"has no token that ends a document: none of <\|end\|>"):
+        load(path)
+    text["model"]["vocab"]["<|endoftext|>"] = last
+    path.write_text(json.dumps(text))
+    (tokens,) = load(path).encode([b"a letter"])
+    assert tokens[-1] == last
 
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
