@@ -4,6 +4,7 @@ The exit code is one of `islands.protocol.errors`, or 130 after Ctrl-C.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,6 +19,7 @@ from islands.protocol.errors import (
     missing_package,
     not_installed,
 )
+from islands.run.hosting.standard_streams import usable_streams
 from islands.run.hosting.wrapping import fitted
 from islands.tasks.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
@@ -39,6 +41,24 @@ def main(
     in the folder that the command was started in, then in the folders of the YAML files that it
     reads; processes that it starts search them as well.
     """
+    _end_on_signals()
+    with usable_streams():
+        return _main(entry, options_class, arguments, program, description)
+
+
+def _end_on_signals() -> None:
+    """End at SIGTERM from the first import on: the first process of a container ignores it else."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def _main(
+    entry: Callable[[Options, Common], int],
+    options_class: type[Options],
+    arguments: list[str] | None,
+    program: str,
+    description: str,
+) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
     try:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
-from islands.run.hosting.process_runtime import LossyOutput
+from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import BOARD_FOLDER, RunFigures
 from islands.run.run_status import Health, LearnerLine, RunStatus

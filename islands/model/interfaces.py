@@ -252,8 +252,8 @@ class Place:
 class Workload(ABC):
     """A model with its data, as the processes of a run use it."""
 
-    def keep_compiled(self, folder: Path) -> None:  # noqa: B027  toys compile nothing
-        """Cache compiled functions in a folder, so that a restart compiles nothing."""
+    def keep_compiled(self, folder: Path | None) -> None:  # noqa: B027  toys compile nothing
+        """Cache compiled functions in a folder, if any, so that a restart compiles none."""
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
         """Compute from shapes alone what a trainer holds; None if that is not known."""

@@ -94,21 +94,43 @@ def _what_helps(layout: Layout | None) -> str:
 
 
 MACHINE = Path("/proc/meminfo")
-GROUPS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
 
 
-def host_memory_bytes(machine: Path = MACHINE, groups: tuple[Path, ...] = GROUPS) -> int | None:
+def host_memory_bytes(
+    machine: Path = MACHINE, own: Path = OWN_GROUPS, groups: Path = GROUPS
+) -> int | None:
     """Return the bytes that this host's processes may take together; None if that is not known.
 
     Args:
         machine: file in which Linux reports the memory of the machine.
-        groups: files in which it reports the limit of a container (control group).
+        own: file in which it reports the control groups of this process.
+        groups: folder of all control groups, each of which may have a limit.
     """
-    told = [_of_status(machine, "MemTotal"), *(_limit(group) for group in groups)]
+    limits = [_limit(path) for path in _limits_of(own, groups)]
+    told = [_of_status(machine, "MemTotal"), *limits]
     return min((each for each in told if each is not None), default=None)
+
+
+def _limits_of(own: Path, groups: Path) -> Iterator[Path]:
+    """Yield the files with the limits of this process's groups, and of all around them."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    lines += ["0::/", "0:memory:/"]  # of a container that is not told where it is
+    for line in lines:
+        _, _, told = line.partition(":")
+        controllers, _, path = told.partition(":")
+        if "memory" in controllers.split(","):
+            place, name = groups / "memory", "memory.limit_in_bytes"
+        elif not controllers:
+            place, name = groups, "memory.max"
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        yield from (place / each / name for each in (inside, *inside.parents))
 
 
 def _limit(path: Path) -> int | None:

@@ -71,20 +71,34 @@ def test_a_hub_that_is_too_small_says_so_before_it_is_killed() -> None:
 @pytest.mark.parametrize(
     ("limit", "found"), [("max", 2048), ("1000", 1000), ("9223372036854771712", 2048), (None, 2048)]
 )
-def test_the_smaller_of_machine_and_group_counts(
-    limit: str | None, found: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("own", "file"),
+    [
+        ("0::/\n", "memory.max"),
+        ("0::/a/b/c\n", "a/memory.max"),
+        ("4:cpu:/x\n9:memory:/a/b\n", "memory/a/b/memory.limit_in_bytes"),
+        ("9:cpuset,memory:/a/b\n0::/\n", "memory/memory.limit_in_bytes"),
+        (None, "memory.max"),
+    ],
+)
+def test_the_smallest_of_machine_and_groups_counts(
+    limit: str | None, found: int, own: str | None, file: str, tmp_path: Path
 ) -> None:
-    """A group without a limit, or with one beyond the machine, takes nothing away."""
-    machine, group = tmp_path / "meminfo", tmp_path / "max"
+    """Groups lie within one another; one without a limit, or beyond the machine, takes nothing."""
+    machine, groups, told = tmp_path / "meminfo", tmp_path / "groups", tmp_path / "own"
     machine.write_text("MemFree: 1 kB\nMemTotal:       2 kB\n")
+    (groups / file).parent.mkdir(parents=True)
+    if own is not None:
+        told.write_text(own)
     if limit is not None:
-        group.write_text(limit + "\n")
-    assert host_memory_bytes(machine, (group,)) == found
+        (groups / file).write_text(limit + "\n")
+    assert host_memory_bytes(machine, told, groups) == found
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path) -> None:
     """Nothing is refused for its memory then."""
-    assert host_memory_bytes(tmp_path / "none", ()) is None
+    none = tmp_path / "none"
+    assert host_memory_bytes(none, none, none) is None
 
 
 def test_a_peak_is_measured_though_it_has_passed() -> None:

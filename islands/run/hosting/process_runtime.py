@@ -5,7 +5,6 @@ The first SIGTERM, SIGHUP or Ctrl-C begins an orderly shutdown; the second ends 
 
 import asyncio
 import contextlib
-import errno
 import os
 import resource
 import signal
@@ -14,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
@@ -25,6 +24,7 @@ from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, un
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits
+from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.watchdog import Stalls, Watchdog
 from islands.run.hosting.wrapping import fitted
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
@@ -51,8 +51,6 @@ SIGNAL_GRACE_S = 15.0
 SIGNALLED = 130
 SAME_SIGNAL_S = 0.5
 """Signals within so short a time are one: a process and its group may be signalled beside it."""
-READER_GONE = (errno.EPIPE, errno.EIO)
-"""Errors of a closed pipe and of a terminal that has hung up; a full disk may have room again."""
 FAILURES_SAID = 32
 """At most this many failures are told: more, such as one for each record, would say nothing new."""
 
@@ -64,44 +62,6 @@ STALLS: ContextVar[Stalls] = ContextVar("STALLS")
 def say(text: str) -> None:
     """Print a sentence for the person who started this process."""
     print(fitted(text, sys.stderr), file=LossyOutput(sys.stderr), flush=True)
-
-
-class LossyOutput:
-    """A stream of text of which whatever cannot be written is dropped.
-
-    A closed terminal or pipe ends the output, never the process: once the reader is gone, the
-    stream's file descriptor leads to `os.devnull`, so that neither later output nor the
-    interpreter's last flush fails.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write a text; return its number of characters, also if it was dropped."""
-        try:
-            self._stream.write(text)
-        except OSError as error:
-            self._drop(error)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._drop(error)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-    def _drop(self, error: OSError) -> None:
-        if error.errno not in READER_GONE:
-            return
-        with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, self._stream.fileno())
-            os.close(nothing)
 
 
 class SaidOnce:
@@ -273,13 +233,19 @@ def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
         raise UserError(f"the run's key {path} cannot be used: {error}") from error
 
 
-def compiled_folder() -> Path:
-    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins."""
+def compiled_folder() -> Path | None:
+    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins.
+
+    It is None for a user without a home, or with one that cannot be written: a cache is no need.
+    """
     told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if told:
-        return Path(told)
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "islands" / "compiled"
+    try:
+        folder = Path(told) if told else Path(cache).expanduser() / "islands" / "compiled"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 # --- the network ------------------------------------------------------------------------------

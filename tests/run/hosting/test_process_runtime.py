@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import islands
-from islands.run.hosting.process_runtime import ENDING, LossyOutput, key_file_of, on_ending_signals
+from islands.run.hosting.process_runtime import ENDING, key_file_of, on_ending_signals
+from islands.run.hosting.standard_streams import LossyOutput
 from islands.settings.groups import ConnectOptions
 
 ISLANDS = Path(islands.__file__).parent

@@ -1,0 +1,104 @@
+"""Standard streams that end no process: closed, full, hung up, or lacking letters."""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
+
+READER_GONE = (errno.EPIPE, errno.EIO)
+"""Errors of a closed pipe and of a terminal that has hung up; a full disk may have room again."""
+
+
+class LossyOutput:
+    """A stream of text of which whatever cannot be written is dropped.
+
+    A closed terminal or pipe ends the output, never the process: once the reader is gone, the
+    stream's file descriptor leads to `os.devnull`, so that neither later output nor the
+    interpreter's last flush fails.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; return its number of characters, also if it was dropped."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._drop(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._drop(error)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def _drop(self, error: OSError) -> None:
+        if error.errno in READER_GONE:
+            _lead_nowhere(self._stream)
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Let nothing that is printed inside the block end the process.
+
+    Descriptors that are closed lead to `os.devnull`, or the next file or socket would get their
+    numbers. Letters that a stream's encoding lacks are replaced, and what cannot be written is
+    dropped.
+    """
+    _open_descriptors()
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_usable, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in before:
+            _empty(stream)
+
+
+def _open_descriptors() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+
+
+def _usable(stream: TextIO | None) -> TextIO:
+    if stream is None:  # its descriptor was closed as Python began
+        stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  it stays open
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None and stream.errors == "strict":
+        reconfigure(errors="replace")
+    return cast("TextIO", LossyOutput(stream))
+
+
+def _empty(stream: TextIO | None) -> None:
+    """Drop what a stream still holds and cannot write, or Python would fail at its own end."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        _lead_nowhere(stream)
+        with contextlib.suppress(OSError):
+            stream.flush()
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
