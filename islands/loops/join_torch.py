@@ -118,9 +118,14 @@ def follow(
 
     def after_step(stepped: torch.optim.Optimizer, *_: object) -> None:
         parameters.optimizer_stepped(stepped)
-        run.boundary(run.params)
+        try:
+            run.boundary(run.params)
+        except BaseException:  # the loop may go on without the run
+            handle.remove()
+            raise
 
-    optimizer.register_step_post_hook(after_step)
+    handle = optimizer.register_step_post_hook(after_step)
+    run.at_its_end(handle.remove)
 
 
 def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -71,6 +71,7 @@ class JoinedRun(Generic[Tree]):
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
         self._ended = False
+        self._undo: list[Callable[[], object]] = []
         self._logged: dict[str, object] = {}
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
@@ -302,6 +303,13 @@ class JoinedRun(Generic[Tree]):
             self._background.gone()
             self._compute.stop()
             self._compute.close()
+            for undo in self._undo:
+                undo()
+            self._undo.clear()
+
+    def at_its_end(self, undo: Callable[[], object]) -> None:
+        """Have something undone when this process has left the run, as a hook in a loop."""
+        self._undo.append(undo)
 
     def around(
         self,

@@ -1,8 +1,9 @@
 """What a loop of PyTorch cannot take part with is refused in a sentence, before it dials."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,3 +144,45 @@ def test_running_statistics_are_told() -> None:
     module.other = torch.nn.Sequential(torch.nn.BatchNorm1d(4, affine=False))
     told = local_buffers(module)
     assert told.startswith("the running statistics of norm and 1 more are buffers, so they are not")
+
+
+class Ends:
+    """A run whose boundary fails, or that was left."""
+
+    params = None
+
+    def __init__(self) -> None:
+        self.failing = False
+        self.boundaries = 0
+        self.undone: list[Callable[[], object]] = []
+
+    def boundary(self, _: object) -> None:
+        """One more."""
+        self.boundaries += 1
+        if self.failing:
+            message = "the hub is gone"
+            raise RuntimeError(message)
+
+    def at_its_end(self, undo: Callable[[], object]) -> None:
+        """Keep what is to be undone."""
+        self.undone.append(undo)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_run_that_is_over_leaves_no_hook_in_the_optimizer(*, fails: bool) -> None:
+    """The loop goes on without it: no step raises, and no copy of the model stays."""
+    module = torch.nn.Linear(2, 2)
+    optimizer, run = torch.optim.SGD(module.parameters(), 0.1), Ends()
+    parameters = SimpleNamespace(optimizer_stepped=lambda _: None)
+    follow(run, parameters, optimizer)  # type: ignore[arg-type]  # what it uses of them
+    optimizer.step()
+    assert run.boundaries == 2
+    run.failing = fails
+    if fails:
+        with pytest.raises(RuntimeError, match="the hub is gone"):
+            optimizer.step()
+    for undo in run.undone:
+        undo()
+    before = run.boundaries
+    optimizer.step()
+    assert run.boundaries == before

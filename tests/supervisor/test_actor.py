@@ -500,7 +500,7 @@ async def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Pa
             for number in range(READ_AT_ONCE):
                 hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, f"{number}"))
         for link in links:
-            for _ in range(READ_AT_ONCE):
-                await hub.hear(link, RunSpecReply)
+            heard = [(await link.receive()).body for _ in range(READ_AT_ONCE)]
+            assert len([body for body in heard if isinstance(body, RunSpecReply)]) == 1
         assert hub.actor.mailbox.high_water <= ROOM
         assert not hub.actor.ref.stopped

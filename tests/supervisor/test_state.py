@@ -309,6 +309,11 @@ def test_who_asks_is_told_what_the_run_is() -> None:
     assert desk.handle(Received(RunSpecRequest(PROTOCOL, Role.LEARNER, "a"), 5)) == [
         SendRunSpec(5, "a")
     ]
+    (refused,) = sent(
+        desk.handle(Received(RunSpecRequest(PROTOCOL, Role.LEARNER, "b"), 5)), Refused
+    )
+    assert "told over this link" in refused.reason, "a request of 100 bytes brings a whole plan"
+    desk.handle(LinkClosed(5))
     newer = RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "a")
     (refused,) = sent(desk.handle(Received(newer, 5)), Refused)
     assert "protocol" in refused.reason
@@ -316,6 +321,7 @@ def test_who_asks_is_told_what_the_run_is() -> None:
 
 def asked(desk: Desk, name: str = "away", role: Role = Role.LEARNER) -> list[Action]:
     """A process asks what the run is."""
+    desk.handle(LinkClosed(5))
     return desk.handle(Received(RunSpecRequest(PROTOCOL, role, name), 5))
 
 

@@ -39,12 +39,12 @@ class Core:
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
     with their restarts; `kinds` are the learners of which an operator can add more, as learner of
-    learner-0; `stalls` counts the kills of those that were stalled. `drained` are the
-    learners that an operator drained or evicted, and `asking` those that asked for the run spec
-    lately, with the time. `paused` is the operator's last command to
-    pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
-    None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
-    of admissions.
+    learner-0; `stalls` counts the kills of those that were stalled. `drained` are the learners that
+    an operator drained or evicted, `asking` those that asked for the run spec lately, with the
+    time, and `spec_told` the links over which that was answered. `paused` is the operator's last
+    command to pause (True) or resume (False), and `stopping` why an operator wants the run to end;
+    both are None without such a command. `ticked_s` is the time of the last tick, and `counter` the
+    number of admissions.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -75,6 +75,7 @@ class Core:
     counter: int = 0
     drained: dict[str, Drained] = field(default_factory=dict)
     asking: dict[str, float] = field(default_factory=dict)
+    spec_told: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
     finished: str | None = None

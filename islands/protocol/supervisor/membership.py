@@ -33,7 +33,12 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import peer_host
-from islands.protocol.supervisor.actions import CountFigures, FinishRun, KillProcess, SendRunSpec
+from islands.protocol.supervisor.actions import (
+    CountFigures,
+    FinishRun,
+    KillProcess,
+    SendRunSpec,
+)
 from islands.protocol.supervisor.core import HANDLERS, Core, Drained
 from islands.protocol.supervisor.eviction import (
     MemberRecord,
@@ -69,6 +74,11 @@ def on_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: floa
     if reason is not None:
         core.send(connection, Refused(enquiry.name, reason, retry=False))
         return
+    if connection in core.spec_told:
+        reason = "the run spec was told over this link; ask again over another one"
+        core.send(connection, Refused(enquiry.name, reason, retry=False))
+        return
+    core.spec_told[connection] = None
     if enquiry.role is Role.LEARNER:
         asking = {name: at_s for name, at_s in core.asking.items() if now_s - at_s < ASKED_S}
         core.asking = dict(list(asking.items())[-ASKING_MAX + 1 :])
@@ -358,6 +368,7 @@ def notice_pause(core: Core, now_s: float) -> None:
 
 def on_link_closed(core: Core, connection: int, now_s: float) -> None:
     """Judge the members that were heard over a closed link: they are suspect at once."""
+    core.spec_told.pop(connection, None)
     for member in core.closed(connection):
         _set_status(core, member, judge(member, core.settings.timing, now_s))
 
