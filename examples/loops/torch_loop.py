@@ -42,7 +42,7 @@ def main(address: str, name: str | None = None, *, beside_jax: bool = False) -> 
     """Train until the run is over."""
     model = Network()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    step = 0
+    step, loss = 0, torch.zeros(())
     with islands.torch.join(  # ★
         *(address, model, optimizer),
         tokens_per_step=ROWS,
@@ -56,6 +56,7 @@ def main(address: str, name: str | None = None, *, beside_jax: bool = False) -> 
             loss = ((model(x) - torch.sin(x.sum(1, keepdim=True) / 4)) ** 2).mean()
             optimizer.zero_grad()
             loss.backward()
+            run.log({"loss": loss.detach()})  # ★
             optimizer.step()
             step += 1
     print(f"{step} steps, loss {loss.item():.4f}; {run.why}")

@@ -37,6 +37,8 @@ def check(options: CheckOptions, _: Common) -> int:
         spec.settings, values=not options.trace_only, room_bytes=host_memory_bytes()
     )
     _show_report(spec.task, report)
+    for doubt in spec.settings.rate_doubts:
+        print(f"note: {doubt}")
     return 2 if report.faults else 0
 
 

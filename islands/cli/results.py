@@ -89,6 +89,8 @@ def _on_goodput(figures: RunFigures, number: Mapping[str, float]) -> str:
     for learner in figures.learners.values():
         for state, seconds in _time_in_states(learner, number["wall_s"]):
             spent[state] = spent.get(state, 0.0) + seconds
+    waited_s = sum(learner.waited_s for learner in figures.learners.values())
+    spent["waiting for data"] = waited_s  # within the time of stepping, beside the steps
     spent.pop("stepping", None)
     most = max(spent, key=lambda state: spent[state], default="")
     return f"{told}; most of the rest was {most}" if most else told

@@ -141,7 +141,7 @@ def banner(hub: Coordinator) -> None:
     address = hub.network.url(SUPERVISOR)
     own_loops = hub.spec.task == OWN_LOOP
     lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
-    reach = "in every training loop that is to take part:"
+    reach = "in every training loop that is to take part (islands.torch.join for PyTorch):"
     if not own_loops:
         reach = "on every host that is to train, where the task can be imported:"
     if urlsplit(address).hostname in LOOPBACK:
@@ -162,4 +162,6 @@ def banner(hub: Coordinator) -> None:
         say(lacks)
     if token_file is not None:
         say(f"TOKEN is a copy of {token_file}")
+    for doubt in hub.spec.settings.rate_doubts:
+        say(doubt)
     say(show_page(hub))

@@ -297,6 +297,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         )
     if settings.budget_tokens is None and settings.budget_s is None:
         found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    found += settings.rate_doubts
     if made.neighbours:
         return found
     if settings.quorum_least > made.learners:

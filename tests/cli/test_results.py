@@ -79,6 +79,9 @@ def test_a_low_goodput_says_where_the_time_went() -> None:
     told = "of learners' time was steps; most of the rest was "
     assert remark(RunFigures({"a": started}), "goodput", goodput=0.4) == told + "starting"
     assert remark(RunFigures({"a": away}), "goodput", goodput=0.1) == told + "away"
+    starved = LearnerFigures(states=[(0.1, "stepping")], waited_s=9.0)
+    waits = told + "waiting for data"
+    assert remark(RunFigures({"a": starved}), "goodput", goodput=0.1) == waits
 
 
 def test_who_came_back_is_named() -> None:

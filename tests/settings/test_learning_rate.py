@@ -1,5 +1,7 @@
 """The inner learning rate over the run's clock."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,23 @@ def test_without_a_budget_or_an_end_the_clock_counts_steps(
     """H/P for an opened round."""
     settings = RunSettings(total_steps=total_steps, budget_tokens=budget_tokens)
     assert settings.clock_after(7.0, steps=0.5, processed_tokens=900) == 7.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (RunSettings(), ()),
+        (RunSettings(total_steps=300), ()),
+        (RunSettings(total_steps=300, warmup_steps=301), ("never comes to its peak",)),
+        (RunSettings(total_steps=3, final_learning_rate_share=0), ("from step 3 .* is 0, and",)),
+        (RunSettings(total_steps=3, final_learning_rate_share=0, budget_tokens=9), ()),
+        (RunSettings(warmup_steps=10**6), ()),
+    ],
+)
+def test_a_rate_that_is_surely_not_meant_is_told(
+    settings: RunSettings, said: tuple[str, ...]
+) -> None:
+    """By check, dry run and start: a run with a rate of 0 looks like any other."""
+    told = settings.rate_doubts
+    assert len(told) == len(said)
+    assert all(re.search(pattern, doubt) for pattern, doubt in zip(said, told, strict=True))

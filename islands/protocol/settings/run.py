@@ -331,6 +331,22 @@ class RunSettings:
             return WARMUP_UNKNOWN
         return min(WARMUP_SHARE * self.total_steps, WARMUP_MOST)
 
+    @property
+    def rate_doubts(self) -> tuple[str, ...]:
+        """What of the learning rate is surely not meant, as sentences."""
+        total, found = self.total_steps, []
+        if total is not None and self.warmup > total:
+            found.append(
+                f"warmup_steps is {self.warmup:g} and total_steps is {total}: the learning rate "
+                "never comes to its peak"
+            )
+        if total is not None and self.budget_tokens is None and not self.final_learning_rate_share:
+            found.append(
+                f"final_learning_rate_share is 0 and there is no budget of tokens: from step "
+                f"{total} (total_steps) on the learning rate is 0, and nothing is learned"
+            )
+        return tuple(found)
+
     def learning_rate_at(self, clock: float) -> float:
         """Linear warm-up, then cosine decay to a floor; constant without `total_steps`.
 
