@@ -37,8 +37,6 @@ from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
 from islands.settings.groups import RunFile
 from islands.settings.host import RunOptions
-from islands.tasks.models.decoder_config import DecoderConfig
-from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.fleet import SLEEPING
 from tests.integration.programs import Program, Room, merges, open_room, peak_bytes, pids
 
@@ -48,12 +46,6 @@ NOTED = ("evicted", "status", "overloaded", "nothing_merged", "quarantined", "di
 
 SETTLE_ROUNDS = 1
 """Merges of each fragment before anything is measured."""
-
-
-def small_decoder(width: int, hidden: int, layers: int) -> StdlibBytes:
-    """A language model of this shape, of whose text a step sees little."""
-    decoder = DecoderConfig(width=width, hidden=hidden, layers=layers)
-    return StdlibBytes(decoder, length=32, rows=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +281,10 @@ def main() -> None:
     megabytes = 4 * chosen.parameters / 2**20
     task, model = SLEEPING, {"step_s": chosen.step_s, "megabytes": megabytes}
     if chosen.decoder is not None:
-        task = "tests.benchmarks.large_model:small_decoder"
+        task = "islands.tasks.stdlib_bytes:StdlibBytes"
         shape = zip(("width", "hidden", "layers"), chosen.decoder.split(","), strict=True)
-        model = {name: int(size) for name, size in shape}
+        decoder = {name: int(size) for name, size in shape}
+        model = {"decoder": decoder, "length": 32, "rows": 1}  # a step sees little of the text
     asked = Measurement(
         chosen.learners, task, model, run, chosen.step_s, chosen.cycles, chosen.limit_s
     )

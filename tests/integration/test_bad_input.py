@@ -79,7 +79,7 @@ class Honest:
 
     def learner(self, *arguments: object, cwd: Path | None = None, token: bool = True) -> Program:
         """Start one more learner; what is given goes before what an honest one says."""
-        told = ("--token_file", self.token) if token else ()
+        told = ("--tasks", "reading_task", *(("--token_file", self.token) if token else ()))
         return self.room.start(
             "islands.learner", "--supervisor", self.address, *told, *arguments, cwd=cwd
         )

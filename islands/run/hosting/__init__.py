@@ -11,6 +11,7 @@ identity of a process beyond its pid       `process_identity.py`
 log files of child processes               `process_output.py`
 actors that run as tasks of this process   `task_processes.py`
 systemd watchdog, event-loop stalls        `watchdog.py`
+output that is closed, full or not UTF-8    `standard_streams.py`
 sentences that fit a terminal              `wrapping.py`
 =========================================  =====================
 """
