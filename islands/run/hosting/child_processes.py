@@ -211,6 +211,7 @@ class ProcessLauncher:
         child = self._children.get(name)
         if child is None:
             return
+        child.killed = True  # by SIGKILL, if it does not obey
         self._signal(name, signal.SIGTERM)
         self._signal(name, signal.SIGCONT)  # a stopped process would not handle SIGTERM
         if child.grace is not None:
