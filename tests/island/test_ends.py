@@ -190,7 +190,7 @@ def test_a_process_that_beats_no_more_is_killed_soon() -> None:
         assert told == [False] * (SILENT_BEATS - 1) + [True]
 
 
-LEAVING = """trap 'sleep 0.1; echo left; exit 1' TERM
+LEAVING = """trap 'sleep 0.1; echo left; exit 1' TERM HUP
 mkfifo "$0.pipe"
 echo ready
 while :; do read -t 20 <> "$0.pipe"; done
@@ -206,7 +206,7 @@ sys.exit(asyncio.run(HostWatchdog(["/bin/bash", sys.argv[1]], "me").watch()))
 async def test_two_signals_at_once_are_one(tmp_path: Path) -> None:
     """Slurm signals a job twice when it preempts it: the island leaves in order even so.
 
-    Two of one kind could be delivered as one here, so the second is another.
+    Two of one kind could be delivered as one here, so the second is another; either may come first.
     """
     (tmp_path / "leaving").write_text(LEAVING)
     process = await asyncio.create_subprocess_exec(
