@@ -59,9 +59,7 @@ def keep_compiled() -> None:
     from islands.model.jax_settings import enable_compilation_cache
     from islands.run.hosting.process_runtime import compiled_folder
 
-    folder = compiled_folder()
-    if folder is not None:
-        enable_compilation_cache(folder)
+    enable_compilation_cache(compiled_folder())
 
 
 def _told(ended: "Finished") -> str:

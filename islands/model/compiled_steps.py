@@ -169,9 +169,13 @@ class CompiledSteps:
         )
         moments, structure = _flat(first_moments)
         estimated = self._estimated(dict(moments))
-        parameter_paths = [path for path, _ in self._params.first(params)]
+        parameters = [
+            Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
+            for path, x in self._params.first(params)
+        ]
+        by_path = {leaf.path: leaf for leaf in parameters}
         arrays = [path for path, x in moments if _is_moment(x)]
-        merged = {path for path in arrays if _tree_of(path, parameter_paths) in AVERAGES}
+        merged = {path for path in arrays if _tree_of(path, by_path) in AVERAGES}
         self.alone: tuple[str, ...] = tuple(path for path in arrays if path not in merged)
         self._moments = Split(
             structure, tuple(path in merged and path not in estimated for path, _ in moments)
@@ -181,12 +185,8 @@ class CompiledSteps:
         ]
         self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
         self.second_moments = self._numbered(estimated, [path for path, _ in moments])
-        parameters = [
-            Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
-            for path, x in self._params.first(params)
-        ]
         state_leaves = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
-        moment_leaves, beside = _moment_leaves(self._moments.first(moments), parameters)
+        moment_leaves, beside = _moment_leaves(self._moments.first(moments), by_path)
         self.layout: Layout = plan(
             [*parameters, *state_leaves, *moment_leaves],
             count=count,
@@ -427,13 +427,12 @@ def _state_leaf(path: str, like: jax.ShapeDtypeStruct, stack: int = 1) -> Leaf:
 
 
 def _moment_leaves(
-    moments: Sequence[tuple[str, jax.ShapeDtypeStruct]], parameters: Sequence[Leaf]
+    moments: Sequence[tuple[str, jax.ShapeDtypeStruct]], parameters: Mapping[str, Leaf]
 ) -> tuple[list[Leaf], dict[str, str]]:
     """Return the leaves of merged moments, and beside which parameter each lies."""
-    by_path = {leaf.path: leaf for leaf in parameters}
     leaves, beside = [], {}
     for path, x in moments:
-        named, own = MOMENTS_PREFIX + path, _parameter_of(path, tuple(x.shape), by_path)
+        named, own = MOMENTS_PREFIX + path, _parameter_of(path, tuple(x.shape), parameters)
         leaves.append(_state_leaf(named, x, own.stack if own else 1))
         if own:
             beside[named] = own.path

@@ -51,11 +51,13 @@ def divide_cpu(devices: int) -> None:
     _set("jax_num_cpu_devices", devices)
 
 
-def enable_compilation_cache(folder: Path) -> None:
+def enable_compilation_cache(folder: Path | None) -> None:
     """Cache compiled functions in a folder, however small, so that a restart compiles nothing.
 
-    Call it before the first compilation; it imports JAX.
+    Call it before the first compilation; it imports JAX. Without a folder, nothing is cached.
     """
+    if folder is None:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     _set("jax_compilation_cache_dir", os.fspath(folder))
     _set("jax_persistent_cache_min_compile_time_secs", 0.0)

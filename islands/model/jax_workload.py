@@ -46,8 +46,7 @@ class JaxWorkload(Workload):
 
     def keep_compiled(self, folder: Path | None) -> None:
         """Let JAX keep its compiled functions in a folder, if there is one."""
-        if folder is not None:
-            enable_compilation_cache(folder)
+        enable_compilation_cache(folder)
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
