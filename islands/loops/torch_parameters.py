@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from islands.layout.leaves import Layout, Piece
+from islands.layout.leaves import VALUE_BYTES, Layout, Piece
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
@@ -68,6 +68,7 @@ class TorchModel(OwnMoments):
         self._queues = self._device.type == "cuda"  # what is dispatched may not have been done
         held = (tensor for tensor in tensors if tensor.numel())
         self._smallest = min(held, key=lambda tensor: tensor.numel())
+        self._lost = [self._nothing_lost(index) for index in range(len(layout.fragments))]
         self._base = [self._read(index) for index in range(len(layout.fragments))]
 
     @property
@@ -138,20 +139,36 @@ class TorchModel(OwnMoments):
         return all(bool(torch.isfinite(tensor).all()) for tensor in self._tensors)
 
     def _read(self, fragment: int) -> torch.Tensor:
-        """Copy a fragment's flat value in float32 into a new tensor."""
+        """Copy a fragment's flat value in float32 into a new tensor, with what rounding took."""
         held = self.layout.fragments[fragment]
         flat = torch.empty(held.size, dtype=torch.float32, device=self._device)
         for piece in held.pieces:
             part = flat[piece.offset : piece.offset + piece.size]
             part.copy_(self._held_by(piece).reshape(-1))
-        return flat
+        lost = self._lost[fragment]
+        return flat if lost is None else flat.add_(lost)
 
     def _write(self, fragment: int, flat: torch.Tensor) -> None:
-        """Write a fragment's flat value into the tensors, in their own dtypes."""
+        """Write a fragment's flat value into the tensors, in their own dtypes.
+
+        What rounding takes away is kept as a part of the local value, as in `device_transfer`.
+        """
+        lost = self._lost[fragment]
         for piece in self.layout.fragments[fragment].pieces:
             part = flat[piece.offset : piece.offset + piece.size]
             held = self._held_by(piece)
             held.copy_(part.view(held.shape))
+            if lost is not None:
+                of_piece = lost[piece.offset : piece.offset + piece.size]
+                of_piece.copy_(part - held.reshape(-1))
+
+    def _nothing_lost(self, fragment: int) -> torch.Tensor | None:
+        """Return zeros for what rounding took away; None if no tensor of a fragment rounds."""
+        held = self.layout.fragments[fragment]
+        narrow = [self._tensors[piece.leaf].dtype.itemsize < VALUE_BYTES for piece in held.pieces]
+        if not any(narrow):
+            return None
+        return torch.zeros(held.size, dtype=torch.bfloat16, device=self._device)
 
     def _held_by(self, piece: Piece) -> torch.Tensor:
         """Return the part of a tensor that a piece is, as a view of it."""

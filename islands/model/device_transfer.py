@@ -15,6 +15,10 @@ whole, and nothing is added.
 A leaf's leading dimensions count its rows. The parts of a row are gathered along its own dimensions
 as they are. Where dimensions that count rows are cut, a range of rows lies on some devices, and
 where it begins is known only at run time: each device gives the rows that it has, and 0 for others.
+
+A leaf narrower than float32 rounds what is written into it. What rounding took away is kept beside
+it and counts as a part of the local value: else it would return as a contribution of the learner,
+and undo whatever all learners move together by less than half a unit in the last place.
 """
 
 import math
@@ -172,6 +176,8 @@ def _sum(part: Array, over: tuple[str, ...]) -> Array:
 
 
 Leaves = tuple[Array, ...]
+Stored = tuple[Leaves, Array | None]
+"""Leaves that were written, and this device's share of what rounding took away, if they round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +235,27 @@ def first_rows(fragment: Fragment) -> NDArray[np.int32]:
     return np.array([piece.row_start for piece in fragment.pieces], np.int32)
 
 
+FLOAT32_MANTISSA = 23
+LOST = jnp.bfloat16
+"""Dtype of what rounding took away: 8 bits below those of a leaf, or 2 bytes for each element."""
+
+
 def gather(
-    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    lost: Float[Array, " n"] | None,
 ) -> Float[Array, " n"]:
-    """Gather this device's share of a fragment's flat value in float32. Nothing is donated."""
-    return _share(shape, flattened(shape, leaves, starts))
+    """Gather this device's share of a fragment's flat value in float32. Nothing is donated.
+
+    Args:
+        shape: The shape of the fragment.
+        leaves: The leaves that it touches.
+        starts: The first row of each piece.
+        lost: This device's share of what rounding took away; None: the leaves do not round.
+    """
+    share = _share(shape, flattened(shape, leaves, starts))
+    return share if lost is None else share + lost.astype(jnp.float32)
 
 
 def difference(
@@ -242,55 +264,59 @@ def difference(
     base: Float[Array, " n"],
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
+    lost: Float[Array, " n"] | None,
 ) -> Float[Array, " n"]:
     """Compute base − local in float32 and cast it to `dtype`. Nothing is donated."""
-    return (base - gather(shape, leaves, starts)).astype(dtype)
+    return (base - gather(shape, leaves, starts, lost)).astype(dtype)
 
 
 def overwrite(
     shape: FragmentShape,
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
+    _lost: Float[Array, " n"] | None,
     value: Float[Array, " n"],
-) -> Leaves:
+) -> Stored:
     """Return the leaves with local := value, whatever they held. The leaves are donated."""
-    return written(shape, leaves, starts, assembled(shape, value))
+    return _stored(shape, leaves, starts, assembled(shape, value))
 
 
 def mix(
     shape: FragmentShape,
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
+    lost: Float[Array, " n"] | None,
     value: Float[Array, " n"],
     share: Float[Array, ""],
-) -> Leaves:
+) -> Stored:
     """Return the leaves with local := share · local + (1 − share) · value, computed in float32.
 
     The leaves are donated. Running averages (a task's state, merged moments) are set to the value.
     """
-    held, taken = flattened(shape, leaves, starts), assembled(shape, value)
+    held, taken = _held(shape, leaves, starts, lost), assembled(shape, value)
     mixture = share * held + (1 - share) * taken
-    return written(shape, leaves, starts, _additive(shape, mixture, taken))
+    return _stored(shape, leaves, starts, _additive(shape, mixture, taken))
 
 
 def shift(
     shape: FragmentShape,
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
+    lost: Float[Array, " n"] | None,
     value: Float[Array, " n"],
     base: Float[Array, " n"],
     sent: Float[Array, " n"],
-) -> Leaves:
+) -> Stored:
     """Return the leaves with local := local + (value − (base − sent)), computed in float32.
 
     The leaves are donated. `sent` is base − local of the contribution in the value. Running
     averages (a task's state, merged moments) are no sums of steps: the sum may overshoot, and a
     variance become negative. So they move no further than to the value, and not away from it.
     """
-    held, taken = flattened(shape, leaves, starts), assembled(shape, value)
+    held, taken = _held(shape, leaves, starts, lost), assembled(shape, value)
     moved = held + assembled(shape, value - (base - sent))
     between = jnp.clip(moved, jnp.minimum(held, taken), jnp.maximum(held, taken))
-    return written(shape, leaves, starts, _additive(shape, moved, between))
+    return _stored(shape, leaves, starts, _additive(shape, moved, between))
 
 
 def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
@@ -370,3 +396,38 @@ def written(
         filled[piece.leaf] = write_rows(piece, leaf, start, part)
         offset += piece.size
     return tuple(filled)
+
+
+def rounds(dtype: np.dtype[np.generic]) -> bool:
+    """Whether a leaf of this dtype rounds a float32 that is written into it."""
+    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).nmant < FLOAT32_MANTISSA
+
+
+def _held(
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    lost: Array | None,
+) -> Array:
+    """Gather a fragment's whole local value on every device, with what rounding took away."""
+    flat = flattened(shape, leaves, starts)
+    return flat if lost is None else flat + assembled(shape, lost).astype(jnp.float32)
+
+
+def _stored(
+    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
+) -> Stored:
+    """Write a flat value into the leaves, and return them with what rounding took away."""
+    found = written(shape, leaves, starts, flat)
+    if not any(rounds(leaves[piece.leaf].dtype) for piece in shape.pieces):
+        return found, None
+    ends = np.cumsum([piece.size for piece in shape.pieces])
+    parts = []
+    for piece, end in zip(shape.pieces, ends.tolist(), strict=True):
+        part, dtype = flat[end - piece.size : end], leaves[piece.leaf].dtype
+        if rounds(dtype):  # XLA may drop a cast there and back, but not this
+            kept = jax.lax.reduce_precision(part, jnp.finfo(dtype).nexp, jnp.finfo(dtype).nmant)
+            parts.append(part - kept)
+        else:
+            parts.append(jnp.zeros_like(part))
+    return found, _share(shape, jnp.concatenate(parts)).astype(LOST)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Layout
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
+    LOST,
     FragmentShape,
     Leaves,
     all_finite,
@@ -34,6 +35,7 @@ from islands.model.device_transfer import (
     gather,
     mix,
     overwrite,
+    rounds,
     shape_of,
     shift,
     touched,
@@ -122,7 +124,8 @@ class JaxModel:
     Attributes:
         layout: The layout of the leaves.
         base: For each fragment, the value that was adopted last, cut evenly over the devices; at
-            first that of the leaves.
+            first that of the leaves. What rounding it into leaves took away is kept beside it, and
+            is a part of the local value (`device_transfer`).
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class JaxModel:
         self._known: list[_Known | None] = [None] * len(layout.fragments)
         self._smallest = min(_numbers(layout), key=lambda leaf: layout.leaves[leaf].size)
         self.local = tuple(leaves)
+        self._lost = [self._nothing_lost(index) for index in range(len(layout.fragments))]
         self.base: list[Array] = [self._gather(index) for index in range(len(layout.fragments))]
 
     @classmethod
@@ -334,7 +338,8 @@ class JaxModel:
         """Replace a fragment's leaves by the results of a call, and its base by the new base."""
         compiled, arguments = call
         local = list(self._local)
-        for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
+        stored, self._lost[fragment] = compiled(*arguments)
+        for leaf, array in zip(self._touched[fragment], stored, strict=True):
             local[leaf] = _told_as(local[leaf].sharding, array)
         self._local = tuple(local)
         self.base[fragment] = base
@@ -375,11 +380,23 @@ class JaxModel:
             partial(function, known.shape),
             arguments,
             donate=self._donated,
-            parts_to=tuple(leaf.sharding for leaf in pieces[0]),
+            parts_to=(tuple(leaf.sharding for leaf in pieces[0]), self._lost_to(fragment)),
         )
         return compiled, arguments
 
-    def _pieces(self, fragment: int) -> tuple[_Known, tuple[Leaves, NDArray[np.int32]]]:
+    def _nothing_lost(self, fragment: int) -> Array | None:
+        """Return zeros for what rounding took away; None if no leaf of a fragment rounds."""
+        if not any(rounds(self._local[leaf].dtype) for leaf in self._touched[fragment]):
+            return None
+        share = np.zeros(size_of(self._shares[fragment]), LOST)
+        return self._place.put_share(share, self.layout.fragments[fragment].size)
+
+    def _lost_to(self, fragment: int) -> Sharding | None:
+        return None if self._lost[fragment] is None else self._place.flat
+
+    def _pieces(
+        self, fragment: int
+    ) -> tuple[_Known, tuple[Leaves, NDArray[np.int32], Array | None]]:
         """Return what is known of a fragment, and the arguments that all of its functions take.
 
         A step whose results JAX shards may return a leaf that is cut otherwise than before.
@@ -392,7 +409,7 @@ class JaxModel:
             shape = self._shape(fragment, leaves)
             name = (shape, tuple(str(x.dtype) for x in leaves))
             known = self._known[fragment] = _Known(kinds, shape, name)
-        return known, (leaves, self._first_rows[fragment])
+        return known, (leaves, self._first_rows[fragment], self._lost[fragment])
 
     def _check_alive(self, leaves: Iterable[int]) -> None:
         for leaf in leaves:

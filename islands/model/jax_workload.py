@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from islands.layout.leaves import VALUE_BYTES
+from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.model.compiled_steps import compiled_steps_for
+from islands.model.device_transfer import LOST, rounds
 from islands.model.interfaces import Place, Trainer, Workload
 from islands.model.jax_settings import enable_compilation_cache
 from islands.model.jax_trainer import JaxTrainer
@@ -62,7 +63,7 @@ class JaxWorkload(Workload):
         trained = _bytes_of(local)
         return TrainerMemory(
             parameters=trained + _bytes_of(frozen),
-            base=VALUE_BYTES * program.layout.size,
+            base=VALUE_BYTES * program.layout.size + _lost_bytes(program.layout),
             moments=_bytes_of((moments, carried)),
             gradients=_bytes_of(program.parts(local).trained),
             jax=True,
@@ -134,3 +135,14 @@ class JaxWorkload(Workload):
 
 def _bytes_of(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _lost_bytes(layout: Layout) -> int:
+    """Bytes of what rounding takes away from the fragments that have leaves which round."""
+    narrow = [rounds(np.dtype(leaf.dtype)) for leaf in layout.leaves]
+    rounding = [
+        fragment.size
+        for fragment in layout.fragments
+        if any(narrow[piece.leaf] for piece in fragment.pieces)
+    ]
+    return np.dtype(LOST).itemsize * sum(rounding)

@@ -100,7 +100,7 @@ class TrainerMemory:
 
     Args:
         parameters: trainable and frozen parameters, in the model's own precision.
-        base: the published value adopted last, float32.
+        base: the published value adopted last, float32, and what rounding it took away.
         moments: the inner optimizer's state, and leaves of the task's state that are not merged.
         gradients: the gradients of one step.
         on_host: whether all of these are in the host's memory.
