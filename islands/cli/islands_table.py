@@ -1,10 +1,12 @@
 """The table `islands` in the file of a run, read and checked before anything is started."""
 
+import os
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import parse
+from islands.protocol.errors import SettingsError
 from islands.settings.host import LearnerOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -34,4 +36,8 @@ def read_entries(options: RunOptions) -> "dict[str, Needs]":
         words = ["--name", f"{name}-0", *learner_words(needs.learner)]
         parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
         engine_or_refusal(needs, RunMark("", "")).close()
+        try:
+            needs.variables(os.environ)
+        except SettingsError as error:
+            raise SettingsError(f"islands.{name}.{error}") from error
     return entries

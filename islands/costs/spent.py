@@ -12,6 +12,7 @@ from islands.costs.places import Place, matching
 from islands.costs.prices import Prices
 from islands.engines.engine import JobState
 from islands.engines.launcher import RECORDS_FILE, records_in
+from islands.files.plain_files import read_plain
 from islands.protocol.errors import UserError, unusable
 from islands.run.records.figures import AWAY, FIGURES_FILE, LearnerFigures, RunFigures, restored
 from islands.run.records.run_values import require_folder
@@ -153,7 +154,7 @@ def _merged_at_the_end(folder: Path) -> float | None:
     """Return the tokens that a run has merged, as its summary tells; None if it has none."""
     path = folder / SUMMARY_FILE
     try:
-        summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        summary = msgspec.json.decode(read_plain(path), type=dict[str, object])
     except FileNotFoundError:
         return None
     except OSError as error:

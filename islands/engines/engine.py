@@ -96,6 +96,9 @@ class RunMark:
         return f"islands:{self.run}:{self.mark}"
 
 
+TOKEN = "ISLANDS_TOKEN"  # noqa: S105  the name of a variable
+
+
 @dataclass(frozen=True, slots=True)
 class Island:
     """An island that is to be placed.
@@ -114,7 +117,7 @@ class Island:
     needs: Needs
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ("ISLANDS_TOKEN",)
+    secrets: tuple[str, ...] = (TOKEN,)
 
     @property
     def job_name(self) -> str:

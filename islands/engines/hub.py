@@ -4,6 +4,7 @@ The syncer, and learners of the hub's own host if there are any, are its child p
 """
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from islands.engines.engine import (
     ADDRESS,
     PORT,
     RANK,
+    TOKEN,
     Engine,
     EngineAway,
     Island,
@@ -55,13 +57,26 @@ class Joining:
     task: str = DEFAULT_TASK
 
 
-def island_of(name: str, needs: Needs, joining: Joining) -> Island:
-    """Return what is placed under a name: a learner of the run's task, or a loop of one's own."""
-    environment = {**needs.env, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
+def island_of(
+    name: str, needs: Needs, joining: Joining, hubs: Mapping[str, str] | None = None
+) -> Island:
+    """Return what is placed under a name: a learner of the run's task, or a loop of one's own.
+
+    Args:
+        name: the island's name.
+        needs: what it needs.
+        joining: where it joins.
+        hubs: the hub's own variables, of which it may be given some; those of this process.
+
+    Raises:
+        SettingsError: a secret of the entry is no variable of the hub.
+    """
+    own = needs.variables(os.environ if hubs is None else hubs)
+    environment = {**own, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
     if joining.token is not None:
-        environment["ISLANDS_TOKEN"] = joining.token
+        environment[TOKEN] = joining.token
     command = needs.command or _learner(name, needs, joining)
-    return Island(name, joining.of, needs, command, environment)
+    return Island(name, joining.of, needs, command, environment, (TOKEN, *needs.hidden))
 
 
 def _learner(name: str, needs: Needs, joining: Joining) -> str:

@@ -28,6 +28,9 @@ CLOUDS = ("aws", "azure", "gcp")
 
 ACCELERATORS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]*)?")
 
+SOUNDS_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|KEY", re.IGNORECASE)
+"""What the name of a variable holds whose value is shown to nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -50,7 +53,10 @@ class Needs:
         learner: options of the learner, as `python -m islands.learner` has them.
         image: image of a container in which it runs, where the engine has containers.
         setup: lines of shell that run on each host before the command.
-        env: further variables of its command.
+        env: further variables of its command; one whose name says that it holds a secret, as
+            API_KEY does, is shown to nobody.
+        secrets: names of variables of the hub's own environment that its command is given beside
+            them, and that are shown to nobody.
         settings: where the engine is and what else it is told, in its own words.
     """
 
@@ -68,6 +74,7 @@ class Needs:
     image: str | None = None
     setup: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,6 +93,26 @@ class Needs:
         for mine in ("supervisor", "name", "hosts", "rank", "island_address"):
             if mine in self.learner:
                 raise SettingsError(f"learner.{mine} is set; the hub tells it to each island")
+
+    def variables(self, hubs: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of its command, of which some are taken from the hub's own.
+
+        Raises:
+            SettingsError: the hub has none of such a name.
+        """
+        missing = [name for name in self.secrets if name not in hubs]
+        if missing:
+            raise SettingsError(
+                f"secrets names {missing[0]}, which is no variable of this process: export it "
+                "before the hub starts, or leave it out"
+            )
+        return {**self.env, **{name: hubs[name] for name in self.secrets}}
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Names of the variables that are shown to nobody."""
+        sounding = [name for name in self.env if SOUNDS_SECRET.search(name)]
+        return (*self.secrets, *sounding)
 
     @property
     def accelerator(self) -> tuple[str, int] | None:
@@ -142,6 +169,11 @@ def _checked(told: object) -> dict[str, object]:
     lines = told.get("setup", ())
     setup = lines.splitlines() if isinstance(lines, str) else lines
     words = {key: _words(key, told[key]) for key in ("env", "settings") if key in told}
+    if not isinstance(told.get("secrets", []), (list, tuple)):
+        raise SettingsError(
+            f"secrets is a {type(told['secrets']).__name__}; it must be a list of names of the "
+            "hub's own variables, whose values stand in no file"
+        )
     return {**told, **words, "setup": setup}
 
 

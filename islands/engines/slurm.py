@@ -17,8 +17,9 @@ The batch script only starts `srun`. Slurm signals the step, and no signal is as
 shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal
 ends with exit code 0, so the shell around it remembers the signal and ends with 143.
 
-Secrets travel in the environment of `sbatch`, which exports it to the job; other variables of the
-hub that could tell a learner something else are left out.
+Secrets travel in the environment of `sbatch`, which exports it to the job. Of the hub's own
+variables a job is given those by which programs are found (`GIVEN`), and those that its entry
+names.
 """
 
 import math
@@ -47,9 +48,32 @@ OPTIONS = (
 )
 """Options of `sbatch` that settings may give; they go before what an island's needs say."""
 
-LEFT_OUT = ("ISLANDS_", "SLURM_", "SQUEUE_", "SCANCEL_", "NOTIFY_", "WATCHDOG_", "LISTEN_")
-"""Beginnings of the names of variables that are those of the hub alone."""
-HUBS_OWN = ("CHILD_OF_ISLANDS", "JAX_PLATFORMS", "PJRT_NPROC")
+GIVEN = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "SLURM_CONF",
+)
+GIVEN += (
+    "MANPATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "LOADEDMODULES",
+    "BASH_ENV",
+    "HF_HOME",
+)
+GIVEN_BEGINNINGS = ("SBATCH_", "LC_", "CONDA_", "MODULE", "LMOD_", "_LM", "__LMOD", "XDG_CACHE_")
+"""Names of variables of the hub that an island's job is given, and beginnings of such names: where
+programs and libraries are found, and nothing else, as a hub's environment holds keys to clouds."""
+LEFT_OUT = ("SLURM_", "SQUEUE_", "SCANCEL_")
+"""Beginnings of the names of variables that would change what commands of Slurm do."""
 KEPT = ("SLURM_CONF", "SLURM_JWT")
 
 ASKED_TO_END = 143
@@ -133,8 +157,7 @@ class Slurm:
             Unplaceable: Slurm refuses the job, or is not installed here.
         """
         words = submission(island, self._settings)
-        inherited = environment(os.environ)
-        told = ask(words, batch_script(island), {**inherited, **island.environment})
+        told = ask(words, batch_script(island), {**given(os.environ), **island.environment})
         return told.strip().partition(";")[0]  # the name of its cluster may follow
 
     def end(self, job: str, *, at_once: bool) -> None:
@@ -261,11 +284,18 @@ def mark_of(island: Island) -> str:
 
 
 def environment(mine: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the hub's process that commands of Slurm, and its jobs, are given."""
+    """Return the variables of the hub's process that commands of Slurm are given."""
+    return {
+        name: value for name, value in mine.items() if name in KEPT or not name.startswith(LEFT_OUT)
+    }
+
+
+def given(mine: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the hub's process that an island's job is given."""
     return {
         name: value
         for name, value in mine.items()
-        if name in KEPT or not (name.startswith(LEFT_OUT) or name in HUBS_OWN)
+        if name in (*GIVEN, "SLURM_JWT") or name.startswith(GIVEN_BEGINNINGS)
     }
 
 

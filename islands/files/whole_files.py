@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from blake3 import blake3
 
+from islands.files.plain_files import read_plain
 from islands.protocol.errors import DamagedError, unusable
 
 
@@ -110,7 +111,7 @@ def read_sealed(path: Path) -> bytes | None:
         UserError: the file cannot be read.
     """
     try:
-        content = unsealed(path.read_bytes())
+        content = unsealed(read_plain(path))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -34,6 +34,8 @@ LAST_S = 5.0
 TRIES = 3
 WAITING_MOST = 64
 URLS = ("http://", "https://")
+REDIRECTED = 300
+"""From this status on a notice did not arrive: a redirect is not followed."""
 
 
 def notice_of(change: AlertChanged, run: str, wall_s: float) -> bytes:
@@ -107,6 +109,8 @@ class Notices:
                     failure = await self._execute(notice)
         except TimeoutError:
             failure = f"it took longer than {TELL_S:g} s"
+        except aiohttp.InvalidURL:
+            failure = "its URL is none"  # whose path may be a secret, as those of web hooks are
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = str(error) or type(error).__name__
         if failure and failure != self._failure:
@@ -120,7 +124,8 @@ class Notices:
             aiohttp.ClientSession(headers=headers) as session,
             session.post(self._target, data=notice, allow_redirects=False) as answer,
         ):
-            answer.raise_for_status()
+            if answer.status >= REDIRECTED:
+                raise aiohttp.ClientError(f"it was answered {answer.status} {answer.reason}")
 
     async def _execute(self, notice: bytes) -> str:
         """Run the command with the notice as its input; return what is wrong, or nothing."""

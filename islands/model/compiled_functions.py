@@ -41,7 +41,7 @@ class CompiledFunctions:
         *,
         donate: tuple[int, ...] = (),
         batch: int | None = None,
-        parts_to: Sharding | tuple[Sharding, ...] | None = None,
+        parts_to: PyTree[Sharding] | None = None,
         read_here: bool = False,
     ) -> Callable[..., PyTree]:
         """Return a function compiled for these shapes, compiling at most once for a name.

@@ -400,7 +400,13 @@ def written(
 
 def rounds(dtype: np.dtype[np.generic]) -> bool:
     """Whether a leaf of this dtype rounds a float32 that is written into it."""
-    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).nmant < FLOAT32_MANTISSA
+    return jnp.issubdtype(dtype, jnp.floating) and _bits(dtype)[1] < FLOAT32_MANTISSA
+
+
+def _bits(dtype: np.dtype[np.generic]) -> tuple[int, int]:
+    """Return the bits of a floating dtype's exponent and mantissa."""
+    told = jnp.finfo(dtype)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return int(told.nexp), int(told.nmant)
 
 
 def _held(
@@ -426,7 +432,7 @@ def _stored(
     for piece, end in zip(shape.pieces, ends.tolist(), strict=True):
         part, dtype = flat[end - piece.size : end], leaves[piece.leaf].dtype
         if rounds(dtype):  # XLA may drop a cast there and back, but not this
-            kept = jax.lax.reduce_precision(part, jnp.finfo(dtype).nexp, jnp.finfo(dtype).nmant)
+            kept = jax.lax.reduce_precision(part, *_bits(dtype))
             parts.append(part - kept)
         else:
             parts.append(jnp.zeros_like(part))

@@ -27,6 +27,7 @@ from islands.model.device_transfer import (
     LOST,
     FragmentShape,
     Leaves,
+    Stored,
     all_finite,
     cut_of,
     difference,
@@ -370,7 +371,7 @@ class JaxModel:
         return self._writing("shift", shift, fragment, value, self.base[fragment], sent)
 
     def _writing(
-        self, kind: str, function: Callable[..., Leaves], fragment: int, *behind: PyTree
+        self, kind: str, function: Callable[..., Stored], fragment: int, *behind: PyTree
     ) -> _Call:
         """Return the call of a function that gives a fragment's leaves anew, where they were."""
         known, pieces = self._pieces(fragment)

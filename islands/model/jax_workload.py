@@ -145,4 +145,4 @@ def _lost_bytes(layout: Layout) -> int:
         for fragment in layout.fragments
         if any(narrow[piece.leaf] for piece in fragment.pieces)
     ]
-    return np.dtype(LOST).itemsize * sum(rounding)
+    return int(np.dtype(LOST).itemsize) * sum(rounding)

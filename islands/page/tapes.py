@@ -22,6 +22,7 @@ from typing import IO
 import msgspec
 
 from islands.files.growing_files import older
+from islands.files.plain_files import open_plain
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes
@@ -80,7 +81,7 @@ class GrowingTape:
     def read(self) -> list[Entry]:
         """Return the entries that came since the last call; at first, the newest ones."""
         try:
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 return self._entries(self._newest(file) if not self._inode else self._more(file))
         except OSError:
             return []  # there is no such file yet
@@ -106,7 +107,7 @@ class GrowingTape:
         inode = os.fstat(file.fileno()).st_ino
         if inode == self._inode:
             return self._read_on(file)
-        with suppress(OSError), older(self._path).open("rb") as rest:
+        with suppress(OSError), open_plain(older(self._path)) as rest:
             if os.fstat(rest.fileno()).st_ino == self._inode and (text := self._read_on(rest)):
                 return text
         self._inode, self._offset, self._rest = inode, 0, b""
@@ -123,7 +124,7 @@ class GrowingTape:
         for path, end in ((self._path, start), (older(self._path), None)):
             with (
                 suppress(OSError, ValueError),  # there is no such file, or it is empty
-                path.open("rb") as file,
+                open_plain(path) as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
             ):
                 until = len(text) if end is None else end
@@ -242,7 +243,7 @@ def log_before(folder: Path, before_s: float) -> Iterator[Entry]:
 def _tail(path: Path, most_bytes: int) -> tuple[bool, bytes] | None:
     """Return whether these are all, and the last whole lines of a file; None if there is none."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = max(0, os.fstat(file.fileno()).st_size - most_bytes)
             file.seek(start)
             text = file.read()

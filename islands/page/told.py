@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from islands.files.plain_files import read_plain
 from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
 from islands.run.records.figures import (
@@ -273,7 +274,7 @@ KEPT = (
 def _summary(folder: Path) -> Mapping[str, object]:
     """Read the summary of a run; empty if it has not ended, or its disk was full then."""
     try:
-        return msgspec.json.decode((folder / SUMMARY_FILE).read_bytes(), type=dict[str, object])
+        return msgspec.json.decode(read_plain(folder / SUMMARY_FILE), type=dict[str, object])
     except (OSError, msgspec.MsgspecError):
         return {}
 

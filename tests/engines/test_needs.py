@@ -5,6 +5,7 @@ import pytest
 from islands.engines.engine import RunMark, make_engine
 from islands.engines.hub import Joining, island_of, learner_words
 from islands.engines.needs import Needs, read_islands
+from islands.engines.slurm import Slurm
 from islands.protocol.errors import SettingsError
 
 OF = RunMark("My.Run", "01234567")
@@ -82,3 +83,25 @@ def test_options_of_a_learner_are_words() -> None:
         *("--devices", "0-3"),
         *("--metrics", "null"),
     ]
+
+
+def test_secrets_come_from_the_hub_and_are_shown_to_nobody() -> None:
+    """Their values stand in no file, and no dry run prints them, nor a variable named like one."""
+    needs = read_islands(
+        {"a": {"engine": "slurm", "secrets": ["HF_READ"], "env": {"WANDB_API_KEY": "w1", "N": "7"}}}
+    )["a"]
+    island = island_of("a-0", needs, HUB, {"HF_READ": "h2", "OTHER": "o3"})
+    assert {k: island.environment[k] for k in ("HF_READ", "WANDB_API_KEY", "N")} == {
+        "HF_READ": "h2",
+        "WANDB_API_KEY": "w1",
+        "N": "7",
+    }
+    assert "OTHER" not in island.environment
+    shown = Slurm(HUB.of, {}).describe(island) + island.script(exports=True)
+    assert "h2" not in shown
+    assert "w1" not in shown
+    assert "N=7" in shown
+    with pytest.raises(SettingsError, match="secrets names HF_READ, which is no variable"):
+        island_of("a-0", needs, HUB, {})
+    with pytest.raises(SettingsError, match="it must be a list of names"):
+        read_islands({"a": {"engine": "slurm", "secrets": {"HF_READ": "h2"}}})

@@ -108,9 +108,10 @@ def test_variables_of_the_hub_alone_do_not_reach_its_jobs() -> None:
         "JAX_PLATFORMS": "cpu",
         "NOTIFY_SOCKET": "/n",
         "CHILD_OF_ISLANDS": "a:/b",
+        "AWS_SECRET_ACCESS_KEY": "k",
+        "WANDB_API_KEY": "w",
     }
-    kept = slurm.environment(mine)
-    assert list(kept) == ["PATH", "SLURM_CONF", "SBATCH_ACCOUNT", "HF_HOME"]
+    assert list(slurm.given(mine)) == ["PATH", "SLURM_CONF", "SBATCH_ACCOUNT", "HF_HOME"]
 
 
 # --- the script, run as it is, with srun and scontrol that do what they do there -------------

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.files.plain_files import open_plain
 from islands.files.whole_files import atomic_write
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
 from islands.protocol.errors import DiskError, UserError
@@ -302,6 +303,7 @@ def _opened(path: Path, if_missing: str) -> Iterator[_Tensors]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        open_plain(path).close()
         with safe_open(path, framework="np") as file:
             yield _Tensors(file)
     except FileNotFoundError as error:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from islands.files.growing_files import older
+from islands.files.plain_files import open_plain, read_plain
 from islands.protocol.errors import unusable
 from islands.run.records.figures import ABOUT, Curve, drawable
 
@@ -150,7 +151,7 @@ def curves_of(folder: Path, most_bytes: int = WHOLE_BYTES) -> RunCurves:
         for line in _lines((older(path), path), most_bytes):
             why = reading.add(line.text)
             if why and not damaged:
-                number = 1 + line.path.read_bytes()[: line.offset].count(b"\n")
+                number = 1 + read_plain(line.path)[: line.offset].count(b"\n")
                 damaged = (
                     f"line {number} of {line.path} is no row of metrics, nor is any other: {why}"
                 )
@@ -278,7 +279,7 @@ def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[_Line]:
             continue
         blocks = 1 if share >= 1 else max(1, int(share * size / BLOCK_BYTES))
         length = size if share >= 1 else BLOCK_BYTES
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        with open_plain(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             end = 0
             for index in range(blocks):
                 place = index * (size - length) // max(1, blocks - 1)
