@@ -58,11 +58,7 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
         Result("goodput", f"{number['goodput']:.1%}", _on_goodput(figures, number)),
         Result("merges", f"{number['merges']:,}", _on_merges(number)),
         Result("evictions", f"{number['evictions']:,}", _returned(figures)),
-        Result(
-            "longest stall",
-            duration(number["longest_stall_s"]),
-            "by which a step came late" if number["longest_stall_s"] else "no step came late",
-        ),
+        _stall(figures),
         Result(
             "traffic",
             f"{data_size(number['bytes_up'])} up, {data_size(number['bytes_down'])} down",
@@ -208,3 +204,12 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)
+
+
+def _stall(figures: RunFigures) -> Result:
+    """Return by how much the latest step came late, where the gaps between steps were told."""
+    gaps = figures.gaps
+    if not gaps.count:
+        return Result("longest stall", "not measured", "no learner told the gaps between its steps")
+    late = "by which a step came late" if gaps.largest_s else "no step came late"
+    return Result("longest stall", duration(gaps.largest_s), late)

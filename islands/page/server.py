@@ -17,12 +17,14 @@ import gzip
 import hashlib
 import hmac
 import socket
-from collections.abc import Awaitable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from functools import cache
 from http import HTTPStatus
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -284,8 +286,12 @@ class PageSite:
         tapes = RunTapes(self._run.folder, NEWEST_BYTES)
         async with self._beginning:  # one at a time, so that many viewers cost no more memory
             lines = await self._all(tapes)
-        await _send(viewer, lines)
-        told = self._figures[1]
+            told = self._figures[1]
+            waiting = await asyncio.to_thread(_spooled, lines, self._run.folder)
+            del lines
+        with waiting:
+            while lines := await asyncio.to_thread(waiting.readlines, CHUNK_BYTES):
+                await _send(viewer, [line.rstrip(b"\n") for line in lines])
         while not await _spoke(viewer, INTERVAL_S):
             lines = [line for _, line in await asyncio.to_thread(tapes.read)]
             figures = self._figures_now()
@@ -313,6 +319,21 @@ class PageSite:
         if not 0 <= now_s - self._figures[0] < FIGURES_S:
             self._figures = now_s, encoded(self._run.figures(now_s))
         return self._figures[1]
+
+
+def _spooled(lines: Sequence[bytes], folder: Path) -> IO[bytes]:
+    """Return a file without a name in a folder, from which lines are read on as a viewer reads.
+
+    On a disk that is full, or in a folder that is gone, they are kept in memory.
+    """
+    text = [line + b"\n" for line in lines]
+    with suppress(OSError), ExitStack() as stack:
+        file: IO[bytes] = stack.enter_context(TemporaryFile(dir=folder))
+        file.writelines(text)
+        file.seek(0)
+        stack.pop_all()
+        return file
+    return BytesIO(b"".join(text))
 
 
 async def _send(viewer: web.WebSocketResponse, lines: Iterable[bytes]) -> None:
@@ -360,8 +381,8 @@ async def _answer(response: web.Response) -> web.StreamResponse:
 
 def _file(name: str, request: web.BaseRequest) -> web.Response:
     kind = KINDS[Path(name).suffix]
-    if "gzip" not in request.headers.get("Accept-Encoding", ""):
-        return web.Response(body=content_of(name), content_type=kind, charset="utf-8")
+    if "gzip" not in request.headers.get("Accept-Encoding", "gzip"):
+        raise Refused(HTTPStatus.NOT_ACCEPTABLE, "the page's files are sent packed by gzip only")
     headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     return web.Response(body=_packed(name), content_type=kind, charset="utf-8", headers=headers)
 

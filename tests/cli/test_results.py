@@ -63,13 +63,23 @@ def shown(width: int, figures: RunFigures, told: dict[str, Any]) -> str:
         ("merged at all", {"merged_at_all": 0.9}, "of tokens, with the end's"),
         ("goodput", {"goodput": 0.95}, "of learners' time was steps: good"),
         ("merges", {"participation": 0.5}, "with 50% of learners in each"),
-        ("longest stall", {"longest_stall_s": 2.0}, "by which a step came late"),
+        ("longest stall", {}, "no learner told the gaps between its steps"),
         ("tokens", {}, "100 tokens/s on average"),
     ],
 )
 def test_each_figure_has_a_word(name: str, changed: dict[str, object], told: str) -> None:
     """Whoever does not know a figure reads whether it is good, or what to do."""
     assert remark(RunFigures(), name, **changed) == told
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "told"), [(2.0, "by which a step came late"), (0.0, "no step came late")]
+)
+def test_a_stall_is_told_where_gaps_were_measured(gap_s: float, told: str) -> None:
+    """A run whose learners told none had no stall of 0 s: it is not known."""
+    learner = LearnerFigures()
+    learner.gaps.add(gap_s)
+    assert remark(RunFigures({"a": learner}), "longest stall") == told
 
 
 def test_a_low_goodput_says_where_the_time_went() -> None:

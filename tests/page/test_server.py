@@ -1,11 +1,14 @@
 """The page of a run that goes on: who may see it, and what a viewer is sent."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 TOKEN = Secret("correct-horse-battery-staple")
 KEY = key_of(TOKEN)
+LONG_BYTES, SLOW = 8 * 2**20, 4
 BEARER = {"Authorization": TOKEN.header()}
 
 
@@ -347,3 +351,48 @@ async def test_the_end_of_a_hub_waits_for_no_viewer(hub: Hub) -> None:
         while (message := await socket.receive(timeout=20)).type is WSMsgType.TEXT:
             pass
         assert message.type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+
+
+class Stuck:
+    """A viewer's websocket that takes one message and no more."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.full = asyncio.Event()
+
+    async def send_str(self, text: str) -> None:
+        self.taken += len(text)
+        self.full.set()
+        await asyncio.Event().wait()
+
+
+async def test_what_a_slow_viewer_has_not_read_waits_on_the_disk(tmp_path: Path) -> None:
+    """Each held 24 MiB of the newest tapes; now a message and what stands behind it in a buffer."""
+    folder = make_run(tmp_path / "run", 5)
+    tape = next(folder.glob("tape*.jsonl"))
+    line = tape.read_bytes().splitlines(keepends=True)[-1]
+    with tape.open("ab") as file:
+        file.writelines([line] * (LONG_BYTES // len(line)))
+    site = PageSite(StoppedRun(folder), None)
+    viewers = [Stuck() for _ in range(SLOW)]
+    visit = cast("Any", SimpleNamespace(ending=asyncio.Event()))
+    tracemalloc.start()
+    try:
+        follow = site._follow  # noqa: SLF001  a socket's own buffers would be counted as well
+        tasks = [asyncio.create_task(follow(cast("Any", viewer), visit)) for viewer in viewers]
+        await asyncio.gather(*(viewer.full.wait() for viewer in viewers))
+        gc.collect()
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert most > LONG_BYTES / 2  # what was sent is not next to nothing
+    assert held < SLOW * 4 * server.CHUNK_BYTES < LONG_BYTES
+
+
+async def test_a_file_is_sent_packed_or_not_at_all(hub: Hub) -> None:
+    """A request of 64 bytes brought 51 KB of them unpacked."""
+    assert (await get(hub, headers={"Accept-Encoding": "identity"}))[0] == 406
+    assert (await get(hub))[2]["Content-Encoding"] == "gzip"

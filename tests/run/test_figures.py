@@ -1,11 +1,13 @@
 """Figures that people see: smoothed by steps, kept from the beginning, in an order one expects."""
 
-from itertools import pairwise
+import tracemalloc
+from dataclasses import replace
+from itertools import pairwise, product
 
 import msgspec
 import pytest
 
-from islands.protocol.messages.control import StepFigures
+from islands.protocol.messages.control import COUNT_MAX, GAP_BINS, StepFigures
 from islands.run.records.figures import (
     AWAY_LEAST,
     GONE_PROCESSES_KEPT,
@@ -171,3 +173,21 @@ def test_the_tenth_learner_comes_after_the_second() -> None:
     names = ["learner-10", "learner-2", "learner-1", "7", "b", "learner-2b", "learner"]
     ordered = ["7", "b", "learner", "learner-1", "learner-2", "learner-2b", "learner-10"]
     assert sorted(names, key=in_order) == ordered
+
+
+def test_the_largest_reports_of_many_names_take_bounded_memory() -> None:
+    """26 MiB of reports under 250 names held 504 MiB: bins had no limit, and of eight processes."""
+    learners, each = [LearnerFigures() for _ in range(25)], COUNT_MAX // len(GAP_BINS)
+    tracemalloc.start()
+    try:
+        for number, learner in product(range(12), learners):
+            bins = tuple((index, each) for index in GAP_BINS)
+            told = StepFigures(f"{number}", 1, 10, 0.1, 0.1, 2.0, 0.0, 0.0, bins, 1.0, 1, 1)
+            assert told.believable
+            assert not replace(told, process="p" * 65).believable
+            assert not replace(told, gap_bins=((1, 1), (1, 1))).believable  # each bin once
+            learner.add_report(told)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < len(learners) * 2**20

@@ -430,8 +430,9 @@ def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
         {"stepping_s": float("inf")},
         {"gap_largest_s": float("nan")},
         {"gap_bins": ((10**9, 1),)},
-        {"gap_bins": ((0, -1),)},
         {"gap_bins": ((0, COUNT_MAX), (1, COUNT_MAX))},
+        {"gap_bins": ((0, -1),)},
+        {"gap_bins": ((0, 1), (1, -1))},
     ],
 )
 def test_figures_that_cannot_be_added_up_are_forgotten(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from math import inf
 
 from islands.protocol.identities import Incarnation, Phase, Role, Status
@@ -17,8 +18,11 @@ more than this to a total, however many processes it makes up.
 TOTAL_MAX = 2**62
 """Upper limit of each total of a run; files and TensorBoard take integers of 63 bits."""
 
-GAP_BIN_MAX = 2000
-"""Largest index of a bin of step gaps; a bin is a hundredth of a decade of seconds."""
+GAP_BINS = range(-700, 701)
+"""Indices of the bins of step gaps, from 0.1 µs to 116 days; each a hundredth of a decade."""
+
+PROCESS_MAX = 64
+"""Most characters of the text that tells one process of a name from the next."""
 
 HARDWARE_MAX = 80
 """Most characters of the text on a learner's hardware."""
@@ -123,11 +127,11 @@ class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before; None if the
-    learner's loop does not tell it. `waited_s` is the time without a step in which no batch had
-    been read yet. `hardware` names the devices on which it trains; "" if they are not known.
-    `metrics` are pairs of a name and its mean over the steps that reported it since the report
-    before.
+    `DurationHistogram`, by ascending bin. `loss` is the mean over the steps since the report
+    before; None if the learner's loop does not tell it. `waited_s` is the time without a step in
+    which no batch had been read yet. `hardware` names the devices on which it trains; "" if they
+    are not known. `metrics` are pairs of a name and its mean over the steps that reported it since
+    the report before.
     """
 
     process: str
@@ -153,9 +157,12 @@ class StepFigures:
         counted = all(0 <= count <= COUNT_MAX for count in counts)
         times_s = (self.stepping_s, self.gap_largest_s, self.waited_s)
         timed = all(0 <= time_s < inf for time_s in times_s)
-        binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
+        bins = [index for index, _ in self.gap_bins]
+        binned = len(bins) <= len(GAP_BINS) and all(index in GAP_BINS for index in bins)
+        binned = binned and all(one < other for one, other in pairwise(bins))
+        binned = binned and all(count >= 0 for _, count in self.gap_bins)
         gaps = sum(count for _, count in self.gap_bins)
-        short = len(self.hardware) <= HARDWARE_MAX
+        short = len(self.hardware) <= HARDWARE_MAX and len(self.process) <= PROCESS_MAX
         short = short and wrong_metrics([name for name, _ in self.metrics]) is None
         return counted and timed and binned and short and gaps <= COUNT_MAX
 

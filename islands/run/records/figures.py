@@ -40,7 +40,7 @@ LOSS_SMOOTHING = 0.05
 POINTS_KEPT = 2048
 LARGEST_DRAWN = 1e100
 """Larger values count as infinite, because sums of them could overflow."""
-PROCESSES_KEPT = 8
+PROCESSES_KEPT = 3
 """Processes per name that are kept apart: one that was cut off may live on beside its successor."""
 FOLDED_KEPT = 64
 """Processes per name that are remembered as counted, so that their later reports are ignored."""
