@@ -49,25 +49,9 @@ OPTIONS = (
 """Options of `sbatch` that settings may give; they go before what an island's needs say."""
 
 GIVEN = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "SLURM_CONF",
-)
-GIVEN += (
-    "MANPATH",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "LOADEDMODULES",
-    "BASH_ENV",
-    "HF_HOME",
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "LOADEDMODULES", "BASH_ENV"),
+    *("HF_HOME", "SLURM_CONF", "SLURM_JWT"),
 )
 GIVEN_BEGINNINGS = ("SBATCH_", "LC_", "CONDA_", "MODULE", "LMOD_", "_LM", "__LMOD", "XDG_CACHE_")
 """Names of variables of the hub that an island's job is given, and beginnings of such names: where
@@ -295,7 +279,7 @@ def given(mine: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in mine.items()
-        if name in (*GIVEN, "SLURM_JWT") or name.startswith(GIVEN_BEGINNINGS)
+        if name in GIVEN or name.startswith(GIVEN_BEGINNINGS)
     }
 
 

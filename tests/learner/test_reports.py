@@ -143,6 +143,16 @@ def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
     ]
 
 
+def test_a_link_that_is_lost_again_and_again_is_told() -> None:
+    """Each time it is back at once, so nothing else says why rounds go without this learner."""
+    terminal = Terminal()
+    for _ in range(4):
+        terminal.follow(replace(STEPPING, syncer_up=False), after_s=25.0)
+        terminal.follow(STEPPING, after_s=1.0)
+    (told,) = [told for told in terminal.told if "link" in told]
+    assert told.startswith("the link to the syncer was lost 3 times in two minutes, and dialled")
+
+
 def test_an_eviction_and_the_admission_after_it_are_told() -> None:
     """With the reason, whoever says it; of an incarnation that ended before, nothing."""
     terminal = Terminal()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.core import Core
 from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
+from islands.protocol.lost_links import UNSTEADY, LostLinks
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE, Evicted
 from islands.protocol.messages.training import Progress
@@ -139,13 +140,14 @@ def seen_of(core: Core, loss: float | None) -> LearnerView:
 
 @dataclass(slots=True)
 class _Link:
-    """One link: since when it has been down, and whether that was reported."""
+    """One link: since when it has been down, whether that was reported, and how often it was."""
 
     what: str
     meanwhile: str
     was_up: bool = False
     down_s: float | None = None
     reported: bool = False
+    losses: LostLinks = field(default_factory=LostLinks)
 
     def follow(self, now_s: float, patience_s: float, *, up: bool) -> str | None:
         self.was_up |= up
@@ -155,6 +157,9 @@ class _Link:
             return f"{self.what} is back after {now_s - since_s:.0f} s" if reported else None
         if self.down_s is None:
             self.down_s = now_s
+            times = self.losses.lost(now_s) if self.was_up else None
+            if times is not None:
+                return f"the link to {self.what} {UNSTEADY.format(times)}"
         if self.reported or not self.was_up or now_s - self.down_s < patience_s:
             return None
         self.reported = True

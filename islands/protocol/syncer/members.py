@@ -35,6 +35,7 @@ from islands.protocol.identities import (
     Status,
     Version,
 )
+from islands.protocol.lost_links import LostLinks
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
@@ -98,7 +99,8 @@ class LearnerRecord:
     `heard_s` is when anything was last heard over its link, `silent` what follows from that
     (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
     `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that it
-    still has from before this incarnation, by fragment; empty unless it has one of each.
+    still has from before this incarnation, by fragment; empty unless it has one of each. `losses`
+    are those of its link.
     """
 
     name: LearnerName
@@ -130,6 +132,7 @@ class LearnerRecord:
     donor: LearnerName | None = None
     exchange: Exchange = field(default_factory=Exchange)
     kept: tuple[Kept, ...] = ()
+    losses: LostLinks = field(default_factory=LostLinks)
 
     def __post_init__(self) -> None:
         """Take in the first report."""

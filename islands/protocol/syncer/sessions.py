@@ -200,7 +200,7 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
                 round_.excuse(learner.name, "link reopened, not eligible yet")
 
 
-def on_link_closed(core: Core, name: LearnerName, connection: int) -> None:
+def on_link_closed(core: Core, name: LearnerName, connection: int, now_s: float) -> None:
     """Handle the end of a link; a newer link of the same peer is left alone.
 
     An observer has no account to come back to, so it is forgotten with its link, but for what the
@@ -217,6 +217,9 @@ def on_link_closed(core: Core, name: LearnerName, connection: int) -> None:
         core.versions.forget_seeder(name)
     core.touch(name)
     core.record(member_entries.Unlinked(name))
+    times = None if core.closing is not None else learner.losses.lost(now_s)
+    if times is not None:
+        core.record(member_entries.LinkUnsteady(name, times))
 
 
 def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:

@@ -234,7 +234,7 @@ class SyncerState:
             case LinkOpened():
                 on_link_opened(core, event, now_s)
             case LinkClosed(name, connection):
-                on_link_closed(core, LearnerName(name), connection)
+                on_link_closed(core, LearnerName(name), connection, now_s)
             case MembershipChanged():
                 on_membership(core, event, now_s)
             case Received(message, connection):

@@ -117,6 +117,13 @@ class Resumed(Logged, frozen=True, tag="resumed"):
 # --- the syncer's sessions ------------------------------------------------------------------------
 
 
+class LinkUnsteady(Logged, frozen=True, tag="link_unsteady"):
+    """A learner's link to the syncer was lost `times` times in two minutes, and opened again."""
+
+    name: str
+    times: int
+
+
 class Linked(Entry, frozen=True, tag="linked"):
     """A member opened a session with the syncer."""
 

@@ -8,6 +8,7 @@ warnings, which are shown as long as they are true.
 from collections.abc import Mapping
 
 from islands.protocol.identities import Role, Status
+from islands.protocol.lost_links import UNSTEADY
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes
@@ -33,6 +34,7 @@ WORDS: Mapping[type[Entry], str] = {
     members.Left: "{0.name} left: {0.reason}",
     members.Quarantined: "{0.name} is quarantined: {0.reason}",
     members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
+    members.LinkUnsteady: f"the link of {{0.name}} to the syncer {UNSTEADY.format('{0.times}')}",
     members.Diverged: "{0.name} begins again with a fresh optimizer: its loss was no finite number",
     members.StoodStill: "{actor} stood still for {0.gap_s:.1f} s",
     members.Paused: "the run is paused",

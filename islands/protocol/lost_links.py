@@ -1,0 +1,35 @@
+"""How often one link was lost of late: what neither a heartbeat nor a merge shows by itself."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+WITHIN_S = 120.0
+LOSSES_LEAST = 3
+LOSSES_KEPT = 128
+UNSTEADY = (
+    "was lost {} times in two minutes, and dialled again each time: something between both ends "
+    "it, such as a balancer, a NAT or a VPN that forgets it, or a path that drops large packets"
+)
+"""What people are told of such a link; it stands behind the name of the link."""
+
+
+@dataclass(slots=True)
+class LostLinks:
+    """The newest losses of one link.
+
+    Attributes:
+        at_s: When they were, on the clock of whoever counts them.
+        told_s: When people were told last.
+    """
+
+    at_s: list[float] = field(default_factory=list)
+    told_s: float = -inf
+
+    def lost(self, now_s: float) -> int | None:
+        """Count a loss; return how many there were in two minutes, if it is time to tell that."""
+        newest = [at_s for at_s in self.at_s if now_s - at_s < WITHIN_S]
+        self.at_s = [*newest[1 - LOSSES_KEPT :], now_s]
+        if len(self.at_s) < LOSSES_LEAST or now_s - self.told_s < WITHIN_S:
+            return None
+        self.told_s = now_s
+        return len(self.at_s)
