@@ -36,6 +36,7 @@ from islands.model.device_transfer import (
     gather,
     mix,
     overwrite,
+    rounding,
     rounds,
     shape_of,
     shift,
@@ -235,9 +236,9 @@ class Drawn:
         grid = mesh_of(mesh)
         specs = [some_spec(leaf.shape, grid, rng) for leaf in layout.leaves]
         self.both = boundaries(layout, self.fragment, grid, specs)
+        narrow = rounding(layout, self.fragment)
         flats = rng.standard_normal((4, self.fragment.size)).astype(np.float32)
         self.value, self.base, self.sent, lost = flats
-        narrow = any(rounds(self.leaves[leaf].dtype) for leaf in touched(self.fragment))
         self.lost = lost * 2.0**-9 if narrow else None
 
     def read_alike(self, function: Callable[..., PyTree], *before: Floats) -> None:

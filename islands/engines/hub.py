@@ -58,7 +58,7 @@ class Joining:
 
 
 def island_of(
-    name: str, needs: Needs, joining: Joining, hubs: Mapping[str, str] | None = None
+    name: str, needs: Needs, joining: Joining, hubs: Mapping[str, str] = os.environ
 ) -> Island:
     """Return what is placed under a name: a learner of the run's task, or a loop of one's own.
 
@@ -71,7 +71,7 @@ def island_of(
     Raises:
         SettingsError: a secret of the entry is no variable of the hub.
     """
-    own = needs.variables(os.environ if hubs is None else hubs)
+    own = needs.variables(hubs)
     environment = {**own, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
     if joining.token is not None:
         environment[TOKEN] = joining.token

@@ -48,17 +48,18 @@ OPTIONS = (
 )
 """Options of `sbatch` that settings may give; they go before what an island's needs say."""
 
+KEPT = ("SLURM_CONF", "SLURM_JWT")
 GIVEN = (
+    *KEPT,
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "LOADEDMODULES", "BASH_ENV"),
-    *("HF_HOME", "SLURM_CONF", "SLURM_JWT"),
+    "HF_HOME",
 )
 GIVEN_BEGINNINGS = ("SBATCH_", "LC_", "CONDA_", "MODULE", "LMOD_", "_LM", "__LMOD", "XDG_CACHE_")
 """Names of variables of the hub that an island's job is given, and beginnings of such names: where
 programs and libraries are found, and nothing else, as a hub's environment holds keys to clouds."""
 LEFT_OUT = ("SLURM_", "SQUEUE_", "SCANCEL_")
 """Beginnings of the names of variables that would change what commands of Slurm do."""
-KEPT = ("SLURM_CONF", "SLURM_JWT")
 
 ASKED_TO_END = 143
 LEAVE_S = 60

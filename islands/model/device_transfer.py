@@ -230,6 +230,11 @@ def touched(fragment: Fragment) -> list[int]:
     return sorted({piece.leaf for piece in fragment.pieces})
 
 
+def rounding(layout: Layout, fragment: Fragment) -> bool:
+    """Whether a leaf that a fragment touches rounds what is written into it."""
+    return any(rounds(np.dtype(layout.leaves[leaf].dtype)) for leaf in touched(fragment))
+
+
 def first_rows(fragment: Fragment) -> NDArray[np.int32]:
     """Return the first row of each piece."""
     return np.array([piece.row_start for piece in fragment.pieces], np.int32)

@@ -36,7 +36,7 @@ from islands.model.device_transfer import (
     gather,
     mix,
     overwrite,
-    rounds,
+    rounding,
     shape_of,
     shift,
     touched,
@@ -376,24 +376,22 @@ class JaxModel:
         """Return the call of a function that gives a fragment's leaves anew, where they were."""
         known, pieces = self._pieces(fragment)
         arguments = (*pieces, *behind)
+        lost_to = None if self._lost[fragment] is None else self._place.flat
         compiled = self._compile(
             (kind, self._donated, known.name),
             partial(function, known.shape),
             arguments,
             donate=self._donated,
-            parts_to=(tuple(leaf.sharding for leaf in pieces[0]), self._lost_to(fragment)),
+            parts_to=(tuple(leaf.sharding for leaf in pieces[0]), lost_to),
         )
         return compiled, arguments
 
     def _nothing_lost(self, fragment: int) -> Array | None:
         """Return zeros for what rounding took away; None if no leaf of a fragment rounds."""
-        if not any(rounds(self._local[leaf].dtype) for leaf in self._touched[fragment]):
+        held = self.layout.fragments[fragment]
+        if not rounding(self.layout, held):
             return None
-        share = np.zeros(size_of(self._shares[fragment]), LOST)
-        return self._place.put_share(share, self.layout.fragments[fragment].size)
-
-    def _lost_to(self, fragment: int) -> Sharding | None:
-        return None if self._lost[fragment] is None else self._place.flat
+        return self._place.put_share(np.zeros(size_of(self._shares[fragment]), LOST), held.size)
 
     def _pieces(
         self, fragment: int

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.model.compiled_steps import compiled_steps_for
-from islands.model.device_transfer import LOST, rounds
+from islands.model.device_transfer import LOST, rounding
 from islands.model.interfaces import Place, Trainer, Workload
 from islands.model.jax_settings import enable_compilation_cache
 from islands.model.jax_trainer import JaxTrainer
@@ -139,10 +139,5 @@ def _bytes_of(tree: PyTree) -> int:
 
 def _lost_bytes(layout: Layout) -> int:
     """Bytes of what rounding takes away from the fragments that have leaves which round."""
-    narrow = [rounds(np.dtype(leaf.dtype)) for leaf in layout.leaves]
-    rounding = [
-        fragment.size
-        for fragment in layout.fragments
-        if any(narrow[piece.leaf] for piece in fragment.pieces)
-    ]
-    return int(np.dtype(LOST).itemsize) * sum(rounding)
+    sizes = [each.size for each in layout.fragments if rounding(layout, each)]
+    return int(np.dtype(LOST).itemsize) * sum(sizes)

@@ -7,7 +7,7 @@ WITHIN_S = 120.0
 LOSSES_LEAST = 3
 LOSSES_KEPT = 128
 UNSTEADY = (
-    "was lost {} times in two minutes, and dialled again each time: something between both ends "
+    "was lost {} times in two minutes, and dialled again each time: something on the way ends "
     "it, such as a balancer, a NAT or a VPN that forgets it, or a path that drops large packets"
 )
 """What people are told of such a link; it stands behind the name of the link."""

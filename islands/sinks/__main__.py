@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.folder_lock import lock_folder
+from islands.files.plain_files import read_plain
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
 from islands.sinks.following import Follower
 from islands.sinks.sink import METRICS, SINKS, TAPES, RunFacts, Sink, sink_folder
@@ -78,7 +79,7 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
                 follower.keep()
         summary = folder / "summary.json"
         with patience.over():
-            sink.end(msgspec.json.decode(summary.read_bytes()) if summary.exists() else None)
+            sink.end(msgspec.json.decode(read_plain(summary)) if summary.exists() else None)
 
 
 def _closed(timeout_s: float) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.growing_files import older
+from islands.files.plain_files import open_plain, read_plain
 from islands.files.whole_files import replace_file
 from islands.protocol.tape.entry import kind_of
 from islands.protocol.tape.process_entries import ProcessBegan
@@ -51,7 +52,7 @@ class Follower:
         self._kept = kept
         self._places: dict[str, Place] = {}
         if kept.exists():
-            self._places = msgspec.json.decode(kept.read_bytes(), type=dict[str, Place])
+            self._places = msgspec.json.decode(read_plain(kept), type=dict[str, Place])
 
     def read(self) -> list[Row]:
         """Return records that came since the last call, some of them at once; none: no more."""
@@ -66,7 +67,7 @@ class Follower:
         place = self._places.setdefault(str(path.relative_to(self._folder)), Place())
         for each in (older(path), path):
             try:
-                file = each.open("rb")
+                file = open_plain(each)
             except FileNotFoundError:  # it may be turned over just now
                 continue
             with file:

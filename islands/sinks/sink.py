@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from islands.files.plain_files import read_plain
+
 Row = Mapping[str, object]
 
 SINKS = ("wandb", "mlflow", "trackio", "otel")
@@ -69,10 +71,10 @@ class RunFacts:
         Raises:
             OSError: there is no such run.
         """
-        told = msgspec.json.decode((folder / "settings.json").read_bytes(), type=dict[str, object])
+        told = msgspec.json.decode(read_plain(folder / "settings.json"), type=dict[str, object])
         settings, name = dict(flat(told)), str(told["run"])
         plan = folder / "plan.json"
-        begun = str(msgspec.json.decode(plan.read_bytes())["begun"]) if plan.exists() else ""
+        begun = str(msgspec.json.decode(read_plain(plan))["begun"]) if plan.exists() else ""
         return RunFacts(name, f"{name}-{begun}" if begun else name, folder, settings)
 
 

@@ -111,6 +111,9 @@ def test_variables_of_the_hub_alone_do_not_reach_its_jobs() -> None:
         "AWS_SECRET_ACCESS_KEY": "k",
         "WANDB_API_KEY": "w",
     }
+    told = slurm.environment(mine)
+    assert "SLURM_CONF" in told
+    assert not {"SLURM_JOB_ID", "SQUEUE_FORMAT2"} & told.keys()
     assert list(slurm.given(mine)) == ["PATH", "SLURM_CONF", "SBATCH_ACCOUNT", "HF_HOME"]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
 from islands.metrics.alerts import Alerts
 from islands.metrics.catalogue import BY_NAME, Sample
@@ -203,6 +205,31 @@ async def test_a_command_reads_the_notice_from_its_input(tmp_path: Path) -> None
     kept.write_text('[["IslandsJournalLags", ["more"]], ["IslandsNew", []]]')
     async with telling(target, Lagging(), "mine", said.append, kept=kept) as other:
         assert not other.firing, "of another version"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("http://127.0.0.1:{port}/hooks/my-secret", "it was answered 302 Found"),
+        ("http://127.0.0.1:{port}:1/hooks/my-secret", "its URL is none"),
+    ],
+)
+async def test_a_web_hook_that_takes_no_notice_is_told_without_its_path(
+    target: str, told: str, tmp_path: Path
+) -> None:
+    """Its path is a secret; and who is sent elsewhere was told nothing."""
+    said = list[str]()
+
+    async def elsewhere(_: web.BaseRequest) -> web.Response:
+        return web.Response(status=302, headers={"Location": "http://127.0.0.1/login"})
+
+    async with RawTestServer(elsewhere) as server:
+        address, kept = target.format(port=server.port), tmp_path / "alerts.json"
+        async with telling(address, Lagging(), "mine", said.append, kept=kept, look_s=0.01):
+            while not said:
+                await pause()
+    assert said == [f"on_event could not be told: {told}"]
 
 
 async def pause() -> None:

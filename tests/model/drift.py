@@ -31,10 +31,6 @@ class Moved(Protocol):
         """Correct the local value."""
         ...
 
-    def mix(self, fragment: int, value: Floats, share: float) -> None:
-        """Mix the local with the published value."""
-        ...
-
 
 ModelT = TypeVar("ModelT", bound=Moved)
 
@@ -68,8 +64,6 @@ def ulps_moved(
         for model, own in zip(models, sent, strict=True):
             if adoption is Adoption.OVERWRITE:
                 model.adopt(0, published)
-            elif adoption is Adoption.MIX:
-                model.mix(0, published, 0.5)
             else:
                 model.carry_on(0, published, own)
     return float(np.mean(published - BEGINS)) / ULP[dtype]

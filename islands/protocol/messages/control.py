@@ -157,10 +157,8 @@ class StepFigures:
         counted = all(0 <= count <= COUNT_MAX for count in counts)
         times_s = (self.stepping_s, self.gap_largest_s, self.waited_s)
         timed = all(0 <= time_s < inf for time_s in times_s)
-        bins = [index for index, _ in self.gap_bins]
-        binned = len(bins) <= len(GAP_BINS) and all(index in GAP_BINS for index in bins)
-        binned = binned and all(one < other for one, other in pairwise(bins))
-        binned = binned and all(count >= 0 for _, count in self.gap_bins)
+        ascending = all(one < other for (one, _), (other, _) in pairwise(self.gap_bins))
+        binned = ascending and all(n in GAP_BINS and count >= 0 for n, count in self.gap_bins)
         gaps = sum(count for _, count in self.gap_bins)
         short = len(self.hardware) <= HARDWARE_MAX and len(self.process) <= PROCESS_MAX
         short = short and wrong_metrics([name for name, _ in self.metrics]) is None
