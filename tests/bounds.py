@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 PEERS = {
     "stranger": "a stranger, who has not shown the token",
+    "viewer": "a viewer of the page, who has its key",
     "token": "a holder of the token that is not admitted",
     "admitted": "an admitted learner",
     "gossip": "a learner that gossips, to another one",
@@ -53,6 +54,7 @@ class Bound:
 DOOR, SETTINGS = "messaging/websocket/threshold.py", "messaging/websocket/settings.py"
 LINK, LIMITS = "messaging/websocket/link.py", "messaging/codec/limits.py"
 READING = "messaging/websocket/read_scheduler.py"
+PAGE = "islands/page/server.py"
 TAPE, EXCHANGES = "islands/files/growing_files.py", "islands/protocol/gossip/exchanges.py"
 LEASES, TIMEOUTS = "islands/protocol/syncer/leases.py", "islands/protocol/syncer/timeouts.py"
 
@@ -60,6 +62,10 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("memory", "stranger"): Bound(
         *(32_768, "16 KiB until the upgrade, of 512 connections at most"),
         *(DOOR, "REQUEST_BYTES_MAX"),
+    ),
+    ("memory", "viewer"): Bound(
+        *(65_536, "16 viewers; what a viewer has not read waits on the disk, but for a message"),
+        *(PAGE, "VIEWERS_MOST"),
     ),
     ("memory", "token"): Bound(
         *(8192, "a session's unread control: 256 KiB and 1,024 envelopes; no bulk is read"),
@@ -79,6 +85,9 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("loop", "stranger"): Bound(
         100, "a request of 16 KiB, in at most 128 headers", DOOR, "REQUEST_BYTES_MAX"
     ),
+    ("loop", "viewer"): Bound(
+        100, "the newest 2 MiB of each tape; one viewer at a time begins", PAGE, "NEWEST_BYTES"
+    ),
     ("loop", "token"): Bound(
         *(100, "whole messages, 4,096 frames at once; 2 KiB of documents in a turn, or one"),
         *(READING, "GUESTS_BYTES_AT_ONCE"),
@@ -91,6 +100,10 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("bytes_sent", "stranger"): Bound(
         *(512, "one answer of some lines, or a file of the page, then the end"),
         *("messaging/websocket/door.py", "_last_answer"),
+    ),
+    ("bytes_sent", "viewer"): Bound(
+        *(2**20, "a file of the page, packed; or the newest 2 MiB of each tape for a websocket"),
+        *(PAGE, "NEWEST_BYTES"),
     ),
     ("bytes_sent", "token"): Bound(
         *(1024, "one refusal or run spec for each request"),
@@ -113,6 +126,10 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         *(256, "ten sentences a second for each address; the log rotates"),
         *("messaging/websocket/security.py", "RefusalReport"),
     ),
+    ("stored", "viewer"): Bound(
+        *(256, "as a stranger; nothing that a viewer sends is kept"),
+        *("messaging/websocket/security.py", "RefusalReport"),
+    ),
     ("stored", "token"): Bound(1024, "the tape and the log rotate", TAPE, "LIMIT_BYTES"),
     ("stored", "admitted"): Bound(
         *(1024, "as token; one account for each name, one cursor of 64 KiB for each loop"),
@@ -123,6 +140,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("granted", "stranger"): Bound(
         0, "nothing without the token", "messaging/websocket/door.py", "_judge"
     ),
+    ("granted", "viewer"): Bound(0, "the page can only be looked at", PAGE, "METHOD_NOT_ALLOWED"),
     ("granted", "token"): Bound(
         *(0, "nothing without a credential that the supervisor signed"),
         *("islands/protocol/credentials.py", "genuine"),
@@ -137,6 +155,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         *(6.5, "no part in a run, and shown out after 5 s"),
         *(SETTINGS, "handshake_s"),
     ),
+    ("end", "viewer"): Bound(6.5, "told to go, and cut after 0.5 s", PAGE, "GOING_AWAY"),
     ("end", "token"): Bound(
         120, "no part in a run", "islands/protocol/supervisor/membership.py", "ends_the_run"
     ),

@@ -45,12 +45,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(parser().format_help(), end="")
         return 0
     if name == "--version":
-        from importlib.metadata import version
-
-        print(f"islands {version('islands')}")
+        print(f"islands {_version()}")
         return 0
     print(f"islands: {_unknown(name)}", file=sys.stderr)
     return 2
+
+
+def _version() -> str:
+    """Return the version; a checkout that is on Python's path alone has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("islands")
+    except PackageNotFoundError:
+        return "of a checkout, which pip has not installed"
 
 
 def _run(name: str, arguments: list[str]) -> int:

@@ -290,8 +290,8 @@ class PageSite:
             waiting = await asyncio.to_thread(_spooled, lines, self._run.folder)
             del lines
         with waiting:
-            while lines := await asyncio.to_thread(waiting.readlines, CHUNK_BYTES):
-                await _send(viewer, [line.rstrip(b"\n") for line in lines])
+            while text := await asyncio.to_thread(_next_of, waiting):
+                await _send_text(viewer, text)
         while not await _spoke(viewer, INTERVAL_S):
             lines = [line for _, line in await asyncio.to_thread(tapes.read)]
             figures = self._figures_now()
@@ -336,6 +336,11 @@ def _spooled(lines: Sequence[bytes], folder: Path) -> IO[bytes]:
     return BytesIO(b"".join(text))
 
 
+def _next_of(waiting: IO[bytes]) -> bytes:
+    """Return the next lines as one message; nothing after the last one."""
+    return b"".join(waiting.readlines(CHUNK_BYTES)).rstrip(b"\n")
+
+
 async def _send(viewer: web.WebSocketResponse, lines: Iterable[bytes]) -> None:
     """Send lines in messages of bounded size, each as soon as the viewer has read the one before.
 
@@ -343,8 +348,17 @@ async def _send(viewer: web.WebSocketResponse, lines: Iterable[bytes]) -> None:
         TimeoutError: the viewer does not read.
     """
     for text in _messages(lines):
-        async with asyncio.timeout(SEND_S):
-            await viewer.send_str(text.decode(errors="replace"))
+        await _send_text(viewer, text)
+
+
+async def _send_text(viewer: web.WebSocketResponse, text: bytes) -> None:
+    """Send one message.
+
+    Raises:
+        TimeoutError: the viewer does not read.
+    """
+    async with asyncio.timeout(SEND_S):
+        await viewer.send_str(text.decode(errors="replace"))
 
 
 def _messages(lines: Iterable[bytes]) -> Iterable[bytes]:

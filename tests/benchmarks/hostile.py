@@ -2,15 +2,17 @@
 
     python -m tests.benchmarks.hostile [--inputs 1000000] [--kinds admitted gossip] [--seed 0]
 
-A stranger's bytes go to a hub's door; all other kinds are peers of the production actors on a
-virtual clock, beside honest learners, and say messages of every type (`drawn_messages`) over
-sessions of their own, through the codec that real sockets have. It prints the most of each cell of
-`tests/bounds.py`, and ends with 1 if one is above its bound, an actor failed, somebody honest was
-evicted, or a run did not come to its end. Memory is measured in one trial of each kind, because
-that makes it several times slower.
+A stranger's bytes go to a hub's door, a viewer's to its page; all other kinds are peers of the
+production actors on a virtual clock, beside honest learners, and say messages of every type
+(`drawn_messages`) over sessions of their own, through the codec that real sockets have. It prints
+the most of each cell of `tests/bounds.py` over drawn messages, and over the largest of each type
+alone, under many names and for a layout of 2,000 leaves. It ends with 1 if one is above its bound,
+an actor failed, somebody honest was evicted, or a run did not come to its end. Memory is
+measured in trials of their own, because that makes them several times slower.
 """
 
 import argparse
+import asyncio
 import gc
 import json
 import random
@@ -24,16 +26,34 @@ from dataclasses import dataclass, field
 
 from messaging.simulation.virtual_time import VirtualTimeLoop, run_virtual
 from tests.benchmarks.hostile_hosts import Hosts
-from tests.benchmarks.hostile_members import Members
+from tests.benchmarks.hostile_members import Members, types_of
 from tests.benchmarks.hostile_strangers import Strangers
 from tests.benchmarks.hostile_trial import Trial
+from tests.benchmarks.hostile_viewers import Viewers
 from tests.bounds import BOUNDS, PEERS, RESOURCES
 
-INPUTS = {"stranger": 2000, "token": 10_000, "admitted": 10_000, "gossip": 10_000, "island": 5000}
+INPUTS = {
+    "stranger": 2000,
+    "viewer": 1000,
+    "token": 10_000,
+    "admitted": 10_000,
+    "gossip": 10_000,
+    "island": 5000,
+}
 """Inputs of one trial."""
 
-SHARES = {"stranger": 0.2, "token": 0.25, "admitted": 0.3, "gossip": 0.15, "island": 0.1}
+SHARES = {
+    "stranger": 0.2,
+    "viewer": 0.005,
+    "token": 0.245,
+    "admitted": 0.3,
+    "gossip": 0.15,
+    "island": 0.1,
+}
 """Parts of all inputs."""
+
+EACH_INPUTS = 256
+"""Inputs of one trial of a single type of message."""
 
 LIMIT_S = 100_000.0
 
@@ -67,17 +87,18 @@ class Most:
 
 
 @contextmanager
-def measured(loop: VirtualTimeLoop, trial: Trial, *, traced: bool) -> Iterator[None]:
+def measured(loop: asyncio.AbstractEventLoop, trial: Trial, *, traced: bool) -> Iterator[None]:
     """Measure each turn of the loop, and what is held and was held at most, if `traced`."""
-    gather, began_s = loop._gather, time.thread_time()  # noqa: SLF001  it only measures
+    each_turn = "_gather" if isinstance(loop, VirtualTimeLoop) else "_process_events"
+    gather, began_s = getattr(loop, each_turn), time.thread_time()
 
-    def turn() -> None:
+    def turn(*events: object) -> None:
         nonlocal began_s
         trial.turned(time.thread_time() - began_s)
-        gather()
+        gather(*events)
         began_s = time.thread_time()
 
-    setattr(loop, "_gather", turn)  # noqa: B010  of the loop, which calls it at each turn
+    setattr(loop, each_turn, turn)
     if traced:
         tracemalloc.start()
     try:
@@ -87,13 +108,16 @@ def measured(loop: VirtualTimeLoop, trial: Trial, *, traced: bool) -> Iterator[N
             tracemalloc.stop()
 
 
-def play(kind: str, seed: int, inputs: int, *, traced: bool = False) -> Trial:
-    """Play one trial."""
-    kinds: dict[str, Callable[[Trial], Strangers | Members | Hosts]] = {
+def play(
+    kind: str, seed: int, inputs: int, *, traced: bool = False, only: type | None = None
+) -> Trial:
+    """Play one trial, of all types of messages or of the largest of `only` one."""
+    kinds: dict[str, Callable[[Trial], Strangers | Viewers | Members | Hosts]] = {
         "stranger": Strangers,
-        "island": Hosts if seed % 2 else Members,
+        "viewer": Viewers,
+        "island": Hosts if seed % 2 and only is None else Members,
     }
-    trial = Trial(kind, seed, inputs, random.Random(f"{kind} {seed}"), traced)
+    trial = Trial(kind, seed, inputs, random.Random(f"{kind} {seed}"), traced, only)
     live = kinds.get(kind, Members)(trial)
 
     async def main() -> None:
@@ -101,7 +125,10 @@ def play(kind: str, seed: int, inputs: int, *, traced: bool = False) -> Trial:
         with measured(loop, trial, traced=traced):
             await live.run()
 
-    run_virtual(main(), limit_s=LIMIT_S)
+    if kind == "viewer":
+        asyncio.run(main())
+    else:
+        run_virtual(main(), limit_s=LIMIT_S)
     return trial
 
 
@@ -114,6 +141,9 @@ def tried(kind: str, inputs: int, seed: int) -> Most:
         each = min(INPUTS[kind], inputs - done)
         most.add(play(kind, seed + most.trials, each))
         done += each
+    for only in types_of(kind):
+        most.add(play(kind, seed + most.trials, EACH_INPUTS, only=only))
+        most.add(play(kind, seed + most.trials, EACH_INPUTS // 4, only=only, traced=True))
     for more in range(2):
         most.add(play(kind, seed + most.trials, min(INPUTS[kind], inputs) // 2 + more, traced=True))
     return most

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
-from islands.lab.world.world import LearnerHost, World
+from islands.lab.toys.toy import NumpyTrainer, ToyOptions
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.identities import (
     SUPERVISOR,
     SYNCER,
@@ -69,7 +70,36 @@ FATAL = ("Leave", "Join", "Hello", "PeerHello", "ShareHello")
 FATAL_SHARE = 0.05
 """How often a message is said that may end the own session or incarnation, if it is drawn."""
 
+LEAVES = tuple((f"leaves/{number}", (4,)) for number in range(2000))
+"""The layout for which a single type of message is tried alone."""
+
+NAMES = tuple(LearnerName(f"eve-{number}") for number in range(250))
+"""Further names under which she says it."""
+
+DRAWS = 8
+"""Messages of a type of which she says the largest."""
+
 GONE = (LinkClosed, DialFailed, TimeoutError)
+
+
+class ManyLeaves(NumpyTrainer):
+    """A toy whose layout has as many leaves as that of a large model."""
+
+    def __init__(self, fragments: int, **options: Unpack[ToyOptions]) -> None:
+        super().__init__(fragments, **{**options, "shapes": LEAVES})
+
+
+def types_of(kind: str) -> Sequence[type]:
+    """Return the types of messages that a kind of peer can say, and that are tried alone."""
+    match kind:
+        case "stranger" | "viewer":
+            return ()
+        case "island":
+            return SHARE_TYPES
+        case "gossip":
+            return (*MESSAGE_TYPES, *PEER_TYPES)
+        case _:
+            return MESSAGE_TYPES
 
 
 class Counting:
@@ -119,10 +149,11 @@ class Members:
             seed=trial.seed,
             tape=self._tape,
             figures=lambda _, __: None,
+            trainers=NumpyTrainers(settings, kind=ManyLeaves) if trial.only else None,
         )
         limits = limits_of(self._world.layout)
         self._codec = Codec(MESSAGE_TYPES, limits)
-        self._world.network.measure = self._codec.size_bytes
+        self._world.network.measure = self._measure
         self._sizes = [fragment.size * 4 for fragment in self._world.layout.fragments]
         self._links: dict[str, MemoryLink] = {}
         self._reading: list[asyncio.Task[None]] = []
@@ -141,6 +172,11 @@ class Members:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
         return loop
+
+    def _measure(self, envelope: Envelope) -> int:
+        """Return the size on a real socket, which knows it without encoding again."""
+        with self._trial.own():
+            return self._codec.size_bytes(envelope)
 
     # --- a trial ------------------------------------------------------------------------------
 
@@ -288,7 +324,7 @@ class Members:
         fragments = range(len(self._sizes))
         incarnation = self._incarnation
         self._expected |= {
-            "name": [EVE],
+            "name": [*(EVE for _ in NAMES), *NAMES] if self._trial.only else [EVE],
             "incarnation": [incarnation],
             "role": [Role.LEARNER],
             "credential": [credential],
@@ -307,6 +343,9 @@ class Members:
     def _say_something(self) -> None:
         """Say one drawn message, or an honest report, so that she has something to lie about."""
         trial, chance = self._trial, self._trial.chance
+        if trial.only is not None:
+            self._say(self._path_of(trial.only), self._largest(trial.only))
+            return
         link = chance.choice([name for name in self._links if self._open(name)] or [""])
         if trial.kind not in ("token", "gossip") and chance.random() < HONEST_REPORTS:
             self._steps += self._steps * BATCH + BATCH <= self._quota
@@ -314,13 +353,33 @@ class Members:
             return
         types: Sequence[type] = MESSAGE_TYPES
         if link == "peer":
-            types = (*GOSSIP_TYPES, PeerHello)
+            types = PEER_TYPES
         elif link == "share":
-            types = (ShareHello, ContributionShare, UpdatesInShares)
+            types = SHARE_TYPES
         kind = chance.choice(types)
         if kind.__name__ in FATAL and chance.random() > FATAL_SHARE:
             return
         self._say(link, self._drawn(kind), chance.choice(("", "ana", SYNCER)))
+
+    def _path_of(self, kind: type) -> str:
+        """Return the session over which a type of message is said."""
+        if self._trial.kind == "gossip" and kind in PEER_TYPES:
+            return "peer"
+        if self._trial.kind == "island" and kind in SHARE_TYPES:
+            return "share"
+        return self._trial.chance.choice((SUPERVISOR, SYNCER))
+
+    def _largest(self, kind: type) -> object:
+        """Return the largest of some messages of one type that a receiver would decode."""
+        return max((self._drawn(kind) for _ in range(DRAWS)), key=self._size)
+
+    def _size(self, body: object) -> int:
+        with suppress(EncodeError, OverflowError, FrameError):
+            payload = self._payload(body) if isinstance(body, BULK) else ()
+            document = self._codec.encode(Envelope(EVE, SYNCER, 1, body, payload=payload))
+            self._codec.decode(document, payload)
+            return len(document)
+        return 0
 
     def _drawn(self, kind: type) -> object:
         chance = self._trial.chance
@@ -390,6 +449,8 @@ class Members:
         )
 
 
+PEER_TYPES: Sequence[type] = (*GOSSIP_TYPES, PeerHello)
+SHARE_TYPES: Sequence[type] = (ShareHello, ContributionShare, UpdatesInShares)
 BULK = tuple(
     kind
     for kind in MESSAGE_TYPES

@@ -16,6 +16,7 @@ class Trial:
     """So many inputs of one kind of peer, drawn from one seed.
 
     Attributes:
+        only: the one type of message that is said; None: all.
         measuring: whether turns of the loop count: while the input comes.
         loop_ms: the longest turn, as CPU time of the loop's thread.
         bytes_sent: to the peer, in all.
@@ -31,6 +32,7 @@ class Trial:
     inputs: int
     chance: random.Random
     traced: bool = False
+    only: type | None = None
     measuring: bool = False
     loop_ms: float = 0.0
     bytes_sent: int = 0

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -214,6 +215,21 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """As reports of mistakes ask for it."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("islands ")
+
+
+def test_a_checkout_without_a_version_says_so(tmp_path: Path) -> None:
+    """It is on Python's path, and pip has installed its dependencies alone."""
+    installed = Path(sysconfig.get_path("purelib"))
+    for each in installed.iterdir():
+        if "islands" not in each.name:
+            (tmp_path / each.name).symlink_to(each)
+    command = [sys.executable, "-S", "-m", "islands", "--version"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == "islands of a checkout, which pip has not installed\n"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.model.evaluation import Judged
+from islands.page.told import Told, ended_run
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings
@@ -16,6 +17,7 @@ from islands.protocol.tape.learner_entries import Reported
 from islands.protocol.tape.member_entries import Admitted
 from islands.protocol.tape.process_entries import ProcessBegan
 from islands.protocol.tape.round_entries import Closed, FateTold, Journalled, Merged, Opened
+from islands.run.records.figures import RunFigures
 from islands.run.records.run_folder import RunFolder
 from islands.settings.run_spec import RunPlan, RunSpec, write
 
@@ -24,6 +26,7 @@ BEGAN_S = 1_700_000_000.0
 LEARNERS = ("learner-0", "learner-1")
 TOKENS = 64
 SPEC = RunSpec(RunSettings(run="mine", fragments=2, budget_tokens=10_000))
+MERGED = b'"kind":"merged"'
 LAYOUT = plan([Leaf("a", (64,)), Leaf("b", (64,))], count=2, min_piece_bytes=64)
 PLAN = RunPlan(LAYOUT, shards=4)
 
@@ -114,3 +117,31 @@ def make_run(folder: Path, count: int = 10) -> Path:
 def turn_over(path: Path) -> None:
     """Rename a growing file, as when it is full."""
     path.replace(older(path))
+
+
+def lengthen(folder: Path, size_bytes: int) -> None:
+    """Write a merge in the syncer's own tape again and again."""
+    tape = folder / "processes" / "syncer" / "tape.jsonl"
+    line = next(line for line in tape.read_bytes().splitlines(keepends=True) if MERGED in line)
+    with tape.open("ab") as file:
+        file.writelines([line] * (size_bytes // len(line)))
+
+
+class StoppedRun:
+    """A run that stands still, as its folder told it once; counts how often it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.elapsed_s = 100.0
+        self.asked = 0
+        self._ended = ended_run(folder, 0.0)
+
+    def about(self) -> Told:
+        return self._ended.run
+
+    def counted(self) -> tuple[RunFigures, float]:
+        return self._ended.counted, self._ended.earlier_s
+
+    def figures(self, _: float) -> Told:
+        self.asked += 1
+        return self._ended.figures

@@ -17,14 +17,12 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 from islands.page import server
 from islands.page.server import POLICY, PROTOCOL, VIEWERS_MOST, PageSite, key_of
 from islands.page.site_files import SERVED, content_of
-from islands.page.told import Told, ended_run
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import encode_entry
 from islands.protocol.tape.member_entries import StoodStill
-from islands.run.records.figures import RunFigures
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
-from tests.page.run_folder import LEARNERS, make_run
+from tests.page.run_folder import LEARNERS, StoppedRun, lengthen, make_run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -32,26 +30,6 @@ TOKEN = Secret("correct-horse-battery-staple")
 KEY = key_of(TOKEN)
 LONG_BYTES, SLOW = 8 * 2**20, 4
 BEARER = {"Authorization": TOKEN.header()}
-
-
-class StoppedRun:
-    """A run that stands still, as its folder tells it; counts how often it is asked."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.elapsed_s = 100.0
-        self.asked = 0
-
-    def about(self) -> Told:
-        return ended_run(self.folder, 0.0).run
-
-    def counted(self) -> tuple[RunFigures, float]:
-        found = ended_run(self.folder, 0.0)
-        return found.counted, found.earlier_s
-
-    def figures(self, at_s: float) -> Told:
-        self.asked += 1
-        return ended_run(self.folder, at_s).figures
 
 
 class Hub:
@@ -369,10 +347,7 @@ class Stuck:
 async def test_what_a_slow_viewer_has_not_read_waits_on_the_disk(tmp_path: Path) -> None:
     """Each held 24 MiB of the newest tapes; now a message and what stands behind it in a buffer."""
     folder = make_run(tmp_path / "run", 5)
-    tape = next(folder.glob("tape*.jsonl"))
-    line = tape.read_bytes().splitlines(keepends=True)[-1]
-    with tape.open("ab") as file:
-        file.writelines([line] * (LONG_BYTES // len(line)))
+    lengthen(folder, LONG_BYTES)
     site = PageSite(StoppedRun(folder), None)
     viewers = [Stuck() for _ in range(SLOW)]
     visit = cast("Any", SimpleNamespace(ending=asyncio.Event()))
@@ -388,7 +363,8 @@ async def test_what_a_slow_viewer_has_not_read_waits_on_the_disk(tmp_path: Path)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert most > LONG_BYTES / 2  # what was sent is not next to nothing
+    assert [viewer.taken > server.CHUNK_BYTES / 2 for viewer in viewers] == [True] * SLOW
+    assert most > LONG_BYTES / 2
     assert held < SLOW * 4 * server.CHUNK_BYTES < LONG_BYTES
 
 
