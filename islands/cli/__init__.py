@@ -20,7 +20,6 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `report.py`: `islands report RUN...`: the page of one or several runs in one file
 - `results.py`: The results of a run that has ended
 - `run.py`: `islands run CONFIG`
-- `scale.py`: `islands scale RUN`: how many islands a target asks for
 - `schema.py`: The conversion of a dataclass of options to a table of keys
 - `screen.py`: The display of a run
 - `serve.py`: A hub that starts no learners

@@ -173,11 +173,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "tell what a run has cost, by island and region and for each million merged tokens",
             "islands.cli.cost:run",
         ),
-        "scale": Command(
-            "islands.settings.commands:ScaleOptions",
-            "tell how many islands a deadline, money or yield asks for, and add or drain them",
-            "islands.cli.scale:run",
-        ),
     }
 )
 

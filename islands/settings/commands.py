@@ -6,7 +6,6 @@ Most read the folder of a run, which has ended or still goes on.
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
 from islands.protocol.settings.setting import Setting, check_ranges
-from islands.settings.groups import FLAT, ISLANDS_MOST, POSITIONAL, ConnectOptions, RunFile
+from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
 
 SEED_MOST = 2**63 - 1
 """The largest seed that JAX takes."""
@@ -377,82 +376,6 @@ class CostOptions:
             SettingsError: no folder is named.
         """
         named(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleOptions:
-    """`islands scale`: the number of islands that a target asks for, and lets a run follow it.
-
-    Args:
-        place: folder of the run, or the YAML file of one that has not begun.
-        deadline: time from now until which run.budget_tokens, and data, are to be trained, such as
-            12h, 90m or 3d.
-        per_hour: money that an hour may cost, in the currency of prices.
-        yield_at_least: share that one more island must add to what the fleet merges, by simulation.
-        data: tokens that only the islands of a region can train, by region.
-        prices: YAML file of prices.
-        least: islands that there must be of all entries together.
-        most: islands that there may be of each entry.
-        apply: whether to add and drain islands until the run has ended, as an operator would.
-        interval_s: time between two looks.
-        textfile: file to write at each look, for the node exporter of Prometheus.
-        step_s: duration of a step, where no run tells it.
-        tokens_per_step: tokens of a step of one island, where no run tells its speed.
-        parameters: values of the model in the simulation, where no run tells them.
-        gbit_s: bandwidth of each island's link in the simulation, each way.
-        latency_s: of one message in the simulation.
-        connecting: how to reach the supervisor.
-    """
-
-    place: Path | None = field(default=None, metadata=POSITIONAL)
-    deadline: str | None = None
-    per_hour: Annotated[float | None, Setting(least=0, below=inf)] = None
-    yield_at_least: Annotated[float | None, Setting(above=0, below=1)] = None
-    data: dict[str, object] = field(default_factory=dict)
-    prices: Path | None = None
-    least: Annotated[int, Setting(least=0, most=ISLANDS_MOST)] = 1
-    most: Annotated[int, Setting(least=0, most=ISLANDS_MOST)] = 64
-    apply: bool = False
-    interval_s: Annotated[float, Setting(least=1, below=inf)] = 60.0
-    textfile: Path | None = None
-    step_s: Annotated[float | None, Setting(above=0, below=inf)] = None
-    tokens_per_step: Annotated[float | None, Setting(above=0, below=inf)] = None
-    parameters: Annotated[float | None, Setting(above=0, below=inf)] = None
-    gbit_s: Annotated[float, Setting(above=0)] = 5.0
-    latency_s: Annotated[float, Setting(least=0)] = 0.03
-    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        check_ranges(self)
-        if self.place is None:
-            raise SettingsError("place is not set; name the folder of a run, or its YAML file")
-        targets = (self.deadline, self.per_hour, self.yield_at_least)
-        if sum(each is not None for each in targets) != 1:
-            raise SettingsError("a fleet follows one of deadline, per_hour and yield_at_least")
-        if self.deadline_s is None and self.data:
-            raise SettingsError("data is set; it needs a deadline")
-        for region, tokens in self.data.items():
-            if not isinstance(tokens, int | float) or not 0 <= tokens < inf:
-                raise SettingsError(f"data.{region} is {tokens!r}; it must be a number of tokens")
-        if self.per_hour is not None and self.prices is None:
-            raise SettingsError("per_hour is set; it needs prices, the file that money is of")
-
-    @property
-    def deadline_s(self) -> float | None:
-        """Seconds until the deadline; None without one."""
-        if self.deadline is None:
-            return None
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", self.deadline)
-        if found is None or not float(found[1]):
-            raise SettingsError(f"deadline is {self.deadline!r}; it must be a time, such as 12h")
-        return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
-
-    @property
-    def tokens(self) -> dict[str, float]:
-        """Tokens of data, by region."""
-        told = self.data.items()
-        return {name: float(each) for name, each in told if isinstance(each, int | float)}
 
 
 def named(folder: Path | None) -> Path:

@@ -86,7 +86,8 @@ class ManyLeaves(NumpyTrainer):
     """A toy whose layout has as many leaves as that of a large model."""
 
     def __init__(self, fragments: int, **options: Unpack[ToyOptions]) -> None:
-        super().__init__(fragments, **{**options, "shapes": LEAVES})
+        options["shapes"] = LEAVES
+        super().__init__(fragments, **options)
 
 
 def types_of(kind: str) -> Sequence[type]:
