@@ -177,16 +177,6 @@ def bill_of(stays: Iterable[Stay], prices: Prices | None, hub_s: float = 0.0) ->
     return Bill(tuple(lines), "" if prices is None else prices.currency, tuple(missing))
 
 
-def hour_cost(place: Place, prices: Prices) -> float:
-    """Return the money for an hour of an island, with energy and without traffic.
-
-    Raises:
-        Unpriced: a price is missing.
-    """
-    kwh = (prices.watts_of(place) or 0.0) / THOUSAND
-    return prices.hour_of(place) + kwh * prices.kwh_of(place.region)
-
-
 def _line(stay: Stay, prices: Prices | None, islands: int = 1) -> Line:
     place = stay.place
     if place is None and prices is not None:

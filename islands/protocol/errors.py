@@ -60,7 +60,6 @@ EXTRAS = {
     "wandb": "wandb",
     "mlflow": "mlflow",
     "trackio": "trackio",
-    "opentelemetry": "otel",
     "cryptography": "metrics",
     "sky": "skypilot",
     "kubernetes": "kubernetes",

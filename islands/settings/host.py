@@ -51,8 +51,7 @@ class HubOptions:
             remaining files are moved to earlier/ in the folder. For one start only.
         on_event: command, or http(s) URL, that is told when an alert fires and when it clears, by
             one JSON object on its standard input, or by POST.
-        sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio, and
-            otel for spans of each fragment's journey.
+        sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)

@@ -7,8 +7,6 @@ sent in the same way (`python -m islands.sinks NAME RUN`).
 
 - `sink.py`: the interface of a sink, and the curves of a row
 - `tensorboard.py`, `wandb.py`, `mlflow.py`, `trackio.py`: curves over the run's tokens
-- `otel.py`: OpenTelemetry's spans of each fragment's journey
-- `journeys.py`: the journeys, from the entries of tapes, pure
-- `following.py`: reads files of a run's folder as they grow, and on from where it was
+- `following.py`: reads a file of a run's folder as it grows, and on from where it was
 - `feeding.py`: the hub's side: starts the processes, and relays their sentences
 """

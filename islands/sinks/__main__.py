@@ -23,7 +23,7 @@ from islands.files.folder_lock import lock_folder
 from islands.files.plain_files import read_plain
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
 from islands.sinks.following import Follower
-from islands.sinks.sink import METRICS, SINKS, TAPES, RunFacts, Sink, sink_folder
+from islands.sinks.sink import METRICS, SINKS, RunFacts, Sink, sink_folder
 
 PAUSE_S = 1.0
 SLOW_S = 60.0
@@ -69,7 +69,7 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
         patience = _Patience(name, say)
         with patience.over():
             sink: Sink = import_module(f"islands.sinks.{name}").start(RunFacts.of(folder))
-        follower = Follower(folder, TAPES if name == "otel" else METRICS, place / f"{name}.json")
+        follower = Follower(folder / METRICS, place / f"{name}.json")
         ended = False
         while not ended:
             ended = not follow or _closed(PAUSE_S)

@@ -1,7 +1,7 @@
 """The interface of a sink: it starts with a run, is given records, and ends with a summary.
 
-A record is a row of `metrics.jsonl` (docs/metrics.md has the fields), or for spans an entry of a
-tape. Numbers are passed on as they are, so every sink agrees with the file to the token.
+A record is a row of `metrics.jsonl` (docs/metrics.md has the fields). Numbers are passed on as they
+are, so every sink agrees with the file to the token.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +16,9 @@ from islands.files.plain_files import read_plain
 
 Row = Mapping[str, object]
 
-SINKS = ("wandb", "mlflow", "trackio", "otel")
+SINKS = ("wandb", "mlflow", "trackio")
 """Sinks that are processes of their own."""
-METRICS = ("metrics.jsonl",)
-TAPES = ("tape.jsonl", "processes/*/tape.jsonl")
+METRICS = "metrics.jsonl"
 RUN = "run"
 """In place of a learner's name: the run, over all learners."""
 STEP_CURVES = (

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from islands.costs.bill import HUB, Bill, Line, Stay, bill_of, hour_cost
+from islands.costs.bill import HUB, Bill, Line, Stay, bill_of
 from islands.costs.bill_table import COLUMNS, ISLANDS_SHOWN, amount, as_json, table_of
 from islands.costs.places import Place
 from tests.costs.test_prices import prices_of
@@ -39,7 +39,6 @@ def test_money_and_energy_are_those_by_hand() -> None:
     assert bill.lost_cost == pytest.approx(12.3)
     costs = {line.name: line.cost for line in bill.regions}
     assert costs == pytest.approx({"eu-west": 49.2, "on-premises": 4.6, "us-east": 1.5})
-    assert hour_cost(OWN, prices) == pytest.approx(4 * 2.0 + 4 * 0.25)
 
 
 TEXT_HERE = """

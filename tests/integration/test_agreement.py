@@ -209,7 +209,7 @@ def of_end(hub: Coordinator) -> dict[str, Total]:
 
 def of_sinks(folder: Path, kept: Path) -> int:
     """The tokens at the last point that a sink is given, over all hubs; as its summary says."""
-    follower = Follower(folder, SENT, kept)
+    follower = Follower(folder / SENT, kept)
     points = [point for rows in iter(follower.read, []) for point in map(points_of, rows) if point]
     last = max(point.tokens for point in points)
     assert totals_of(json.loads((folder / "summary.json").read_text()))["tokens"] == last

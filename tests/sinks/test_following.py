@@ -15,14 +15,14 @@ class Growing:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.path = folder / METRICS[0]
+        self.path = folder / METRICS
         self.written: list[int] = []
         self.seen: list[object] = []
         self.begin()
 
     def begin(self) -> None:
         """Another process follows it."""
-        self.follower = Follower(self.folder, METRICS, self.folder / "kept")
+        self.follower = Follower(self.path, self.folder / "kept")
 
     def write(self, count: int = 3) -> None:
         """Rows are appended."""

@@ -15,10 +15,9 @@ from islands.run.records.run_folder import RunFolder
 from islands.settings.host import RunOptions
 from islands.sinks.__main__ import main
 from islands.sinks.feeding import LEFT_BEHIND, fed
-from islands.sinks.sink import RunFacts, points_of
+from islands.sinks.sink import points_of
 from tests.protocol.tape.samples import MERGED, admitted
 from tests.run.test_run_folder import rows, told
-from tests.sinks.test_journeys import passage
 
 LIMIT_S = 60.0
 TOTAL = 40
@@ -118,27 +117,6 @@ def test_wandb_keeps_a_run_offline(run: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert main(["wandb", str(run)]) == 0
     assert list((run / "sinks" / "wandb").glob("offline-run-*/*.wandb"))
-
-
-def test_spans_of_a_journey_are_those_of_the_tapes(run: Path) -> None:
-    """One trace for each journey, with the tokens that arrived."""
-    pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from islands.sinks.otel import Otel
-
-    exporter = InMemorySpanExporter()
-    sink = Otel(RunFacts.of(run), exporter)
-    sink.record(passage(0, 100.0))
-    sink.end(None)
-    spans = exporter.get_finished_spans()
-    assert [span.name for span in spans] == [
-        *("pull", "send", "collect", "merge", "publish", "apply"),
-        "fragment 0",
-    ]
-    assert len({span.context.trace_id for span in spans}) == 1
-    assert spans[-1].attributes["islands.tokens"] == 40
-    assert (spans[-1].start_time, spans[-1].end_time) == (100 * 10**9, 106 * 10**9)
 
 
 def test_every_row_of_a_run_but_events_has_its_points(run: Path) -> None:
