@@ -8,7 +8,6 @@ what an island needs, the table `islands`  `needs.py`
 what follows from what engines say         `placing.py`
 asking engines off the loop                `launcher.py`
 a hub whose islands are placed             `hub.py`
-notices of a preemption, a graceful leave  `preemption.py`
 islands as batch jobs of Slurm             `slurm.py`
 Ray: islands are actors                    `ray.py`
 the process that talks to Ray              `ray_driver.py`

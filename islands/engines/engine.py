@@ -134,11 +134,8 @@ class Island:
         """
         shown = {k: v for k, v in self.environment.items() if k not in self.secrets}
         lines = [f"export {key}={shlex.quote(value)}" for key, value in shown.items()]
-        clouds = self.needs.notices
-        notices = "" if clouds is None else f"python -m islands.engines.preemption {clouds} -- "
         line = self.command if self.needs.command is None else f"sh -c {shlex.quote(self.command)}"
-        command = f"exec {notices}{line}"
-        parts = [*(lines if exports else ()), *self.needs.setup, command]
+        parts = [*(lines if exports else ()), *self.needs.setup, f"exec {line}"]
         return "\n".join(parts) + "\n"
 
 

@@ -23,9 +23,6 @@ from islands.protocol.settings.setting import Setting, check_ranges
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.settings.groups import ISLANDS_MOST, check_name
 
-CLOUDS = ("aws", "azure", "gcp")
-"""Clouds whose notices of preemption are known (`preemption.py`)."""
-
 ACCELERATORS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]*)?")
 
 SOUNDS_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|KEY", re.IGNORECASE)
@@ -45,8 +42,6 @@ class Needs:
         memory_gib: memory of each host; by default as much as the engine gives.
         region: where it is to run, in the engine's words.
         preemptible: whether its hosts may be taken away (spot), which costs less.
-        notices: clouds, such as aws or aws,gcp, that are asked whether they take a host away; its
-            command then leaves in order before.
         command: command of a training loop of one's own, as a line of shell whose last command
             gets the signals; by default a learner of the run's task. It finds ISLANDS_SUPERVISOR,
             ISLANDS_NAME and ISLANDS_TOKEN.
@@ -68,7 +63,6 @@ class Needs:
     memory_gib: Annotated[float | None, Setting(above=0)] = None
     region: str | None = None
     preemptible: bool = False
-    notices: str | None = None
     command: str | None = None
     learner: dict[str, object] = field(default_factory=dict)
     image: str | None = None
@@ -83,10 +77,6 @@ class Needs:
         if self.accelerators is not None and ACCELERATORS.fullmatch(self.accelerators) is None:
             raise SettingsError(
                 f"accelerators is {self.accelerators!r}; it must be a kind and a number, as H100:8"
-            )
-        if self.notices is not None and not {*self.notices.split(",")} <= {*CLOUDS}:
-            raise SettingsError(
-                f"notices is {self.notices!r}; it must be some of {', '.join(CLOUDS)}, as aws,gcp"
             )
         if self.command is not None and self.learner:
             raise SettingsError("command is set and so is learner; a loop of one's own has neither")

@@ -38,7 +38,6 @@ from islands.engines.engine import (
     RunMark,
     Unplaceable,
 )
-from islands.engines.preemption import TAKEN
 from islands.protocol.errors import IslandsError, SettingsError, missing_package, not_installed
 
 SETTINGS = ("group", "workdir")
@@ -106,8 +105,6 @@ def task_of(
         "memory": None if needs.memory_gib is None else f"{needs.memory_gib:g}+",
         "use_spot": needs.preemptible or None,
         "image_id": None if needs.image is None else f"docker:{needs.image}",
-        # A command that left since its host is taken has ended, but its island has not.
-        "job_recovery": {"recover_on_exit_codes": [TAKEN]},
     }
     told, secret = island.environment, island.secrets
     task = {

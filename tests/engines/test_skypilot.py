@@ -28,7 +28,7 @@ LEARNER = "python -m islands.learner --task mine.py"
 ISLANDS = {
     "plain": Needs("skypilot"),
     "several hosts": Needs("skypilot", hosts=2, accelerators="H100:8"),
-    "spot": Needs("skypilot", preemptible=True, notices="aws,gcp", accelerators="A100"),
+    "spot": Needs("skypilot", preemptible=True, accelerators="A100"),
     "region": Needs("skypilot", region="aws/us-east-1", cpus=7.5, memory_gib=64),
     "image": Needs(
         "skypilot", image="nvcr.io/nvidia/jax:25.01-py3", setup=("pip install islands",)
@@ -65,14 +65,11 @@ def test_an_island_is_a_task() -> None:
         "cpus": "8+",
         "use_spot": True,
         "image_id": "docker:mine:1",
-        "job_recovery": {"recover_on_exit_codes": [75]},
     }
     assert (task["name"], task["num_nodes"], task["workdir"]) == (NAME, 2, "code")
     assert task["secrets"] == {"ISLANDS_TOKEN": "do not tell"}
     assert task["envs"] == {k: v for k, v in ENVIRONMENT.items() if k != "ISLANDS_TOKEN"}
-    assert task_of(island(Needs("skypilot")), NAME)["resources"] == {
-        "job_recovery": {"recover_on_exit_codes": [75]}
-    }
+    assert task_of(island(Needs("skypilot")), NAME)["resources"] == {}
 
 
 def test_each_host_knows_its_rank_and_the_first_one() -> None:
@@ -107,7 +104,7 @@ def test_describing_asks_nobody_and_hides_secrets() -> None:
     assert "do not tell" not in text
     task = yaml.safe_load(text)
     assert task["secrets"] == {"ISLANDS_TOKEN": "(hidden)"}
-    assert "run: |\n  exec python -m islands.engines.preemption aws,gcp -- python" in text
+    assert "run: |\n  exec python -m islands.learner" in text
     engine.close()
 
 
@@ -199,7 +196,6 @@ def test_skypilot_reads_each_task(tmp_path: Path) -> None:
         assert found["own command"]["run"] == "exec torchrun train.py\n"
         for each in told:
             assert each["secrets"] == ["ISLANDS_TOKEN"]
-            assert each["resources"][0]["job_recovery"]["recover_on_exit_codes"] == [75]
 
 
 # --- what SkyPilot tells ----------------------------------------------------------------------
