@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from islands.layout.leaves import Role
 from islands.settings.groups import at_least
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
-from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
+from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer
 from islands.tasks.models.decoder_config import DecoderConfig
-from islands.tasks.models.language import initial, training_loss
+from islands.tasks.models.language import initial, nats
 from islands.tasks.task import Task, TaskState
 
 
@@ -88,9 +89,9 @@ class DecoderTask(Task[TokenBatch]):
     def loss(
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per token, and a share of the balance loss if any."""
+        """Compute the cross-entropy in nats per token."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
-        return training_loss(self.model, params, tokens, weight), state
+        return nats(self.model, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         """Return the inner optimizer that was chosen, after a clip by global norm."""
@@ -109,4 +110,4 @@ class DecoderTask(Task[TokenBatch]):
         return self.model.stack(path)
 
     def _hidden(self, path: str) -> bool:
-        return is_hidden(path, self.role(path))
+        return self.role(path) is Role.MATRIX

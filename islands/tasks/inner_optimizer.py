@@ -9,7 +9,6 @@ import optax
 from jaxtyping import PyTree
 from optax.contrib import MuonDimensionNumbers, muon
 
-from islands.layout.leaves import Role
 from islands.protocol.errors import SettingsError
 from islands.tasks.task import path_of
 
@@ -29,11 +28,6 @@ def check_inner(name: str) -> None:
     """
     if name not in get_args(Inner):
         raise SettingsError(f"inner is {name!r}; it must be {' or '.join(get_args(Inner))}")
-
-
-def is_hidden(path: str, role: Role) -> bool:
-    """Return whether a decoder's parameter is a matrix of its layers, which Muon trains."""
-    return role is Role.MATRIX and not path.endswith("/router")
 
 
 def inner_optimizer(

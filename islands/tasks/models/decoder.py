@@ -25,8 +25,7 @@ from jaxtyping import Array, Float, Integer, PyTree
 from islands.tasks.models.decoder_config import DecoderConfig, Precision
 
 Window = int | Integer[Array, ""] | None
-Added = tuple[Float[Array, "b t d"], Float[Array, ""]]  # the stream, and a layer's balance loss
-LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Added]
+LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Float[Array, "b t d"]]
 
 
 class RmsNorm(nnx.Module):
@@ -96,20 +95,12 @@ class Layer(nnx.Module):
         self.attention_norm = RmsNorm(config.width, config.param_dtype)
         self.attention = Attention(config, rngs=rngs)
         self.feed_forward_norm = RmsNorm(config.width, config.param_dtype)
-        self.feed_forward: GatedFeedForward | MixtureOfExperts
-        if config.experts:
-            self.feed_forward = MixtureOfExperts(config, rngs=rngs)
-        else:
-            self.feed_forward = GatedFeedForward(config, rngs=rngs)
+        self.feed_forward = GatedFeedForward(config, rngs=rngs)
 
-    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Added:
-        """Apply attention, then the feed-forward; also return the experts' balance loss, or 0."""
+    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Float[Array, "b t d"]:
+        """Apply attention, then the feed-forward."""
         x = x + self.attention(self.attention_norm(x), window)
-        normalised = self.feed_forward_norm(x)
-        if isinstance(self.feed_forward, MixtureOfExperts):
-            added, balance = self.feed_forward(normalised)
-            return x + added, balance
-        return x + self.feed_forward(normalised), jnp.zeros(())
+        return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class Decoder(nnx.Module):
@@ -131,47 +122,42 @@ class Decoder(nnx.Module):
 
     def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
         """Compute the logits of the token after each position."""
-        return self.balanced(tokens)[0]
-
-    def balanced(
-        self, tokens: Integer[Array, "b t"]
-    ) -> tuple[Float[Array, "b t v"], Float[Array, ""]]:
-        """Compute the logits, and the balance loss of the experts, averaged over the layers."""
         table = self.embedding[...].astype(self.config.dtype)
         x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
         layers = self.layers
-        x, balance = (
-            self._scanned(layers, x) if isinstance(layers, Layer) else self._each(layers, x)
-        )
+        x = self._scanned(layers, x) if isinstance(layers, Layer) else self._each(layers, x)
         cap = self.config.soft_cap
         scores = jnp.matmul(self.final_norm(x), table.T, preferred_element_type=jnp.float32)
-        return cap * jnp.tanh(scores / cap), balance / self.config.layers
+        return cap * jnp.tanh(scores / cap)
 
-    def _each(self, layers: Iterable[Layer], x: Float[Array, "b t d"]) -> Added:
-        total = jnp.zeros(())
+    def _each(self, layers: Iterable[Layer], x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         for layer, window in zip(layers, self.config.window_of_layers, strict=True):
             structure, values = nnx.split(layer)
-            x, balance = self._function(structure)(values, x, window)
-            total = total + balance
-        return x, total
+            x = self._function(structure)(values, x, window)
+        return x
 
-    def _scanned(self, layers: Layer, x: Float[Array, "b t d"]) -> Added:
+    def _scanned(self, layers: Layer, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         structure, values = nnx.split(layers)
         apply = self._function(structure)
         whole = x.shape[1]
         windows = jnp.array([whole if w is None else w for w in self.config.window_of_layers])
 
-        def step(x: Float[Array, "b t d"], each: tuple[PyTree, Integer[Array, ""]]) -> Added:
-            return apply(each[0], x, each[1])
+        def step(
+            x: Float[Array, "b t d"], each: tuple[PyTree, Integer[Array, ""]]
+        ) -> tuple[Float[Array, "b t d"], None]:
+            return apply(each[0], x, each[1]), None
 
-        x, balances = jax.lax.scan(step, x, (values, windows))
-        return x, jnp.sum(balances)
+        last: Array = jax.lax.scan(step, x, (values, windows))[0]
+        return last
 
     def _function(self, structure: nnx.GraphDef[Layer]) -> LayerFunction:
         """Make a layer a function of its values."""
 
-        def apply(values: PyTree, x: Float[Array, "b t d"], window: Window) -> Added:
-            return nnx.merge(structure, values)(x, window)
+        def apply(
+            values: PyTree, x: Float[Array, "b t d"], window: Window
+        ) -> Float[Array, "b t d"]:
+            added: Array = nnx.merge(structure, values)(x, window)
+            return added
 
         if not self.config.remat:
             return apply
@@ -198,91 +184,6 @@ def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *
     first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x.dtype)
-
-
-# --- experts -----------------------------------------------------------------------------------
-
-
-class Experts(nnx.Module):
-    """The matrices of all experts, stacked along axis 0."""
-
-    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
-        inward = (config.experts, config.width, config.hidden)
-        outward = (config.experts, config.hidden, config.width)
-        dtype = config.param_dtype
-        self.gate = nnx.Param(normal(rngs, inward, dtype, fan_in=config.width))
-        self.up = nnx.Param(normal(rngs, inward, dtype, fan_in=config.width))
-        self.down = nnx.Param(jnp.zeros(outward, dtype))
-
-    def __call__(self, x: Float[Array, "n d"], counts: Integer[Array, " e"]) -> Float[Array, "n d"]:
-        """Transform rows that are sorted by expert.
-
-        Args:
-            x: The rows of the first expert, then those of the next, and so on.
-            counts: Number of rows of each expert.
-        """
-        gate, up, down = (m[...].astype(x.dtype) for m in (self.gate, self.up, self.down))
-        opened = jax.nn.gelu(jax.lax.ragged_dot(x, gate, counts))
-        hidden = opened * jax.lax.ragged_dot(x, up, counts)
-        rows: Array = jax.lax.ragged_dot(hidden, down, counts)
-        return rows
-
-
-class MixtureOfExperts(nnx.Module):
-    """A mixture of experts in the place of a feed-forward: each token goes to its k best experts.
-
-        p = softmax(x W)                                          router, in float32
-        y = Σ_e g_e · (gelu(x G_e) ⊙ x U_e) D_e                   over the k largest p_e
-
-    where g_e = p_e if k = 1, so that the router learns, and else p_e divided by the sum of the k
-    largest. No token is dropped and there is no capacity: the b·t·k pairs of a token and an expert
-    are sorted by expert, and a ragged product multiplies each run of rows by the matrices of its
-    expert. The shapes depend on k alone, and where XLA has a kernel for it the arithmetic does too.
-
-    The balance loss is E · Σ_e f_e · mean(p_e), where f_e is the share of the pairs that went to e.
-    It is 1 if both are uniform and up to E if all tokens choose the same experts.
-
-    Reference: Switch Transformers (2101.03961) §2.2 for the balance loss and for k = 1; Mixtral
-        (2401.04088) §2.1 for the weights of k > 1.
-    """
-
-    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
-        self.config = config
-        shape = (config.width, config.experts)
-        self.router = nnx.Param(normal(rngs, shape, config.param_dtype))
-        self.experts = Experts(config, rngs=rngs)
-
-    def __call__(self, x: Float[Array, "b t d"]) -> tuple[Float[Array, "b t d"], Float[Array, ""]]:
-        """Transform each position by its experts; also return the balance loss."""
-        k, count = self.config.experts_per_token, self.config.experts
-        rows = x.reshape(-1, self.config.width)
-        router = self.router[...].astype(jnp.float32)
-        shares = jax.nn.softmax(rows.astype(jnp.float32) @ router, axis=-1)
-        weights, chosen = jax.lax.top_k(shares, k)
-        if k > 1:
-            weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-
-        pairs = chosen.reshape(-1)
-        order = jnp.argsort(pairs, stable=True)
-        counts = jnp.bincount(pairs, length=count).astype(jnp.int32)
-        transformed = self.experts(rows[order // k], counts)
-        back = jnp.argsort(order)
-        each = transformed[back].reshape(len(rows), k, -1)
-        mixed = jnp.sum(each * weights[..., None].astype(x.dtype), axis=1)
-        return mixed.reshape(x.shape), balance(shares, counts)
-
-
-def balance(shares: Float[Array, "n e"], counts: Integer[Array, " e"]) -> Float[Array, ""]:
-    """Compute the balance loss E · Σ_e f_e · mean(p_e); 1 at uniform routing.
-
-    Args:
-        shares: p, the router's probabilities for each token.
-        counts: Number of pairs that went to each expert; f is their share.
-    """
-    went = counts.astype(jnp.float32)
-    went = went / jnp.sum(went)
-    loss: Array = shares.shape[-1] * jnp.sum(went * jnp.mean(shares, axis=0))
-    return loss
 
 
 # --- parameters --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, check_ranges
+from islands.protocol.settings.setting import COUNT, POSITIVE, check_ranges
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -42,12 +42,8 @@ class DecoderConfig:
             context.
         soft_cap: Bound on the magnitude of the logits.
         rotary_base: Base wavelength of the rotary positions.
-        experts: Number of experts in each layer, which take the place of its feed-forward; 0 for a
-            dense layer. Each expert has `hidden`.
-        experts_per_token: Number of experts that transform each token.
-        balance_weight: Share of the experts' balance loss in the loss that is trained on.
-        dtype: Precision of the arithmetic. Norms, rotary positions, the softmax of attention,
-            the router and the logits are in float32 in any case. Each host may choose its own.
+        dtype: Precision of the arithmetic. Norms, rotary positions, the softmax of attention
+            and the logits are in float32 in any case. Each host may choose its own.
         param_dtype: Precision in which a learner holds the parameters.
         remat: Whether the activations inside a layer are computed again for the gradient instead
             of being kept: less memory, about a third more arithmetic. Each host may choose.
@@ -65,11 +61,6 @@ class DecoderConfig:
     windows: Annotated[tuple[int | None, ...], COUNT] = (None,)
     soft_cap: Annotated[float, POSITIVE] = 30.0
     rotary_base: Annotated[float, POSITIVE] = 10_000.0
-    experts: Annotated[int, NOT_NEGATIVE] = field(
-        default=0, repr=False
-    )  # in `label`, where there are any
-    experts_per_token: int = field(default=1, repr=False)
-    balance_weight: float = field(default=0.01, repr=False)
     dtype: Precision = field(default="float32", repr=False)
     param_dtype: Precision = field(default="float32", repr=False)
     remat: bool = field(default=False, repr=False)
@@ -88,11 +79,6 @@ class DecoderConfig:
             raise SettingsError(f"heads is {self.heads}: no multiple of kv_heads {self.kv_heads}")
         if self.head_width % 2:
             raise SettingsError(f"head_width is {self.head_width}; rotary positions need it even")
-        if self.experts and not 1 <= self.experts_per_token <= self.experts:
-            raise SettingsError(
-                f"experts_per_token is {self.experts_per_token}; it must be from 1 to the "
-                f"{self.experts} experts"
-            )
         for name in ("dtype", "param_dtype"):
             if getattr(self, name) not in get_args(Precision):
                 allowed = " or ".join(get_args(Precision))
@@ -106,16 +92,11 @@ class DecoderConfig:
     @property
     def label(self) -> str:
         """The part that hosts must share, as a text: all but how each of them computes."""
-        told = str(self)  # in its form, as a text that names experts only where there are some
-        if self.experts:
-            chosen = f"{self.experts_per_token} of {self.experts}"
-            told += f", experts {chosen}, balance {self.balance_weight}"
-        return told
+        return str(self)
 
     def stack(self, path: str) -> int:
         """Return how many tensors are stacked in the parameter at a path, which a merge cuts."""
-        layers = self.layers if self.scan and path.startswith("layers/") else 1
-        return layers * (self.experts if "/experts/" in path else 1)
+        return self.layers if self.scan and path.startswith("layers/") else 1
 
 
 # --- decoders by name --------------------------------------------------------------------------

@@ -56,34 +56,10 @@ def nats(
         tokens: Inputs are all but the last of each row, targets all but the first.
         weight: One weight per row; their sum must not be 0.
     """
-    return _losses(config, params, tokens, weight)[0]
-
-
-def training_loss(
-    config: DecoderConfig,
-    params: PyTree,
-    tokens: Integer[Array, "b t_plus_1"],
-    weight: Float[Array, " b"],
-) -> Float[Array, ""]:
-    """Compute `nats`, to which a decoder with experts adds its weighted balance loss.
-
-    The balance loss counts the positions of all rows, whatever their weight.
-    """
-    loss, balance = _losses(config, params, tokens, weight)
-    return loss + config.balance_weight * balance if config.experts else loss
-
-
-def _losses(
-    config: DecoderConfig,
-    params: PyTree,
-    tokens: Integer[Array, "b t_plus_1"],
-    weight: Float[Array, " b"],
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
     tokens = tokens.astype(jnp.int32)
-    model: Decoder = nnx.merge(_graph(config), params)
-    predicted, balance = model.balanced(tokens[:, :-1])
+    predicted = logits(config, params, tokens[:, :-1])
     rows = optax.softmax_cross_entropy_with_integer_labels(predicted, tokens[:, 1:]).mean(axis=1)
-    return jnp.sum(rows * weight) / jnp.sum(weight), balance
+    return jnp.sum(rows * weight) / jnp.sum(weight)
 
 
 def bits_per_token(config: DecoderConfig, params: PyTree, batches: Iterable[TokenBatch]) -> float:

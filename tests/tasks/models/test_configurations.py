@@ -60,7 +60,6 @@ def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
         ({"soft_cap": 0.0}, "soft_cap is 0.0; it must be above 0"),
         ({"soft_cap": float("nan")}, "soft_cap is nan; it must be above 0"),
         ({"rotary_base": -1.0}, "rotary_base is -1.0; it must be above 0"),
-        ({"experts": -1}, "experts is -1; it must be at least 0"),
     ],
 )
 def test_a_mistaken_change_is_told(given: dict[str, object], told: str) -> None:
