@@ -363,7 +363,12 @@ class SkyPilot:
         jobs = [job for job in (job_of(record, self._of) for record in records) if job is not None]
         for job in jobs:
             self._launches.pop(job.job, None)
-        return [*jobs, *(launch.job(name) for name, launch in self._launches.items())]
+        waiting = [launch.job(name) for name, launch in self._launches.items()]
+        # One that is over is listed for the last time: the queue has it from now on, or nobody.
+        self._launches = {
+            name: launch for name, launch in self._launches.items() if not launch.launched.done()
+        }
+        return [*jobs, *waiting]
 
     def describe(self, island: Island) -> str:
         """Return the YAML of an island's task, without the random digits of its name."""

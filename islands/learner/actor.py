@@ -34,7 +34,6 @@ from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
     Contribute,
-    DropSyncerLink,
     EngineAction,
     LoadCheckpoint,
     LoadMoments,
@@ -79,6 +78,7 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.sessions import (
     DialSyncer,
+    DropSyncerLink,
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,

@@ -18,6 +18,7 @@ from islands.protocol.observer.events import EvaluationFinished, Event, MessageA
 from islands.protocol.observer.state import ObserverState
 from islands.protocol.sessions import (
     DialSyncer,
+    DropSyncerLink,
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -124,6 +125,10 @@ class ObserverActor(RoleActor[Event]):
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
                 self.send(self._link(self._syncer), message)
+            case DropSyncerLink(reason):
+                link = self._link(self._syncer)
+                if link is not None:
+                    link.close(reason)
             case DialSyncer(address):
                 if address != self._syncer_address:
                     if self._syncer is not None:

@@ -54,6 +54,13 @@ class DialSyncer:
 
 
 @dataclass(frozen=True, slots=True)
+class DropSyncerLink:
+    """Close the link to the syncer; the dialler opens a new one to the last known address."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """End this process; `failed` is true if the user must do something."""
 

@@ -381,6 +381,21 @@ def test_a_launch_that_fails_is_told(error: Exception, kind: type[Exception]) ->
     assert launch.exception(10.0) is error
     (told,) = engine.list()
     assert (told.state, told.why, told.code) == (JobState.ENDED, str(error), None)
+    assert not engine.list()
+
+
+def test_a_launch_that_is_over_is_remembered_no_longer() -> None:
+    """A job that left the queue before it was seen there would hold its island's slot for ever."""
+    cloud = Cloud()
+    cloud.goes_on.clear()
+    engine = SkyPilot(MARK, {}, cloud, launch_s=0.0)
+    job = engine.place(island(Needs("skypilot")))
+    launch = engine._launches[job].launched  # noqa: SLF001  the test waits for its thread
+    cloud.goes_on.set()
+    launch.result(10.0)
+    cloud.jobs.clear()
+    assert [each.state for each in engine.list()] == [JobState.WAITING]
+    assert not engine.list()
 
 
 @pytest.mark.skipif(find_spec("sky") is not None, reason="SkyPilot is installed")

@@ -14,7 +14,6 @@ from islands.protocol.identities import (
 from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
-    DropSyncerLink,
     PlanSnapshots,
     ReadValue,
     ResetMoments,
@@ -50,6 +49,7 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.sessions import (
     DialSyncer,
+    DropSyncerLink,
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,

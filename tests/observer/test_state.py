@@ -29,6 +29,7 @@ from islands.protocol.observer.events import EvaluationFinished, Event, MessageA
 from islands.protocol.observer.state import ObserverState
 from islands.protocol.sessions import (
     DialSyncer,
+    DropSyncerLink,
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -162,6 +163,15 @@ def test_an_old_syncer_is_not_believed() -> None:
     seat.handle(MessageArrived(Welcome(3, (None, None))))
     assert not seat.take(0, 9, epoch=2)
     assert seat.take(0, 0, epoch=3)
+
+
+def test_the_link_to_an_old_syncer_is_dropped() -> None:
+    """Else it would stay with a syncer that publishes nothing that it believes."""
+    seat = Seat().seated()
+    assert not seat.handle(MessageArrived(Welcome(3, (None, None))))
+    assert not seat.handle(MessageArrived(Welcome(3, (None, None))))
+    (dropped,) = seat.handle(MessageArrived(Welcome(2, (None, None))))
+    assert dropped == DropSyncerLink("epoch 2 is older than 3")
 
 
 def test_a_damaged_value_is_dropped() -> None:

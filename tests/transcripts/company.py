@@ -481,7 +481,7 @@ class Company:
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=fenced))
             case sessions.DialSyncer(address):
                 self._dial_address(peer, address)
-            case learner_actions.DropSyncerLink():
+            case sessions.DropSyncerLink():
                 self._hang_up(peer)
             case learner_actions.Contribute(answer, _):
                 check = peer.check

@@ -269,7 +269,7 @@ def _learner_words(action: object) -> str:
     match action:
         case sessions.DialSyncer(address):
             return f"dial {address}"
-        case learner_actions.DropSyncerLink(reason):
+        case sessions.DropSyncerLink(reason):
             return f"hang up on syncer: {reason}"
         case learner_actions.Contribute(message):
             return f"→ syncer: {message_words(message)}"

@@ -14,16 +14,9 @@ from islands.protocol.messages.training import (
     FragmentSeed,
     Merged,
 )
-from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
+from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape.entry import Record
-
-
-@dataclass(frozen=True, slots=True)
-class DropSyncerLink:
-    """Close the link to the syncer; the dialler opens a new one to the last known address."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from dataclasses import replace
 from islands.protocol.identities import Phase
 from islands.protocol.learner.account import Sent
 from islands.protocol.learner.actions import (
-    DropSyncerLink,
     ResetFeedback,
     ResetMoments,
     TellPosition,
@@ -46,7 +45,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.training import Kept, Quarantined, Welcome
-from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
+from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.process_entries import Waits
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.sessions import DialSyncer, Exit, ToSupervisor, ToSyncer
+from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +27,4 @@ class Evaluate:
     tokens: int
 
 
-Action = ToSupervisor | ToSyncer | DialSyncer | Keep | Evaluate | Exit
+Action = ToSupervisor | ToSyncer | DialSyncer | DropSyncerLink | Keep | Evaluate | Exit

@@ -12,7 +12,7 @@ run are evaluated by whoever drives the run, without the observer, when it is ov
 from typing import assert_never
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Version
-from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.membership import EpochOrder, HeartbeatContent, MembershipState
 from islands.protocol.messages.membership import (
     RUN_OVER,
     Evicted,
@@ -26,6 +26,7 @@ from islands.protocol.observer.actions import Action, Evaluate, Keep
 from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
 from islands.protocol.sessions import (
     DialSyncer,
+    DropSyncerLink,
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -129,7 +130,10 @@ class ObserverState:
                 if message.unknown:  # versions of another beginning are no older than those of this
                     self.held, self._digests = [None] * len(self.held), [""] * len(self.held)
             case Welcome():
-                self.membership.on_welcome(message)
+                seen = self.membership.epoch_seen
+                if self.membership.on_welcome(message) is EpochOrder.OLDER:
+                    told = f"epoch {message.epoch} is older than {seen}"
+                    self._actions.append(DropSyncerLink(told))
             case Stop(reason):
                 self._actions.append(Exit(reason, failed=False))
             case _:

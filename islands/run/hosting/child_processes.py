@@ -50,6 +50,7 @@ from islands.run.hosting.process_identity import (
 )
 from islands.run.hosting.process_output import (
     LIMIT_BYTES,
+    begin_anew,
     end_of,
     oom_kills,
     open_output,
@@ -176,7 +177,7 @@ class ProcessLauncher:
         environment[MARK] = mark_of(name, self._folder)
         log = self.log(name)
         if self._rotation is None or self._rotation.done():
-            rotate(log, self._log_limit_bytes)
+            begin_anew(log, self._log_limit_bytes)
         log_start = size_of(log)
         output = open_output(log)
         try:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from islands.actors.ports import ProcessEnd
@@ -38,6 +39,13 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
     except OSError:
         return False
     return True
+
+
+def begin_anew(path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Rename a log file that grew beyond the limit and that nobody has open."""
+    with suppress(OSError):
+        if path.stat().st_size > limit_bytes:
+            path.replace(older(path))
 
 
 def open_output(path: Path) -> int:

@@ -557,6 +557,9 @@ async def test_a_log_is_turned_over_at_a_start(room: Room) -> None:
     """A child that ends before anybody looked does not make its file grow for ever."""
     room.start("a", "print('x' * 2**21)")
     assert await room.ended() == ("a", "")
+    written = room.launcher.log("a").stat().st_ino
     room.start("a", "sys.exit('second')")
     assert await room.ended() == ("a", "exit code 1: second")
     assert room.launcher.log("a").read_text() == "second\n"
+    full = room.launcher.log("a").with_name("output.1.log")
+    assert full.stat().st_ino == written, "it is renamed: a copy of 16 MiB would hold up the loop"
