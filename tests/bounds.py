@@ -240,7 +240,9 @@ MESSAGES: dict[str, Row] = {
     "PeerHello": _row(ALL, "loop", "the pair's proof, before anything else is read"),
     "Share": _row("gossip", "memory loop", "one for each round and fragment; three strikes"),
     "ShareDeclined": _row("gossip", "loop", "its own share of an open round"),
-    "ValueWanted": _row("gossip", "bytes_sent", "one value, to a member of the roster"),
+    "ValueWanted": _row(
+        "gossip", "bytes_sent", "to a member of the roster, three times a round each"
+    ),
     "ValueGiven": _row("gossip", "memory", "from the learner that was asked, once a fragment"),
     # hosts of an island and the syncer
     "ShareHello": _row("admitted island", "memory", "its member's credential; one a rank"),

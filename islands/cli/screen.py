@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
+from islands.protocol.identities import BLOCKED
 from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import BOARD_FOLDER, RunFigures
@@ -171,6 +172,7 @@ def _line(status: RunStatus) -> str:
         f"{name} {values[-1]:.3f}" if values else "",
         *_metrics(status),
         "" if compiling_s is None else f"compiling for {duration(compiling_s)}",
+        BLOCKED if status.phase == "blocked" else "",
         *learners,
     ]
     return "   ".join(filter(None, parts))

@@ -107,6 +107,16 @@ def test_the_screen_says_for_how_long_learners_compile(columns: int) -> None:
     assert len(picture(status, columns)) == len(picture(training, columns))
 
 
+def test_a_journal_that_cannot_be_written_is_told() -> None:
+    """On a terminal and in a pipe: the learners look as if they waited for one another."""
+    members = {"a": member(Phase.HEALING), "syncer": member(Phase.BLOCKED)}
+    status = replace(run_status(busy()), members=members)
+    assert any("blocked" in line for line in picture(status, 80))
+    pipe = screen_of(80)
+    pipe.show(status)
+    assert "the syncer's journal cannot be written, so nothing is merged" in shown(pipe)
+
+
 @pytest.mark.parametrize("columns", [80, 100, 160])
 def test_the_time_that_is_left_is_never_cut(columns: int) -> None:
     """At 80 columns the tokens of a large budget left no room for it."""

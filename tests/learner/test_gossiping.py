@@ -25,7 +25,7 @@ from islands.protocol.gossip.events import (
     ValueArrived,
     WorkGathered,
 )
-from islands.protocol.gossip.gossip import Gossip, Stage
+from islands.protocol.gossip.gossip import GIVEN_MOST, Gossip, Stage
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -138,6 +138,18 @@ def test_a_donor_tells_the_newest_round_that_it_came_to() -> None:
     bench.do(NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
     (given,) = bench.of(GiveValue)
     assert (given.peer, given.message.fragment, given.message.round) == ("ben", 1, 2)
+
+
+def test_a_value_is_given_so_often_in_a_round_and_not_more() -> None:
+    """An answer may be lost; who asks on and on would have the giver send nothing else."""
+    bench = settled()
+    for _ in range(3 * H // P):
+        bench.step()
+    answers = []
+    for _ in range(2 * GIVEN_MOST):
+        bench.do(NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
+        answers.append(len(bench.of(GiveValue)))
+    assert answers == [1] * GIVEN_MOST + [0] * GIVEN_MOST
 
 
 def test_nobody_is_given_values_who_is_not_in_the_roster() -> None:

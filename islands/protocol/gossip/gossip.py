@@ -15,6 +15,7 @@ is too far from version 0 is not taken from one alone: it asks the others, and t
 agree that the model has moved so far.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -57,6 +58,10 @@ DOUBLINGS_MAX = 6
 """How often the wait for a donor doubles: each question costs a whole value on the link."""
 
 
+GIVEN_MOST = 3
+"""How often a learner gives a fragment's slow value to one that asks for it, in each round."""
+
+
 class Stage(StrEnum):
     """The stages of a learner that gossips."""
 
@@ -73,6 +78,7 @@ class Gossip(Schedule):
     at `asked_s`; `asked` are all that were asked for the next fragment, and `unanswered` counts
     how often since the last answer; `taken` are the fragments that came, `far` the distances of
     values of the next one that were too far, by donor, and `round` is the newest round of donors.
+    `given` counts how often a fragment's slow value was given in the round `given_round`, by asker.
     `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
     exchanges is measured from version 0 again.
     """
@@ -90,6 +96,8 @@ class Gossip(Schedule):
     taken: dict[int, None] = field(default_factory=dict)
     far: dict[str, float] = field(default_factory=dict)
     round: int = -1
+    given: Counter[tuple[Incarnation, int]] = field(default_factory=Counter)
+    given_round: int = -1
     gathering: bool = False
     gathered: dict[int, None] = field(default_factory=dict)
 
@@ -224,6 +232,12 @@ class Gossip(Schedule):
         if not known or not self.exchanges.active or not 0 <= wanted.fragment < core.fragments:
             return
         assert core.incarnation is not None, "its exchanges are active"
+        if self.exchanges.clock != self.given_round:
+            self.given_round = self.exchanges.clock
+            self.given.clear()
+        self.given[wanted.incarnation, wanted.fragment] += 1
+        if self.given[wanted.incarnation, wanted.fragment] > GIVEN_MOST:
+            return
         given = ValueGiven(wanted.fragment, core.incarnation, self.exchanges.clock, digest="")
         core.actions.append(GiveValue(asker, given))
 
