@@ -102,9 +102,10 @@ def new_figure(height_inches: float, size: Size = Size.PAGE) -> "Iterator[Figure
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(not_installed("a picture", "matplotlib")) from error
-    with mpl.rc_context(), warnings.catch_warnings():
+    # Not by `rcdefaults`: it imports a deprecated module, and filters are those of all threads.
+    defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}
+    with mpl.rc_context(defaults), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a sign that no font has is drawn as a box
-        mpl.rcdefaults()
         look = LOOKS[size]
         _apply_look(mpl.rc, look)
         inches = (look.width_inches, look.height_inches or height_inches)
