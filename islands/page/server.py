@@ -291,11 +291,12 @@ class PageSite:
             del lines
         with waiting:
             while text := await asyncio.to_thread(_next_of, waiting):
-                await _send_text(viewer, text)
+                await _send(viewer, text)
         while not await _spoke(viewer, INTERVAL_S):
             lines = [line for _, line in await asyncio.to_thread(tapes.read)]
             figures = self._figures_now()
-            await _send(viewer, lines if figures is told else [*lines, figures])
+            for text in _messages(lines if figures is told else [*lines, figures]):
+                await _send(viewer, text)
             told = figures
             if visit.ending.is_set():
                 return
@@ -341,18 +342,8 @@ def _next_of(waiting: IO[bytes]) -> bytes:
     return b"".join(waiting.readlines(CHUNK_BYTES)).rstrip(b"\n")
 
 
-async def _send(viewer: web.WebSocketResponse, lines: Iterable[bytes]) -> None:
-    """Send lines in messages of bounded size, each as soon as the viewer has read the one before.
-
-    Raises:
-        TimeoutError: the viewer does not read.
-    """
-    for text in _messages(lines):
-        await _send_text(viewer, text)
-
-
-async def _send_text(viewer: web.WebSocketResponse, text: bytes) -> None:
-    """Send one message.
+async def _send(viewer: web.WebSocketResponse, text: bytes) -> None:
+    """Send one message; it returns as soon as the viewer has read the one before.
 
     Raises:
         TimeoutError: the viewer does not read.
@@ -362,6 +353,7 @@ async def _send_text(viewer: web.WebSocketResponse, text: bytes) -> None:
 
 
 def _messages(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Yield lines in messages of bounded size."""
     batch: list[bytes] = []
     size = 0
     for line in lines:
