@@ -12,11 +12,14 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.settings.host import LearnerOptions, SyncerOptions
+from islands.engines.needs import read_islands
+from islands.settings.host import LearnerOptions, RunOptions, SyncerOptions
+from tests.engines.schema import faults
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 ROOT = DEPLOY.parent
 UNITS = ("islands-hub.service", "islands-learner@.service")
+ACCESS = ("ServiceAccount", "Role", "RoleBinding")
 OPTIONS: dict[str, type[SyncerOptions | LearnerOptions]] = {
     "islands.syncer": SyncerOptions,
     "islands.learner": LearnerOptions,
@@ -106,6 +109,68 @@ def test_the_image_copies_what_exists_and_runs_as_nobody_special() -> None:
         assert f"!{source}" in ignore
     assert [rest for first, *rest in words if first == "USER"] == [["islands"]]
     assert "constraints.txt" in "".join(lines)
+
+
+# ---------------------------------------------------------------------------------- Kubernetes
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, list[dict[str, Any]]]:
+    """The objects of the hub on Kubernetes, by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in yaml.safe_load_all((DEPLOY / "kubernetes/hub.yaml").read_text()):
+        found.setdefault(each["kind"], []).append(each)
+    return found
+
+
+def test_the_hub_on_kubernetes_is_valid(manifests: dict[str, list[dict[str, Any]]]) -> None:
+    """By the schemas of Kubernetes, of every kind that they describe."""
+    described = [each for kind, of in manifests.items() if kind not in ACCESS for each in of]
+    assert len(described) == 5
+    assert [fault for each in described for fault in faults(each)] == []
+    assert set(ACCESS) < set(manifests)
+    assert len({each["metadata"]["labels"]["islands-run"] for each in described}) == 1
+
+
+def test_the_hub_on_kubernetes_keeps_its_folder_and_is_found_before_it_is_ready(
+    manifests: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Learners dial it while it reads its journal; the folder outlives its pod; others keep out."""
+    (service,), (hub,) = manifests["Service"], manifests["StatefulSet"]
+    assert service["spec"]["publishNotReadyAddresses"]
+    assert service["spec"]["selector"] == hub["spec"]["selector"]["matchLabels"]
+    assert service["metadata"]["name"] == hub["spec"]["serviceName"]
+    claims = [claim["metadata"]["name"] for claim in hub["spec"]["volumeClaimTemplates"]]
+    pod = hub["spec"]["template"]["spec"]
+    for container in pod["containers"]:
+        folders = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert folders["/var/lib/islands"] in claims
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+    (account,) = manifests["ServiceAccount"]
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    ours = {"islands-run": "first", "islands-role": "learner"}
+    for policy in manifests["NetworkPolicy"]:
+        (rule,) = policy["spec"]["ingress"]
+        assert rule["from"] == [{"podSelector": {"matchLabels": ours}}]
+
+
+def test_the_hub_on_kubernetes_runs_the_documented_command(
+    manifests: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """With options that exist, files that are mounted, and a file of a run that may be run."""
+    (hub,), (config,) = manifests["StatefulSet"], manifests["ConfigMap"]
+    container = hub["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"][:4] == ["python", "-m", "islands.cli", "run"]
+    file = tmp_path / "run.yaml"
+    file.write_text(config["data"]["run.yaml"])
+    words = [str(file), *container["command"][5:]]
+    told, _ = parse(RunOptions, words, program="islands run", description="")
+    assert told.listening.advertise == "first-hub:7070"
+    places = [each["mountPath"] for each in container["volumeMounts"]]
+    for path in (told.folder, told.connecting.token_file):
+        assert any(str(path).startswith(f"{place}/") for place in places)
+    entries = read_islands(yaml.safe_load(file.read_text())["islands"])
+    assert [needs.engine for needs in entries.values()] == ["kubernetes"]
 
 
 # ------------------------------------------------------------------------------------- systemd

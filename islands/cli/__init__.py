@@ -9,7 +9,6 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `control.py`: `islands control`: an operator's command to the supervisor of a run in progress
 - `cost.py`: `islands cost RUN`, and the budget of money that a hub keeps to
 - `demo.py`: `islands demo`: a small byte decoder learns Python's own source on three learners
-- `deploy.py`: `islands deploy kubernetes`: a run as manifests
 - `dry_run.py`: `--dry-run`: its findings, and their table
 - `help_text.py`: The text of `--help`
 - `islands_table.py`: The table `islands` in the file of a run

@@ -133,11 +133,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "write which tensors a training loop of your own trains, for a hub to plan by",
             "islands.cli.preparing:layout",
         ),
-        "deploy kubernetes": Command(
-            "islands.settings.commands:DeployOptions",
-            "write a run as manifests for kubectl: its hub, and its islands as jobs of a JobSet",
-            "islands.cli.deploy:kubernetes",
-        ),
         "control": Command(
             "islands.settings.commands:ControlOptions",
             "tell a run: status, drain NAME, evict NAME, add [COUNT], pause, resume, or stop",

@@ -15,7 +15,6 @@ what follows from what is known of actors  `ray_jobs.py`
 the actor, which runs an island's command  `ray_actor.py`
 islands as JobSets of Kubernetes           `kubernetes.py`
 what Kubernetes is given                   `kubernetes_manifests.py`
-a whole run as Kubernetes is given it      `kubernetes_run.py`
 what Kubernetes says of its JobSets        `kubernetes_jobs.py`
 SkyPilot: islands are managed jobs         `skypilot.py`
 =========================================  =========================

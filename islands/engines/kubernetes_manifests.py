@@ -19,7 +19,7 @@ is to be drained, and a pod that ends with 0 then is a Job that is complete, and
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -208,36 +208,23 @@ class Placed:
     Args:
         mark: of its run.
         jobset: name of its JobSet.
-        job: name of its replicated job in there.
         secrets: the Secret and the key in it that hold each secret variable.
     """
 
     mark: Mark
     jobset: str
-    job: str = HOSTS
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
         """The name under which rank 0 is reached: JobSet's own, of the first pod of the job."""
-        return f"{self.jobset}-{self.job}-0-0.{self.jobset}"
+        return f"{self.jobset}-{HOSTS}-0-0.{self.jobset}"
 
 
-def replicated_job(island: Island, placed: Placed, *, fails_by_mistake: bool = True) -> Manifest:
-    """Return an island as a replicated job of a JobSet.
-
-    Args:
-        island: the island.
-        placed: where it is put.
-        fails_by_mistake: whether exit code 2 fails the job at once.
-
-    Raises:
-        SettingsError: the island needs what its settings do not tell how to find.
-    """
+def _replicated_job(island: Island, placed: Placed) -> Manifest:
     needs, marks = island.needs, placed.mark.labels("learner")
     about = {"labels": marks, "annotations": {NAME: island.name}}
     codes = {"containerName": CONTAINER, "operator": "In", "values": [OF_NO_USE]}
-    mistake = [{"action": "FailJob", "onExitCodes": codes}] if fails_by_mistake else []
     job = {
         "completionMode": "Indexed",
         "parallelism": needs.hosts,
@@ -245,7 +232,7 @@ def replicated_job(island: Island, placed: Placed, *, fails_by_mistake: bool = T
         "backoffLimit": RETRIES,
         "podFailurePolicy": {
             "rules": [
-                *mistake,
+                {"action": "FailJob", "onExitCodes": codes},
                 {
                     "action": "Ignore",
                     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -255,7 +242,7 @@ def replicated_job(island: Island, placed: Placed, *, fails_by_mistake: bool = T
         "template": {"metadata": about, "spec": _pod(island, placed)},
     }
     template = {"metadata": about, "spec": job}
-    return {"name": placed.job, "replicas": 1, "template": template}
+    return {"name": HOSTS, "replicas": 1, "template": template}
 
 
 def _pod(island: Island, placed: Placed) -> Manifest:
@@ -367,30 +354,12 @@ def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
 # --- JobSets ----------------------------------------------------------------------------------
 
 
-def jobset(
-    name: str, jobs: Sequence[Manifest], about: Manifest, failure: Manifest | None
-) -> Manifest:
-    """Return a JobSet.
+def island_jobset(island: Island, placed: Placed) -> Manifest:
+    """Return a JobSet that is one island, which fails as its job does.
 
-    Args:
-        name: its name.
-        jobs: its replicated jobs.
-        about: further metadata: labels, annotations, a namespace.
-        failure: its failure policy.
+    Raises:
+        SettingsError: the island needs what its settings do not tell how to find.
     """
-    spec: Manifest = {"ttlSecondsAfterFinished": KEPT_S}
-    if failure is not None:
-        spec["failurePolicy"] = failure
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "JobSet",
-        "metadata": {"name": name, **about},
-        "spec": {**spec, "replicatedJobs": list(jobs)},
-    }
-
-
-def island_jobset(island: Island, placed: Placed, failure: Manifest | None = None) -> Manifest:
-    """Return a JobSet that is one island, which fails as its job does, unless told otherwise."""
     settings = ClusterSettings.of(island.needs.settings)
     marks = placed.mark.labels("learner")
     about: Manifest = {"labels": marks, "annotations": {NAME: island.name}}
@@ -398,8 +367,16 @@ def island_jobset(island: Island, placed: Placed, failure: Manifest | None = Non
         about["labels"] = {**marks, QUEUE: settings.queue}
     if settings.namespace:
         about["namespace"] = settings.namespace
-    ends = {"maxRestarts": 0} if failure is None else failure
-    return jobset(placed.jobset, [replicated_job(island, placed)], about, ends)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "metadata": {"name": placed.jobset, **about},
+        "spec": {
+            "ttlSecondsAfterFinished": KEPT_S,
+            "failurePolicy": {"maxRestarts": 0},
+            "replicatedJobs": [_replicated_job(island, placed)],
+        },
+    }
 
 
 def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:

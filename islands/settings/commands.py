@@ -387,33 +387,3 @@ def named(folder: Path | None) -> Path:
     if folder is None:
         raise SettingsError("folder is not set; name the folder of a run, such as runs/mine")
     return folder
-
-
-@dataclass(frozen=True, slots=True)
-class DeployOptions:
-    """`islands deploy kubernetes`: writes a run as manifests, to be applied by kubectl.
-
-    Args:
-        file: the YAML file of the run, with its table `islands`.
-        image: image with Islands, for the hub and for islands that name none.
-        namespace: namespace of all of it; by default that of kubectl.
-        cpus: cores of the hub.
-        memory_gib: memory of the hub.
-        volume_gib: size of the volume with the run's folder.
-        apart: whether each island is a JobSet of its own, which needs no feature gate; otherwise
-            those without a queue are the jobs of one.
-    """
-
-    file: Path | None = field(default=None, metadata=POSITIONAL)
-    image: str = "islands"
-    namespace: str = ""
-    cpus: Annotated[float, Setting(above=0)] = 2.0
-    memory_gib: Annotated[float, Setting(above=0)] = 8.0
-    volume_gib: Annotated[float, Setting(above=0)] = 50.0
-    apart: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        if self.file is None:
-            raise SettingsError("file is not set; name the YAML file of a run with its islands")
-        check_ranges(self)

@@ -1,4 +1,4 @@
-"""What the manifests of a run say, run as it stands: only paths and addresses are mapped."""
+"""What manifests of a hub and of islands say, run as it stands: only paths and addresses change."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from islands.engines.engine import RunMark
+from islands.engines.hub import Joining, island_of
+from islands.engines.kubernetes_manifests import Mark, Placed, island_jobset
+from islands.engines.needs import Needs
 from tests.engines.kubernetes_api import KubernetesApi, served
 from tests.engines.kubernetes_host import Containers, Controllers, Manifest, kill
 from tests.integration.programs import (
@@ -27,85 +31,92 @@ from tests.integration.programs import (
     summary_of,
     write_config,
 )
-from tests.integration.test_several_hosts import applied, free_port
+from tests.integration.test_several_hosts import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-async def deployed(room: Room) -> tuple[Containers, list[Manifest]]:
-    """The manifests of a run with an island of one host and one of two."""
-    islands = {
-        name: {"engine": "kubernetes", "hosts": hosts, "learner": {"threads": 1}}
-        for name, hosts in (("one", 1), ("pair", 2))
-    }
-    config = write_config(room.folder / "run.yaml", run={"budget_tokens": 10**9}, islands=islands)
-    told = await room.run("islands.cli", "deploy", "kubernetes", config, "--image", "none")
-    assert told.process.returncode == 0, str(told)
+NAMES = ("one-0", "pair-0")
+
+
+async def deployed(room: Room) -> tuple[Containers, Manifest, dict[str, Manifest]]:
+    """The hub of deploy/kubernetes, and an island of one host and one of two, by name."""
+    hub = f"127.0.0.1:{free_port()}"
     names = {
         "/etc/islands": f"{room.folder}/config",
         "/var/lib/islands": str(room.folder),
         "/run/secrets/islands": f"{room.folder}/secrets",
-        "test-pair-0-0-0.test": "127.0.0.1",
+        "pair-0-hosts-0-0.pair-0": "127.0.0.1",
         ":7200": f":{free_port()}",
+        **dict.fromkeys(("0.0.0.0:7070", "127.0.0.1:7070", "first-hub:7070"), hub),
     }
-    hub = f"127.0.0.1:{free_port()}"
-    names |= dict.fromkeys(("0.0.0.0:7070", "127.0.0.1:7070", "test-hub:7070"), hub)
-    manifests = list(yaml.safe_load_all(told.out))
     (room.folder / "config").mkdir()
-    (config_map,) = of_kind(manifests, "ConfigMap")
-    for name, text in config_map["data"].items():
-        (room.folder / "config" / name).write_text(text)
+    write_config(room.folder / "config" / "run.yaml", run={"budget_tokens": 10**9}, learners=0)
     (room.folder / "secrets").mkdir(mode=0o700)
     token = room.folder / "secrets" / "token"
     token.touch(mode=0o600)
     token.write_text("a-token-of-this-test-and-none-else\n")
-    return Containers(room, names, lambda _, key: (token.parent / key).read_text()), manifests
-
-
-def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
-    """The objects of one kind."""
-    return [each for each in manifests if each["kind"] == kind]
+    joining = Joining(
+        RunMark("test", ""),
+        "ws://first-hub:7070/supervisor",
+        task="islands.lab.toys.toy_workload:Sleeping",
+    )
+    entries = {
+        name: Needs("kubernetes", hosts=hosts, image="none", learner={"threads": 1})
+        for name, hosts in zip(NAMES, (1, 2), strict=True)
+    }
+    islands = {
+        name: island_jobset(
+            island_of(name, needs, joining),
+            Placed(Mark("test"), name, {"ISLANDS_TOKEN": (name, "token")}),
+        )
+        for name, needs in entries.items()
+    }
+    manifests = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/hub.yaml").read_text()))
+    (hub_set,) = (each for each in manifests if each["kind"] == "StatefulSet")
+    return (
+        Containers(room, names, lambda _, key: (token.parent / key).read_text()),
+        hub_set,
+        islands,
+    )
 
 
 @pytest.mark.long(
-    "tests/engines/test_kubernetes_manifests.py::test_the_commands_are_those_of_a_hub_and_of_a_learner"
+    "tests/engines/test_kubernetes_manifests.py::test_the_command_is_that_of_a_learner"
 )
 async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
     """The hub gets ready, islands join; one is asked to leave its node, one drained; all end."""
     async with open_room(tmp_path) as room:
-        cluster, manifests = await deployed(room)
-        (hub_set,), (jobset,) = (of_kind(manifests, kind) for kind in ("StatefulSet", "JobSet"))
+        cluster, hub_set, islands = await deployed(room)
+        run = tmp_path / "run"
         hub_container = hub_set["spec"]["template"]["spec"]["containers"][0]
         assert not cluster.probed(hub_container, "readinessProbe")
         hub = cluster.start(hub_container)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             await room.wait(partial(cluster.probed, hub_container, probe))
-        jobs = {each["name"]: each["template"]["spec"] for each in jobset["spec"]["replicatedJobs"]}
-        containers = {
-            name: spec["template"]["spec"]["containers"][0] for name, spec in jobs.items()
-        }
+        containers = {}
+        for name, jobset in islands.items():
+            spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+            containers[name] = spec["template"]["spec"]["containers"][0]
         one = cluster.start(containers["one-0"])
-        pair = [
-            cluster.start(containers["pair-0"], rank)
-            for rank in range(jobs["pair-0"]["completions"])
-        ]
+        pair = [cluster.start(containers["pair-0"], rank) for rank in range(spec["completions"])]
         assert len(pair) == 2
-        await room.wait(lambda: all(applied(tmp_path, name) for name in ("one-0", "pair-0")))
+        await room.wait(lambda: all(logged(run, "admitted", name=name) for name in NAMES))
 
         one.process.send_signal(signal.SIGTERM)  # as the node's kubelet, when it is drained
         assert await room.ended(one) == 143
         one = cluster.start(containers["one-0"])  # as its Job does then
-        await room.wait(lambda: len(applied(tmp_path, "one-0")) > 1)
+        await room.wait(lambda: len(logged(run, "admitted", name="one-0")) > 1)
 
         await control(room, "drain", "pair-0")
         assert [await room.ended(host) for host in pair] == [0, 0]
-        before = merges(tmp_path / "run")
-        await room.wait(lambda: merges(tmp_path / "run") > before)
+        before = merges(run)
+        await room.wait(lambda: merges(run) > before)
 
         await control(room, "stop")
         assert await room.ended(one) == 0
         assert await room.ended(hub) == 0
-        summary = summary_of(tmp_path / "run") or {}
+        summary = summary_of(run) or {}
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"one-0": 2, "pair-0": 1}
 

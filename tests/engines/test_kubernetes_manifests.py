@@ -1,19 +1,17 @@
 """What Kubernetes is given: valid by its schemas and JobSet's, and what stands in it."""
 
-import copy
-import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import yaml
 
-from islands.cli.__main__ import main
 from islands.cli.parsing import parse
 from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable
+from islands.engines.hub import Joining, island_of
 from islands.engines.kubernetes import Kubernetes
 from islands.engines.kubernetes_manifests import (
     SPOT,
@@ -25,11 +23,11 @@ from islands.engines.kubernetes_manifests import (
     island_jobset,
     jobset_name,
     literal,
+    text_of,
 )
-from islands.engines.kubernetes_run import HubNeeds, manifests, written
-from islands.engines.needs import Needs, read_islands
+from islands.engines.needs import read_islands
 from islands.protocol.errors import SettingsError
-from islands.settings.host import LearnerOptions, SyncerOptions
+from islands.settings.host import LearnerOptions
 from tests.engines.schema import faults
 
 OF = RunMark("first", "0a1b2c3d")
@@ -59,20 +57,21 @@ TPUS = {
     "setup": ["source /opt/venv/bin/activate"],
     "settings": {"topology": "2x4"},
 }
-TABLES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
-    "one island on CPUs": {"site": {"engine": "kubernetes"}},
-    "GPUs of several hosts, by Kueue, on spot nodes": {"site": GPUS},
-    "TPUs, a loop of one's own, an image, a region": {"tpus": TPUS},
-    "several entries": {"site": {"engine": "kubernetes", "count": 2}, "far": GPUS, "tpus": TPUS},
+ISLANDS: Mapping[str, Mapping[str, object]] = {
+    "on CPUs": {"engine": "kubernetes"},
+    "GPUs of several hosts, by Kueue, on spot nodes": GPUS,
+    "TPUs, a loop of one's own, an image, a region": TPUS,
 }
-HUB = HubNeeds(run="first", image="example/islands:1", files={"run.yaml": "task: a:b\nrun: {}\n"})
+PLACED = Placed(Mark("first"), "first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
 
 
-def made(table: str, *, apart: bool = False) -> list[Manifest]:
-    """All manifests of a run with these islands, as kubectl reads them."""
-    entries = read_islands(TABLES[table])
-    text = written(HUB, manifests(HUB, entries, apart=apart))
-    return list(yaml.safe_load_all(text))
+def made(entry: str) -> Manifest:
+    """The JobSet of an entry's island, as kubectl reads it."""
+    (needs,) = read_islands({"site": {"image": "example/islands:1", **ISLANDS[entry]}}).values()
+    joining = Joining(OF, "ws://first-hub:7070/supervisor", "hush", task="a:b")
+    text = text_of(island_jobset(island_of("site-1", needs, joining), PLACED))
+    found: Manifest = yaml.safe_load(text)
+    return found
 
 
 def island(**needs: object) -> Island:
@@ -82,39 +81,19 @@ def island(**needs: object) -> Island:
     return Island("site-0", OF, entry, "python -m islands.learner", {"ISLANDS_TOKEN": "hush"})
 
 
-def of_kind(found: Sequence[Manifest], kind: str) -> list[Manifest]:
-    """The objects of one kind."""
-    return [each for each in found if each["kind"] == kind]
-
-
 def pod_of(job: Mapping[str, Any]) -> Manifest:
     """The pod of a replicated job."""
     pod: Manifest = job["template"]["spec"]["template"]["spec"]
     return pod
 
 
-Options = TypeVar("Options")
-
-
-def understood(options: type[Options], words: list[str], role: str) -> Options:
-    """What a role makes of a command, whose one file of settings is empty here."""
-    assert words[:3] == ["python", "-m", role]
-    here = [word.replace("/etc/islands/run.yaml", os.devnull) for word in words[3:]]
-    return parse(options, here, program=f"python -m {role}", description="")[0]
-
-
 # --- validity -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
-@pytest.mark.parametrize("table", TABLES)
-def test_manifests_are_valid(table: str, *, apart: bool) -> None:
+@pytest.mark.parametrize("entry", ISLANDS)
+def test_manifests_are_valid(entry: str) -> None:
     """Of every setting, by the schemas of Kubernetes and of JobSet, without an unknown field."""
-    found = made(table, apart=apart)
-    assert [each["kind"] for each in found if each["kind"] != "JobSet"] == [
-        *("ConfigMap", "Service", "StatefulSet", "NetworkPolicy", "NetworkPolicy")
-    ]
-    assert [fault for each in found for fault in faults(each)] == []
+    assert faults(made(entry)) == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +102,7 @@ def test_manifests_are_valid(table: str, *, apart: bool) -> None:
         ("spec.replicatedJob", [], "JobSet.spec has no field replicatedJob"),
         ("spec.replicatedJobs.0.template.spec.backofLimit", 3, "no field backofLimit"),
         ("spec.replicatedJobs.0.template.spec.backoffLimit", "3", "must be integer"),
-        ("spec.failurePolicy.rules.0.action", "RestartIsland", "must be one of"),
+        ("spec.failurePolicy.rules", [{"name": "again", "action": "Restart"}], "must be one of"),
         ("spec.replicatedJobs.0.name", None, "it must be string"),
         ("apiVersion", "jobset.x-k8s.io/v1", "there is no JobSet in"),
         (
@@ -135,7 +114,7 @@ def test_manifests_are_valid(table: str, *, apart: bool) -> None:
 )
 def test_what_is_wrong_in_a_manifest_is_seen(path: str, value: object, says: str) -> None:
     """A misspelt field, another type, a value that is not among those allowed."""
-    jobset = copy.deepcopy(of_kind(made("one island on CPUs"), "JobSet")[0])
+    jobset = made("on CPUs")
     *places, last = [int(each) if each.isdecimal() else each for each in path.split(".")]
     inner: Any = jobset
     for place in places:
@@ -149,7 +128,7 @@ def test_what_is_wrong_in_a_manifest_is_seen(path: str, value: object, says: str
 
 def test_hosts_are_the_pods_of_one_job_and_find_rank_0() -> None:
     """As many pods as hosts, ranks by their index; rank 0 has the name that JobSet gives it."""
-    (jobset,) = of_kind(made("TPUs, a loop of one's own, an image, a region"), "JobSet")
+    jobset = made("TPUs, a loop of one's own, an image, a region")
     (job,) = jobset["spec"]["replicatedJobs"]
     spec = job["template"]["spec"]
     assert (spec["completionMode"], spec["parallelism"], spec["completions"]) == ("Indexed", 2, 2)
@@ -166,30 +145,23 @@ def test_hosts_are_the_pods_of_one_job_and_find_rank_0() -> None:
     assert told["PRICE"] == "$$(cat price)"  # Kubernetes makes one of the two
 
 
-def test_the_commands_are_those_of_a_hub_and_of_a_learner() -> None:
-    """With options that exist, files that are mounted, and addresses that belong together."""
-    found = made("GPUs of several hosts, by Kueue, on spot nodes")
-    (hub,) = of_kind(found, "StatefulSet")
-    container = hub["spec"]["template"]["spec"]["containers"][0]
-    told = understood(SyncerOptions, container["command"], "islands.syncer")
-    assert told.listening.advertise == "first-hub:7070"
-    places = [each["mountPath"] for each in container["volumeMounts"]]
-    for path in (told.folder, told.connecting.token_file):
-        assert any(str(path).startswith(f"{place}/") for place in places)
-    jobset = of_kind(found, "JobSet")[1]
+def test_the_command_is_that_of_a_learner() -> None:
+    """With options that exist, and the hub's address."""
+    jobset = made("GPUs of several hosts, by Kueue, on spot nodes")
     (script,) = pod_of(jobset["spec"]["replicatedJobs"][0])["containers"][0]["args"]
     line = script.replace(f"${RANK}", "3").replace(f"${ADDRESS}", "a-0-0.a").split("exec ")[1]
-    learner = understood(LearnerOptions, shlex.split(line), "islands.learner")
-    assert (learner.name, learner.hosts, learner.rank) == ("site-1", 4, 3)
-    assert learner.supervisor_urls == ("ws://first-hub:7070/supervisor",)
-    assert learner.island_address == "a-0-0.a:7200"
+    words = shlex.split(line)
+    assert words[:3] == ["python", "-m", "islands.learner"]
+    learner = parse(LearnerOptions, words[3:], program="python -m islands.learner", description="")
+    assert (learner[0].name, learner[0].hosts, learner[0].rank) == ("site-1", 4, 3)
+    assert learner[0].supervisor_urls == ("ws://first-hub:7070/supervisor",)
+    assert learner[0].island_address == "a-0-0.a:7200"
 
 
 def test_needs_are_resources_and_labels_of_nodes() -> None:
     """Accelerators by number and kind, region, spot, and the taints that such nodes have."""
-    table = made("GPUs of several hosts, by Kueue, on spot nodes")
-    first, second = of_kind(table, "JobSet")
-    pod = pod_of(first["spec"]["replicatedJobs"][0])
+    jobset = made("GPUs of several hosts, by Kueue, on spot nodes")
+    pod = pod_of(jobset["spec"]["replicatedJobs"][0])
     assert pod["containers"][0]["resources"] == {
         "requests": {"cpu": "96", "memory": "524288Mi", "nvidia.com/gpu": "8"},
         "limits": {"memory": "524288Mi", "nvidia.com/gpu": "8"},
@@ -206,14 +178,12 @@ def test_needs_are_resources_and_labels_of_nodes() -> None:
         "nvidia.com/gpu": None,
         "cloud.google.com/gke-spot": None,
     }
-    assert {
-        each["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for each in (first, second)
-    } == {"training"}
+    assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "training"
 
 
 def test_tpus_are_found_by_their_kind_and_topology() -> None:
     """As GKE labels its nodes."""
-    (jobset,) = of_kind(made("TPUs, a loop of one's own, an image, a region"), "JobSet")
+    jobset = made("TPUs, a loop of one's own, an image, a region")
     pod = pod_of(jobset["spec"]["replicatedJobs"][0])
     assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
     assert pod["nodeSelector"] == {
@@ -237,7 +207,7 @@ def test_tpus_are_found_by_their_kind_and_topology() -> None:
 def test_what_cannot_be_found_is_refused(needs: dict[str, object], says: str) -> None:
     """A kind of accelerator or of node without a label, and settings that do not exist."""
     with pytest.raises(SettingsError, match=re.escape(says)):
-        island_jobset(island(**needs), Placed(Mark("first"), "first"))
+        island_jobset(island(**needs), PLACED)
 
 
 @pytest.mark.parametrize("spot", [*SPOT, "my.org/spot=yes"])
@@ -245,9 +215,7 @@ def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
     """And their taint of the same name is tolerated."""
     label = ClusterSettings.of({"spot": spot}).spot_label
     assert label is not None
-    made = island_jobset(
-        island(preemptible=True, settings={"spot": spot}), Placed(Mark("first"), "first")
-    )
+    made = island_jobset(island(preemptible=True, settings={"spot": spot}), PLACED)
     pod = pod_of(made["spec"]["replicatedJobs"][0])
     assert pod["nodeSelector"] == dict([label])
     assert pod["tolerations"][-1]["key"] == label[0]
@@ -255,7 +223,7 @@ def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
 
 def test_any_accelerator_needs_no_label() -> None:
     """gpu:2 are two of whichever kind; a resource of another maker's is named."""
-    placed = Placed(Mark("first"), "first")
+    placed = PLACED
     told = {"resource": "amd.com/gpu"}
     jobset = island_jobset(island(accelerators="gpu:2", settings=told), placed)
     pod = pod_of(jobset["spec"]["replicatedJobs"][0])
@@ -266,40 +234,12 @@ def test_any_accelerator_needs_no_label() -> None:
 # --- failures -----------------------------------------------------------------------------------
 
 
-def policy(jobset: Manifest) -> list[str]:
-    """The actions of a job's policy for failed pods."""
-    spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
-    return [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
-
-
-def test_an_island_that_fails_ends_no_other() -> None:
-    """In one JobSet its job alone is made again; of its own, exit code 2 ends it."""
-    (together,) = of_kind(made("one island on CPUs"), "JobSet")
-    assert together["spec"]["failurePolicy"]["rules"] == [
-        {"name": "again", "action": "RestartJobAndIgnoreMaxRestarts"}
-    ]
-    assert policy(together) == ["Ignore"]
-    (apart,) = of_kind(made("one island on CPUs", apart=True), "JobSet")
-    assert policy(apart) == ["FailJob", "Ignore"]
-    assert [rule["action"] for rule in apart["spec"]["failurePolicy"]["rules"]] == [
-        "FailJobSet",
-        "RestartJobSetAndIgnoreMaxRestarts",
-    ]
-
-
-def test_an_island_that_waits_in_a_queue_is_a_jobset_of_its_own() -> None:
-    """Kueue admits a JobSet as a whole, and no island waits for another."""
-    found = of_kind(made("several entries"), "JobSet")
-    names = [[job["name"] for job in each["spec"]["replicatedJobs"]] for each in found]
-    assert names == [["hosts"], ["hosts"], ["site-0", "site-1", "tpus-0"]]
-
-
-def test_more_islands_than_one_object_holds_are_refused() -> None:
-    """With what to do instead."""
-    entries = {"site": Needs(engine="kubernetes", count=1000)}
-    with pytest.raises(SettingsError, match=r"1000 islands are more than one JobSet.*--apart"):
-        manifests(HUB, entries)
-    assert len(of_kind(manifests(HUB, entries, apart=True), "JobSet")) == 1000
+def test_a_mistake_fails_an_island_at_once_and_a_lost_node_does_not() -> None:
+    """Exit code 2 fails its job; a pod that its node took away is made again."""
+    spec = made("on CPUs")["spec"]
+    assert spec["failurePolicy"] == {"maxRestarts": 0}
+    rules = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["action"] for rule in rules] == ["FailJob", "Ignore"]
 
 
 # --- names --------------------------------------------------------------------------------------
@@ -326,14 +266,12 @@ def test_names_that_become_equal_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("run", ["first", "R" * 64])
-@pytest.mark.parametrize("apart", [False, True])
-def test_the_longest_pod_name_is_allowed(run: str, *, apart: bool) -> None:
+def test_the_longest_pod_name_is_allowed(run: str) -> None:
     """JobSet refuses a JobSet whose pods would have names of more than 63 characters."""
-    hub = HubNeeds(run=run, image="i", files={})
-    entries = {"e" * 60: Needs(engine="kubernetes", hosts=9999)}
-    for jobset in of_kind(manifests(hub, entries, apart=apart), "JobSet"):
-        (job,) = jobset["spec"]["replicatedJobs"]
-        assert len(f"{jobset['metadata']['name']}-{job['name']}-0-9999-abcde") <= 63
+    (needs,) = read_islands({"e" * 60: {"engine": "kubernetes", "hosts": 9999}}).values()
+    told = island_of(f"{'e' * 60}-0", needs, Joining(OF, "ws://first-hub:7070/supervisor"))
+    name = jobset_name(("islands", run), told)
+    assert len(f"{name}-hosts-0-9999-abcde") <= 63
 
 
 def test_text_for_a_shell_is_not_expanded_by_kubernetes() -> None:
@@ -375,102 +313,3 @@ def test_without_the_official_client_an_island_is_unplaceable(
     with pytest.raises(Unplaceable, match=r"pip install 'islands\[kubernetes\]'"):
         engine.place(island())
     assert "kind: JobSet" in engine.describe(island())
-
-
-# --- the hub ------------------------------------------------------------------------------------
-
-
-def test_nobody_but_islands_of_the_run_reaches_the_hub() -> None:
-    """Its port is open to pods with the labels of a learner of this run, and to none else."""
-    found = made("one island on CPUs")
-    hub, learner = of_kind(found, "NetworkPolicy")
-    ours = {"islands-run": "first", "islands-role": "learner"}
-    assert hub["spec"]["podSelector"] == {
-        "matchLabels": {"islands-run": "first", "islands-role": "hub"}
-    }
-    assert hub["spec"]["ingress"] == [
-        {
-            "from": [{"podSelector": {"matchLabels": ours}}],
-            "ports": [{"protocol": "TCP", "port": 7070}],
-        }
-    ]
-    assert learner["spec"]["ingress"] == [{"from": [{"podSelector": {"matchLabels": ours}}]}]
-    (jobset,) = of_kind(found, "JobSet")
-    template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    assert template["metadata"]["labels"].items() >= ours.items()
-
-
-def test_the_hub_keeps_its_folder_and_is_found_before_it_is_ready() -> None:
-    """Learners dial it while it reads its journal; the folder outlives its pod."""
-    found = made("one island on CPUs")
-    (service,), (hub,) = of_kind(found, "Service"), of_kind(found, "StatefulSet")
-    assert service["spec"]["publishNotReadyAddresses"]
-    assert service["spec"]["selector"] == hub["spec"]["selector"]["matchLabels"]
-    assert service["metadata"]["name"] == hub["spec"]["serviceName"]
-    claims = [claim["metadata"]["name"] for claim in hub["spec"]["volumeClaimTemplates"]]
-    for container in hub["spec"]["template"]["spec"]["containers"]:
-        folders = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-        assert folders["/var/lib/islands"] in claims
-        assert container["securityContext"]["readOnlyRootFilesystem"]
-
-
-# --- the command --------------------------------------------------------------------------------
-
-
-def test_the_command_writes_a_run(
-    tmp_path: Any,  # noqa: ANN401
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Valid, with the run's file inside, a layout beside it, and no islands of other engines."""
-    (tmp_path / "model.json").write_text("{}")
-    file = tmp_path / "run.yaml"
-    text = (
-        f"layout: {tmp_path / 'model.json'}\nrun: {{run: mine}}\nislands:\n"
-        "  tpus: {engine: kubernetes, command: python -m mine, hosts: 2}\n  site: {engine: slurm}\n"
-    )
-    file.write_text(text)
-    assert main(["deploy", "kubernetes", str(file), "--namespace", "training"]) == 0
-    out, err = capsys.readouterr()
-    assert "site (slurm)" in err
-    found = list(yaml.safe_load_all(out))
-    assert [fault for each in found for fault in faults(each)] == []
-    assert {each["metadata"]["namespace"] for each in found} == {"training"}
-    (config,) = of_kind(found, "ConfigMap")
-    assert config["data"]["run.yaml"] == text
-    assert "--namespace training create secret generic mine-token" in out
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("run: {run: mine}\n", "has no entry of islands whose engine is kubernetes"),
-        (
-            "islands: {site: {engine: slurm}}\n",
-            "has no entry of islands whose engine is kubernetes",
-        ),
-        ("islands: [site]\n", "islands is ['site']; it must be a table of entries"),
-        ("islands: {site: {engine: kubernetes, hostz: 2}}\n", "hostz is not known"),
-        (
-            "islands: {site: {engine: kubernetes, preemptible: true}}\n",
-            "islands.site: preemptible is set and settings.spot is not",
-        ),
-        (
-            "islands: {site: {engine: kubernetes, settings: {namespace: far}}}\n",
-            "islands.site: settings.namespace is far, and the hub is not there",
-        ),
-        (
-            "start_from: a.safetensors\nislands: {site: {engine: kubernetes}}\n",
-            "start_from is a.safetensors; in the image it is another folder",
-        ),
-    ],
-)
-def test_a_file_without_islands_for_kubernetes_is_refused(
-    text: str,
-    says: str,
-    tmp_path: Any,  # noqa: ANN401
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """By one sentence, with exit code 2."""
-    (tmp_path / "run.yaml").write_text(text)
-    assert main(["deploy", "kubernetes", str(tmp_path / "run.yaml")]) == 2
-    assert says in " ".join(capsys.readouterr().err.split())
