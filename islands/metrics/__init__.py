@@ -1,4 +1,4 @@
-"""Metrics of a run for Prometheus, and alerts for those who have one or none.
+"""Metrics of a run for Prometheus, and notices for those who have none.
 
 Only the commands that start a process import this room, to offer it. Nothing is counted for it on
 the path of a step or of a fragment: what the program counts anyway is read when somebody asks.
@@ -10,8 +10,5 @@ the path of a step or of a fragment: what the program counts anyway is read when
 - `collector.py`: Prometheus' text, by prometheus-client
 - `site.py`: `/metrics`, `/status`, `/healthz`, `/readyz`
 - `offering.py`: where these are offered
-- `dashboard.py`: the dashboard for Grafana
-- `rules.py`: the alert rules, for Prometheus and as functions of samples
-- `alerts.py`: alerts that fire and clear, pure
-- `notices.py`: alerts told to a command or a URL
+- `notices.py`: entries of the log that are told to a command or a URL
 """

@@ -1,9 +1,8 @@
-"""Notices of alerts to a command or a URL (`--on_event`), beside the run and never in its way.
+"""Notices of what happens to a run, to a command or a URL (`--on_event`), never in its way.
 
-The alerts are judged every `LOOK_S`; what fires is kept in a file for the next start. Each that
-fires or clears is told in one JSON object: a command reads it from its standard input, a URL is
-sent it by POST. One notice is on its way at a time, for `TELL_S` at most, and is tried `TRIES`
-times; of those that wait, the oldest are dropped.
+Each entry of the run's log that a person may have to act on (`WAKING`) is one JSON object: a
+command reads it from its standard input, a URL is sent it by POST. One notice is on its way at a
+time, for `TELL_S` at most, and is tried `TRIES` times; of those that wait, the oldest are dropped.
 """
 
 import asyncio
@@ -13,21 +12,21 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from islands.files.whole_files import replace_file
-from islands.metrics.alerts import AlertChanged, Alerts, Key
-from islands.metrics.rules import RULES, Thresholds
-from islands.metrics.samples import finite
-from islands.metrics.site import Source
-from islands.metrics.sources import Reading
+from islands.protocol.tape import member_entries as members
+from islands.protocol.tape import process_entries as processes
+from islands.protocol.tape import round_entries as rounds
+from islands.protocol.tape.entry import Entry
+from islands.run.records.run_folder import RunFolder
+from islands.run.records.tape_sentences import sentence
 from messaging.actors.scope import Scope
-from messaging.clock import LoopClock, WallClock
+from messaging.clock import WallClock
 
-LOOK_S = 5.0
+PAUSE_S = 5.0
+"""Time between two tries."""
 TELL_S = 30.0
 LAST_S = 5.0
 """How long the end of a run waits for the notices that are left."""
@@ -37,26 +36,50 @@ URLS = ("http://", "https://")
 REDIRECTED = 300
 """From this status on a notice did not arrive: a redirect is not followed."""
 
+WAKING: frozenset[type[Entry]] = frozenset(
+    {
+        members.Diverged,
+        members.Evicted,
+        members.GaveUp,
+        members.LinkUnsteady,
+        members.Quarantined,
+        processes.Damaged,
+        processes.Disk,
+        processes.EvaluationFailed,
+        processes.Failed,
+        processes.Refused,
+        processes.Unsendable,
+        rounds.AskedAgain,
+        rounds.Closing,
+        rounds.DataEnded,
+        rounds.LeftOut,
+        rounds.NothingMerged,
+        rounds.TakenBack,
+        rounds.WaitsFor,
+    }
+)
+"""The entries of which somebody is told."""
 
-def notice_of(change: AlertChanged, run: str, wall_s: float) -> bytes:
-    """Return the JSON object of one notice."""
-    return msgspec.json.encode(
-        {
-            "event": "fired" if change.firing else "cleared",
-            "alert": change.rule.name,
-            "severity": change.rule.severity,
-            "run": run,
-            "labels": change.named,
-            "value": finite(change.value),
-            "summary": change.summary,
-            "action": change.rule.action,
-            "timestamp": datetime.fromtimestamp(wall_s, UTC).isoformat().replace("+00:00", "Z"),
-        }
-    )
+
+def notice_of(run: str, actor: str, entry: Entry, wall_s: float) -> bytes:
+    """Return the JSON object of one notice.
+
+    Args:
+        run: the run's name.
+        actor: who wrote the entry.
+        entry: the entry.
+        wall_s: the wall time, in seconds since 1970.
+    """
+    fields = msgspec.to_builtins(entry)
+    event = fields.pop("kind")
+    at = datetime.fromtimestamp(wall_s, UTC).isoformat().replace("+00:00", "Z")
+    summary = sentence(actor, entry) or event
+    told = {"event": event, "run": run, "actor": actor, "summary": summary, "timestamp": at}
+    return msgspec.json.encode({**told, "entry": fields})
 
 
 class Notices:
-    """Tells somebody of alerts.
+    """Gives notices one by one.
 
     Args:
         target: a command, split as a shell would, or a URL.
@@ -147,59 +170,32 @@ class Notices:
 
 @asynccontextmanager
 async def telling(
-    target: str,
-    source: Source,
-    run: str,
-    say: Callable[[str], object],
-    *,
-    kept: Path,
-    limits: Thresholds | None = None,
-    look_s: float = LOOK_S,
-) -> AsyncIterator[Alerts]:
-    """Judge a process's alerts while the block lasts, and tell of them.
+    target: str, folder: RunFolder, run: str, say: Callable[[str], object], pause_s: float = PAUSE_S
+) -> AsyncIterator[None]:
+    """Tell somebody what is written to a run's log while the block lasts.
 
     Args:
         target: a command or a URL.
-        source: what is judged.
+        folder: the run's folder.
         run: the run's name.
         say: told why a notice could not be given.
-        kept: file of the alerts that fire.
-        limits: the numbers of the rules.
-        look_s: time between two judgements.
+        pause_s: time between two tries.
     """
-    alerts, notices = Alerts(limits, _read(kept)), Notices(target, say, look_s)
-    keeping = Reading(lambda: replace_file(kept, msgspec.json.encode(alerts.firing)))
+    notices, wall = Notices(target, say, pause_s), WallClock()
+
+    def hear(actor: str, entry: Entry) -> None:
+        if type(entry) in WAKING:
+            notices.add(notice_of(run, actor, entry, wall.now_s()))
 
     def failed(part: str, error: BaseException) -> None:
-        say(f"{part} failed, so no alert is told: {error!r}")
+        say(f"{part} failed: {error!r}")
 
     scope = Scope("notices", failed)
-    clock, wall = LoopClock(), WallClock()
-
-    async def judge() -> None:
-        while True:  # until cancelled
-            await asyncio.sleep(look_s)
-            await source.refresh()
-            changes = alerts.take(source.samples(), clock.now_s())
-            for change in changes:
-                notices.add(notice_of(change, run, wall.now_s()))
-            if changes:
-                await keeping.run()
-
-    scope.spawn(judge(), "the judgement of alerts")
-    scope.spawn(notices.run(), "the notice of alerts")
+    scope.spawn(notices.run(), "the notice of events")
+    folder.hearers.append(hear)
     try:
-        yield alerts
+        yield
     finally:
+        folder.hearers.remove(hear)
         await notices.wait_given()
         await scope.close()
-
-
-def _read(kept: Path) -> list[Key]:
-    """Return the alerts that fired when the process ended; none where the file is not whole."""
-    try:
-        found = msgspec.json.decode(kept.read_bytes(), type=list[Key])
-    except (OSError, msgspec.MsgspecError):
-        return []
-    labels = {rule.name: len(rule.labels) for rule in RULES}
-    return [key for key in found if labels.get(key[0]) == len(key[1])]

@@ -16,8 +16,6 @@ from islands.sinks.feeding import fed
 from islands.syncer.actor import SyncerActor
 from messaging.websocket.network import WebsocketNetwork
 
-ALERTS_FILE = "alerts.json"
-
 if TYPE_CHECKING:
     from islands.learner.actor import LearnerActor
     from islands.observer.actor import ObserverActor
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def offered(hub: "Coordinator") -> AsyncIterator[None]:
-    """Offer a hub's metrics while the block lasts, and tell alerts and sinks that are wanted."""
+    """Offer a hub's metrics while the block lasts, and tell events and sinks that are wanted."""
     source, settings = HubSource(hub), hub.settings
     site = MetricsSite(source, token_of(settings.connecting))
     hub.network.serve(site)
@@ -34,8 +32,8 @@ async def offered(hub: "Coordinator") -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fed(settings.sinks, hub.folder.path, say))
         if settings.on_event is not None:
-            run, kept = hub.spec.settings.run, settings.folder / ALERTS_FILE
-            await stack.enter_async_context(telling(settings.on_event, source, run, say, kept=kept))
+            run = hub.spec.settings.run
+            await stack.enter_async_context(telling(settings.on_event, hub.folder, run, say))
         yield
 
 

@@ -112,7 +112,7 @@ class CoordinatorSettings:
         syncer_here: whether the syncer runs in this process.
         syncers: addresses of syncers in other processes, if they are known.
         evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
-        on_event: command or URL that is told of alerts; None: nobody is.
+        on_event: command or URL that is told of events; None: nobody is.
         sinks: names of the sinks that the run's figures are sent to.
     """
 

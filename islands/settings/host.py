@@ -49,8 +49,8 @@ class HubOptions:
         extend: continue the run in `folder` that has ended, with the budget given now.
         restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
             remaining files are moved to earlier/ in the folder. For one start only.
-        on_event: command, or http(s) URL, that is told when an alert fires and when it clears, by
-            one JSON object on its standard input, or by POST.
+        on_event: command, or http(s) URL, that is told of what a person may have to act on, by one
+            JSON object on its standard input, or by POST.
         sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio.
     """
 

@@ -1,6 +1,5 @@
 """A real run for each alert rule, and the fault on which it fires (`tests.benchmarks.alerts`)."""
 
-import json
 import os
 import shlex
 import signal
@@ -71,17 +70,12 @@ class Run:
         """The hub, as Prometheus scrapes it."""
         return Target(self.port, self.authority)
 
-    @property
-    def _events(self) -> Path:
-        return self.room.folder / "events.jsonl"
-
     async def start(self) -> None:
         """Start the hub, and wait until it merges."""
-        seen, file = merges(self.folder), shlex.quote(str(self._events))
+        seen = merges(self.folder)
         ordinary = {
             "learners": LEARNERS,
             "listen": f"{HOST}:{self.port}",
-            "on_event": f"sh -c {shlex.quote(f'cat >> {file}; echo >> {file}')}",
             "task_settings": {"step_s": STEP_S, "megabytes": 0.0625},
         }
         path = write_config(self.room.folder / "run.yaml", **{**ordinary, **self.config})
@@ -105,19 +99,10 @@ class Run:
         told = await self.room.run("islands.cli", "control", "--folder", self.folder, *words)
         assert told.process.returncode == 0, told
 
-    def notices(self) -> list[tuple[str, str]]:
-        """What `--on_event` was told, in order: rules, each with whether it fired or cleared."""
-        if not self._events.exists():
-            return []
-        told = [json.loads(line) for line in self._events.read_text().splitlines() if line]
-        return [(str(each["alert"]), str(each["event"])) for each in told]
-
 
 class Fault:
     """A fault of one run; the name of its class is the rule's, and the docstring the table's."""
 
-    by_hub = True
-    """Whether the hub itself can notice it, and tell `--on_event`."""
     on_disk = False
     """Whether it takes a file system of its own, which only root mounts."""
 
@@ -263,8 +248,6 @@ class IslandsCertificateEnds(Fault):
 
 class IslandsDown(Fault):
     """The hub gets SIGKILL; it is started again."""
-
-    by_hub = False
 
     async def strike(self, run: Run) -> None:
         await run.end(signal.SIGKILL)

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.mutation.alerts import ALERTED
 from tests.benchmarks.mutation.books import BOOKS
 from tests.benchmarks.mutation.boundaries import BOUNDARIES
 from tests.benchmarks.mutation.checker import CHECKED
@@ -45,7 +44,7 @@ from tests.benchmarks.mutation.twelve import TWELVE
 from tests.environment import ROOT
 
 REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
-MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + ALERTED + PLACED + HEART
+MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + PLACED + HEART
 SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
 
 

@@ -24,7 +24,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.lab.faults.paths import HOST, free_port
-from islands.metrics.dashboard import dashboard_file
 from islands.metrics.offering import offered
 from islands.metrics.site import METRICS, STATUS, encode
 from islands.metrics.sources import HubSource
@@ -53,7 +52,7 @@ from tests.integration.programs import (
     processed,
     write_config,
 )
-from tests.metrics.test_dashboard import evaluated
+from tests.metrics.test_deployed import evaluated
 from tests.prometheus import Found, Prometheus, Target, missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -250,7 +249,7 @@ async def kill(room: Room, folder: Path, name: str) -> None:
 async def empty(prometheus: Prometheus) -> list[str]:
     """The metrics of the dashboard's expressions that have no series."""
     found: list[str] = []
-    for panel in json.loads(dashboard_file())["panels"]:
+    for panel in json.loads((ROOT / "deploy/grafana/islands.json").read_text())["panels"]:
         for target in panel.get("targets", ()):
             expression = evaluated(target["expr"])
             if not await prometheus.query(expression):

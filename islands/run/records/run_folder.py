@@ -121,6 +121,8 @@ class RunFolder:
         self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
         """Callbacks for whenever the figures may have changed; they must be quick."""
+        self.hearers: list[Callable[[str, Entry], object]] = []
+        """Callbacks for each entry of the log, with its actor; they must be quick."""
         self.compiling: Callable[[], bool] = lambda: False
         """Whether processes beside this one import or compile now."""
         if (path / SUMMARY_FILE).exists() and not extend:
@@ -300,6 +302,8 @@ class RunFolder:
         kind = fields.pop("kind")
         row = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
         self._log.add(msgspec.json.encode(row) + b"\n")
+        for hear in self.hearers:
+            hear(actor, entry)
 
     def _notify(self) -> None:
         trouble = self._spool.trouble
