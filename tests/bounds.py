@@ -16,7 +16,7 @@ PEERS = {
     "token": "a holder of the token that is not admitted",
     "admitted": "an admitted learner",
     "gossip": "a learner that gossips, to another one",
-    "island": "a host of an island, to its rank 0 and to the syncer",
+    "island": "a host of an island, to its rank 0",
 }
 HUB = "hub"
 """The supervisor and the syncer, whom their members trust."""
@@ -118,9 +118,9 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "island"): Bound(
         4096,
-        "its ranges of each version once",
-        "islands/protocol/syncer/shares.py",
-        "receivers",
+        "each command once, with its share of the value",
+        "islands/island/leader.py",
+        "_send_commands",
     ),
     ("stored", "stranger"): Bound(
         *(256, "ten sentences a second for each address; the log rotates"),
@@ -245,11 +245,6 @@ MESSAGES: dict[str, Row] = {
     ),
     "ValueGiven": _row("gossip", "memory", "from the learner that was asked, once a fragment"),
     # hosts of an island and the syncer
-    "ShareHello": _row("admitted island", "memory", "its member's credential; one a rank"),
-    "ShareWelcome": _told(),
-    "ContributionShare": _row("admitted island", "memory loop", "a ticket of its member's"),
-    "UpdatesInShares": _row("admitted island", "memory loop", "1,024 ranges of all elements"),
-    "UpdateShare": _told("its syncer's word alone; one value's size"),
     # hosts of an island
     "HostHello": _row("island", "memory", "one a rank; all facts must be equal"),
     "IslandFormed": _told("only rank 0's word counts"),
@@ -257,10 +252,6 @@ MESSAGES: dict[str, Row] = {
     "CommandPart": _told("only rank 0's word counts"),
     "Word": _told("only rank 0's word counts"),
     "HostState": _row("island", "loop", "replaces the one before it"),
-    "SyncerTold": _told("only rank 0's word counts"),
-    "ShareWanted": _told("only rank 0's word counts"),
-    "ShareLacking": _row("island", "bytes_sent", "one for each division among hosts"),
-    "ShareHeld": _row("island", "memory", "a version that rank 0 holds itself"),
     "LeaderBeat": _told("only rank 0's word counts"),
     "ValueShare": _row("island", "memory", "four of each fragment wait for other hosts"),
     "HostFailed": _row("island", "end", "ends its own island alone"),

@@ -68,8 +68,7 @@ syncer §3.8 MergeFinished > commits.py:on_merged > WriteJournal
     The books are changed in memory, and a worker writes them and the new value to the journal.
 syncer §3.8,§5 JournalFinished > commits.py:on_journalled > SendValue
     The record is durable, so the version is committed: `FragmentUpdate` goes to everybody with a
-    link who lacks it, does not compile and, by `send_to`, is to have it; whole, as increments, or
-    in shares.
+    link who lacks it, does not compile and, by `send_to`, is to have it; whole, or as increments.
 learner §2.4 UpdateArrived > steps.py:on_update > AdoptValue
     The value is here, and its digest was checked. A boundary adopts it, and overwrites, mixes or
     carries over the open work that it does not contain.

@@ -101,8 +101,6 @@ class PublishedValues:
 
     def malformed(self, update: FragmentUpdate, payload: Payload) -> str | None:
         """Return why an update does not fit the layout, in a sentence; None if it does."""
-        if update.ranges:
-            return "a share of the value came, and there is no other host that is sent the rest"
         if not 0 <= update.fragment < len(self._layout.fragments):
             return f"there is no fragment {update.fragment}"
         fragment, since = self._layout.fragments[update.fragment], update.since

@@ -9,9 +9,9 @@ whether a host belongs to the island           `forming.py`
 what a boundary carries out on all hosts       `agreement.py`
 commands at a boundary, and as messages        `commands.py`
 when a host counts as lost or stuck            `health.py`
-values cut into shares; who sends which        `shares.py`
+values cut into shares, and put together       `shares.py`
 rank 0's links to the others                   `leader.py`
-a follower's links to rank 0 and the syncer    `follower.py`
+a follower's link to rank 0                    `follower.py`
 a process among the others                     `host.py`
 one host's process, from start to end          `host_process.py`
 what watches it, and starts it again           `host_watchdog.py`

@@ -5,8 +5,7 @@ ahead of the leader, or stands still, waits for the leader's word. An island tha
 boundaries of each host at its next one, and nothing is carried out there.
 
 As messages, the fields of a command travel in one, and each of its arrays in one of its own. A
-value that is adopted is cut: each host is sent its share alone, or has it from the syncer.
-Everything else is sent whole.
+value that is adopted is cut: each host is sent its share alone. Everything else is sent whole.
 """
 
 import threading
@@ -281,9 +280,8 @@ ARRAYS = ("payload", "sent", "pieces")
 def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
     """Return the arrays of a command, in the order in which they are sent."""
     match entry:
-        case AdoptValue(sent=sent, in_shares=in_shares):
-            payload = () if in_shares else (entry.payload,)
-            return payload if sent is None else (*payload, sent)
+        case AdoptValue(sent=sent):
+            return (entry.payload,) if sent is None else (entry.payload, sent)
         case LoadMoments(pieces):
             return pieces
         case _:
@@ -293,8 +291,6 @@ def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
 def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
     """Return a command with these arrays in the place of its own, in the order of `arrays_of`."""
     match entry:
-        case AdoptValue(in_shares=True):
-            return replace(entry, sent=arrays[0] if arrays else None)
         case AdoptValue():
             sent = arrays[1] if len(arrays) > 1 else None
             return replace(entry, payload=arrays[0], sent=sent)

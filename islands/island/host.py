@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from islands.actors.ports import ThreadWorker
-from islands.actors.role_actor import dialling
 from islands.island.follower import IslandFollower
 from islands.island.leader import LEADER, IslandLeader
 from islands.island.shares import HostShares
@@ -93,9 +92,6 @@ class IslandHost:
                 self.network,
                 hub_urls("island_address", (place.address,), LEADER)[0],
                 scope,
-                upward=run.network,
-                dialling=dialling(self._timing),
-                worker=worker,
             )
 
     async def open(self) -> None:
@@ -128,7 +124,7 @@ class IslandHost:
             self.side.train(compute)
             return None
         self.side.trains(compute, HostShares(lambda: compute.model, self._place.hosts))
-        return LearnerProcess(self._run, self.side, sharing=self.side.shares)
+        return LearnerProcess(self._run, self.side)
 
 
 def network_among_hosts(run: FetchedRun) -> WebsocketNetwork:

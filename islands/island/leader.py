@@ -17,19 +17,12 @@ from islands.island.agreement import LogEntry
 from islands.island.commands import LeaderCommands, arrays_of, body_of, with_arrays
 from islands.island.forming import Ended, disagreement, misfit, named
 from islands.island.health import Health
-from islands.island.shares import (
-    Gathering,
-    HostSession,
-    LeaderShares,
-    Shared,
-    assembled,
-    cut,
-)
+from islands.island.shares import Gathering, HostShares, assembled, cut
 from islands.learner.commands import Arrival, BookCopy
 from islands.learner.compute import Compute, ComputeEvent, Post
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 from islands.protocol.learner.actions import AdoptValue, EngineAction
-from islands.protocol.learner.events import SnapshotTaken, TrainerMade, ValueRead
+from islands.protocol.learner.events import SnapshotTaken, ValueRead
 from islands.protocol.messages.multihost import (
     CommandIssued,
     CommandPart,
@@ -40,8 +33,6 @@ from islands.protocol.messages.multihost import (
     IslandFormed,
     LeaderBeat,
     LeaveAsked,
-    ShareHeld,
-    ShareLacking,
     ValueShare,
     Word,
 )
@@ -105,13 +96,9 @@ class IslandLeader:
         self._acceptor: LinkAcceptor | None = None
         self._health: Health | None = None
         self._compute: Compute | None = None
-        self._shared: Shared | None = None
+        self._shared: HostShares | None = None
         self._post: Post = lambda _: None
         self._sent = 0
-        self._snapshots = 0
-        self.shares = LeaderShares(
-            hosts, tell=self._tell_host, shared=self._known, worker=worker, say=say
-        )
         self._gathered = {kind: Gathering(hosts) for kind in ("snapshot", "value")}
         self._own_events: dict[str, deque[SnapshotTaken | ValueRead]] = {
             kind: deque() for kind in self._gathered
@@ -221,7 +208,7 @@ class IslandLeader:
 
     # --- the compute of the learner's actor ---------------------------------------------------
 
-    def trains(self, compute: Compute, shared: Shared) -> None:
+    def trains(self, compute: Compute, shared: HostShares) -> None:
         """Take the thread that steps on this host."""
         self._compute, self._shared = compute, shared
 
@@ -255,8 +242,6 @@ class IslandLeader:
         elif isinstance(event, ValueRead):
             self._gather("value", 0, event.payload, event)
         else:
-            if isinstance(event, TrainerMade):
-                self.shares.made()
             self._post(event)
 
     # --- values -------------------------------------------------------------------------------
@@ -277,30 +262,22 @@ class IslandLeader:
 
     def _put_together(self, shares: list[memoryview], event: SnapshotTaken | ValueRead) -> None:
         assert self._shared is not None, "who reports has a model"
-        taken = isinstance(event, SnapshotTaken)
-        fragment = event.fragment if isinstance(event, SnapshotTaken) else event.request.fragment
-        number = self._snapshots = self._snapshots + taken
-        if taken:
+        if isinstance(event, SnapshotTaken):
+            fragment = event.fragment
             self.commands.put(BookCopy(fragment))
+        else:
+            fragment = event.request.fragment
         ranges, size = self._shared.shares(fragment), self._shared.size(fragment)
         self._worker.submit(
             lambda: assembled(shares, ranges, size),
-            lambda whole: self._post(
-                replace(event, payload=whole, number=number)
-                if isinstance(event, SnapshotTaken)
-                else replace(event, payload=whole)
-            ),
+            lambda whole: self._post(replace(event, payload=whole)),
         )
-
-    def _known(self) -> Shared:
-        assert self._shared is not None, "values are shared once the model was made"
-        return self._shared
 
     def _own(self, entry: LogEntry) -> LogEntry:
         return self._for(0, entry)
 
     def _for(self, rank: int, entry: LogEntry) -> LogEntry:
-        if not isinstance(entry, AdoptValue) or entry.in_shares:
+        if not isinstance(entry, AdoptValue):
             return entry
         assert self._shared is not None, "values are adopted once the model was made"
         ranges, size = self._shared.shares(entry.fragment), self._shared.size(entry.fragment)
@@ -356,20 +333,15 @@ class IslandLeader:
                 idle = idle or body.over
                 record.on_state(boundary, body.steps, doing, idle=idle, compiling=compiling)
                 self.commands.on_held(rank, held)
-                session = HostSession(body.session, body.bytes_sent, body.bytes_received)
-                self.shares.on_state(rank, session)
                 self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:
                     self._on_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
-                if self._gathered[kind].ahead(rank) >= AHEAD_MAX * len(self._known().sizes()):
+                assert self._shared is not None, "values are shared once the model was made"
+                if self._gathered[kind].ahead(rank) >= AHEAD_MAX * self._shared.fragments:
                     self._drop(connection, "it gave shares of more values than there can be")
                     return
                 self._gather(kind, rank, envelope.payload[0])
-            case ShareLacking(ticket, fragment):
-                self.shares.on_share_lacking(rank, ticket, fragment)
-            case ShareHeld(fragment, version):
-                self.shares.on_share_held(rank, fragment, version)
             case HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
                 self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))
@@ -377,11 +349,6 @@ class IslandLeader:
                 self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
             case _:
                 self._drop(connection, "it said what no follower says")
-
-    def _tell_host(self, rank: int, body: object) -> None:
-        for connection, of in self._ranks.items():
-            if of == rank:
-                self._send(connection, body)
 
     def _broadcast(self, body: object) -> None:
         for connection in list(self._ranks):

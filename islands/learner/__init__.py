@@ -10,6 +10,5 @@
 - `inline_compute.py`: the engine on an asyncio loop, usually on the virtual clock
 - `moments.py`: moments on this host's disk, and to and from peers
 - `peer_links.py`: links between learners, and the proof by which a neighbour is admitted
-- `sharing.py`: the requests to an island's other hosts
 - `stepped_compute.py`: compute that is stepped by its caller
 """

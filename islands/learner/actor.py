@@ -22,7 +22,6 @@ from islands.learner.compute import (
 )
 from islands.learner.gossip import GossipPort
 from islands.learner.moments import CheckpointFile, Pieces
-from islands.learner.sharing import Sharing
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.protocol.errors import RefusedError
@@ -70,11 +69,9 @@ from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import (
-    ContributionReceived,
     FragmentUpdate,
     Hello,
     Progress,
-    Welcome,
 )
 from islands.protocol.sessions import (
     DialSyncer,
@@ -109,7 +106,6 @@ class LearnerActor(RoleActor[Item]):
         observe: receives every finished step, for the metrics.
         tell: receives one-sentence progress messages for the person at the terminal.
         kept: the checkpoint in which an earlier process of this name left its moments.
-        sharing: the other hosts of its island, if there are any.
     """
 
     def __init__(
@@ -122,7 +118,6 @@ class LearnerActor(RoleActor[Item]):
         observe: Callable[[StepReport], None] | None = None,
         tell: Callable[[str], object] | None = None,
         kept: CheckpointFile | None = None,
-        sharing: Sharing | None = None,
     ) -> None:
         super().__init__(name, context)
         layout, fragments = context.layout, len(context.layout.fragments)
@@ -145,8 +140,6 @@ class LearnerActor(RoleActor[Item]):
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._greeted: Link | None = None
-        self._hello: Hello | None = None
-        self._sharing = sharing
         self._pieces = Pieces(
             send=self._send_up,
             load=compute.command,
@@ -174,14 +167,12 @@ class LearnerActor(RoleActor[Item]):
     def bytes_up(self) -> int:
         """Bytes that this learner has sent, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_sent
-        others += 0 if self._sharing is None else self._sharing.bytes_sent
         return others + sum(session.bytes_sent for session in self._sessions)
 
     @property
     def bytes_down(self) -> int:
         """Bytes that this learner has received, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_received
-        others += 0 if self._sharing is None else self._sharing.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
 
     def _make_gossip(self) -> GossipPort | None:
@@ -230,9 +221,6 @@ class LearnerActor(RoleActor[Item]):
                 self._tick_later()
                 self._handle(Ticked(self._compute.compiling))
                 self._send_figures()
-            case SyncerLinkChanged(up=False) if self._sharing is not None:
-                self._sharing.unlinked()
-                self._handle(message)
             case _:
                 self._handle(message)
 
@@ -391,16 +379,14 @@ class LearnerActor(RoleActor[Item]):
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
         message, link = action.message, self._link(self._syncer)
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
-        precision, whole, own = Precision(message.precision), action.payload, None
-        if self._sharing is not None and not on_host:
-            message, own = self._sharing.divide(message, whole, action.snapshot)
+        precision = Precision(message.precision)
 
         def finish() -> tuple[memoryview, str]:
-            payload = whole
+            payload = action.payload
             if on_host:
                 number = ticket.epoch, ticket.round
                 payload = self._feedback.encoded(message.fragment, number, payload, precision)
-            return payload if own is None else own(), digest(payload)
+            return payload, digest(payload)
 
         def send(finished: tuple[memoryview, str]) -> None:
             payload, computed = finished
@@ -467,7 +453,7 @@ class LearnerActor(RoleActor[Item]):
         lane = Lane.BULK if payload else Lane.CONTROL
         link = self._link(self._syncer)
         if isinstance(message, Hello):
-            self._greeted, self._hello = link, message
+            self._greeted = link
         elif link is not self._greeted:
             return False  # a new link opened, and the state has not handled that event yet
         return self.send(link, message, payload, lane, recipient=recipient, topic=topic)
@@ -488,21 +474,7 @@ class LearnerActor(RoleActor[Item]):
         elif isinstance(body, StateOffer):
             self._pieces.receive(envelope, body)
         elif body in FROM_SYNCER:
-            if self._sharing is not None:
-                self._inform_hosts(self._sharing, body)
             self.post(FromSyncer(body))
-
-    def _inform_hosts(self, sharing: Sharing, body: object) -> None:
-        """Have the other hosts of the island know what the syncer says of sessions and shares."""
-        if isinstance(body, Welcome) and self._hello is not None and self._syncer_address:
-            sharing.linked(
-                self._syncer_address,
-                self._hello,
-                lambda message, payload, topic: self._send_up(message, payload, topic=topic),
-                whole=self.context.settings.update_precision.of_increments,
-            )
-        elif isinstance(body, ContributionReceived):
-            sharing.arrived(body.ticket)
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Take in an update off the loop, then pass the value to the state."""
@@ -510,6 +482,4 @@ class LearnerActor(RoleActor[Item]):
         def arrive(taken: Taken) -> None:
             self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        record, sharing = self.record, self._sharing
-        if sharing is None or not sharing.takes(update, payload, record=record, arrived=arrive):
-            self._published.take_in(update, payload, self._worker, record=record, arrived=arrive)
+        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)

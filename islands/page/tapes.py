@@ -42,7 +42,7 @@ PROCESSES_MOST = 64
 
 LEFT_OUT = kinds_of(
     *(processes.TapeBegan, processes.ProcessBegan, processes.Undelivered),
-    *(members.Linked, members.Unlinked, members.HostLinked, members.HostUnlinked),
+    *(members.Linked, members.Unlinked),
     *(rounds.Journal, rounds.Journalled, rounds.Granted, rounds.LeaseReturned),
     *(rounds.QuotaReturned, rounds.BookClosed, rounds.Duplicate),
     *(learners.Adopted, learners.Contributed, learners.MomentsGiven),

@@ -31,7 +31,6 @@ from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import Compute, ComputeThread, StepReport
 from islands.learner.moments import CheckpointFile
-from islands.learner.sharing import Sharing
 from islands.model.interfaces import Place, Workload
 from islands.model.workload import load_workload
 from islands.numerics.codecs import warm_up as load_loops
@@ -203,7 +202,6 @@ class LearnerProcess:
         compute: Compute,
         *,
         kept: CheckpointFile | None = None,
-        sharing: Sharing | None = None,
         peers: WebsocketNetwork | None = None,
         keyring: Keyring | None = None,
     ) -> None:
@@ -221,7 +219,6 @@ class LearnerProcess:
             compute,
             tell=who.report,
             kept=kept,
-            sharing=sharing,
         )
 
     @property
@@ -268,7 +265,6 @@ def make_learner(
     observe: Callable[[StepReport], None] | None = None,
     tell: Callable[[str], object] | None = None,
     kept: CheckpointFile | None = None,
-    sharing: Sharing | None = None,
 ) -> LearnerActor:
     """Make the actor of a learner.
 
@@ -278,7 +274,6 @@ def make_learner(
         observe: receives every finished step, for the metrics.
         tell: is told what happens to it, for the person at its terminal.
         kept: file in which an earlier process of this name left its moments.
-        sharing: the other hosts of its island, if there are any.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     precision, updates = context.settings.precision, context.settings.update_precision
@@ -295,6 +290,5 @@ def make_learner(
         observe=observe,
         tell=tell,
         kept=kept,
-        sharing=sharing,
     )
     return learner

@@ -5,15 +5,12 @@ that names every fragment. Before the layout is known, the defaults of `messagin
 message that carries the layout (`RunSpecReply`) must fit them, which `check_told` ensures.
 """
 
-from collections.abc import Sequence
-
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.messages.control import CommandAnswer, RunEnded
 from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
 from islands.protocol.messages.peers import StateOffer
-from islands.protocol.messages.shares import ContributionShare, Ranges, UpdateShare
 from islands.protocol.messages.training import (
     CURSOR_BYTES_MAX,
     Contribution,
@@ -22,7 +19,7 @@ from islands.protocol.messages.training import (
 )
 from messaging.codec.limits import Limits
 
-VALUES = (Contribution, ContributionShare, FragmentSeed, FragmentUpdate, UpdateShare)
+VALUES = (Contribution, FragmentSeed, FragmentUpdate)
 
 REPORT_BYTES = 192
 """Most bytes that a fragment adds to a Hello, which is the longest report."""
@@ -43,18 +40,6 @@ CURSOR_TEXT_BYTES = CURSOR_BYTES_MAX * 4 // 3 + 4
 
 SCALES_BYTES = 8
 """Most bytes of an encoded value where its scales make it longer than float32."""
-
-RANGE_BYTES = 19
-"""Most bytes of a range in a header: a list of two numbers."""
-
-LIST_BYTES = 5
-"""Most bytes of the length of a list in a header."""
-
-TOLD_ELSE_BYTES = 8192
-"""Bytes of a header that are left to all else than shares: names, most of all."""
-
-TOLD_ELSE_ITEMS = 64
-"""Values of a header that are left to all else than shares."""
 
 STATE_PIECE_BYTES = 8 * 2**20
 """Most bytes of a piece of an inner optimizer's state, as state donors send it."""
@@ -97,18 +82,6 @@ def limits_of(layout: Layout) -> Limits:
         items=header_items,
         payload_bytes=max(payloads.values()),
         payloads=payloads,
-    )
-
-
-def can_tell_shares(shares: Sequence[Sequence[Ranges]]) -> bool:
-    """Whether one message can tell the shares of every host, by rank, of each fragment."""
-    ranges = sum(len(share) for of_host in shares for share in of_host)
-    lists = 1 + sum(1 + len(of_host) for of_host in shares)
-    header_bytes, header_items = _header_of(max(map(len, shares)))
-    told_bytes = RANGE_BYTES * ranges + LIST_BYTES * lists
-    return (
-        TOLD_ELSE_BYTES + told_bytes <= header_bytes
-        and TOLD_ELSE_ITEMS + 3 * ranges + lists <= header_items
     )
 
 

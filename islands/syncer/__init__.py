@@ -5,8 +5,6 @@
 - `inspection_queue.py`: Payloads that arrived and are measured on a worker
 - `journal.py`: The journal's records on the disk: what is written, and what a restart reads
 - `journal_writer.py`: Recovery and writing on a worker, and what becomes of a disk that fails
-- `share_receiver.py`: The shares of contributions that hosts of an island send
-- `value_sender.py`: Published values on their way: whole, as increments, in shares
 - `value_store.py`: The arrays: published values, optimizer state, contributions that wait
 - `workers.py`: A worker for each kind of heavy work
 """

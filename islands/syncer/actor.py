@@ -22,7 +22,7 @@ from islands.numerics.outer import OuterOptimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError, JournalError, RefusedError
 from islands.protocol.handlers import Received, claimed_name
-from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role
+from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
@@ -32,11 +32,11 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.protocol.messages.training import (
     Contribution,
     ContributionReceived,
     FragmentSeed,
+    FragmentUpdate,
     Hello,
     LinkProbe,
 )
@@ -76,8 +76,6 @@ from islands.syncer.hooks import Hooks
 from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
-from islands.syncer.share_receiver import ShareReceiver
-from islands.syncer.value_sender import ValueSender
 from islands.syncer.value_store import ValueStore
 from islands.syncer.workers import SyncerWorkers, attempt
 from messaging.envelope import Envelope
@@ -145,8 +143,7 @@ class SyncerActor(RoleActor[Event]):
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
         self._inspections = InspectionQueue(self.store, workers.inspecting, self.post)
-        self._shares = ShareReceiver(self._inspections, credentials, self)
-        self._values = ValueSender(self.store, self._shares.sessions, workers.inspecting, self)
+        self._sent: dict[int, dict[int, Version]] = {}
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -295,7 +292,7 @@ class SyncerActor(RoleActor[Event]):
             case Send(connection, message):
                 self.send(self.link(connection), message)
             case SendValue(connection, message):
-                self._values.send(connection, self._callers.name(connection), message)
+                self._send_value(connection, message)
             case Dismiss(connection, message):
                 self.send(self.link(connection), message)
                 self.drop(connection, "dismissed")
@@ -320,6 +317,20 @@ class SyncerActor(RoleActor[Event]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    def _send_value(self, connection: int, message: FragmentUpdate) -> None:
+        """Send a version, unless it is still being sent: that may outlast a resend interval.
+
+        A newer version is queued behind it, and replaces any that is still queued.
+        """
+        link, fragment = self.link(connection), message.fragment
+        if link is None:
+            return
+        topic, sent = f"update-{fragment}", self._sent.setdefault(connection, {})
+        if sent.get(fragment) == message.version and link.holds(topic):
+            return
+        sent[fragment] = message.version
+        self.send(link, message, self.store.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         overload = self._inspections.load.look(self._workers.busy(), self.now_s())
@@ -396,7 +407,7 @@ class SyncerActor(RoleActor[Event]):
         if self._membership is not None:
             self._membership.beat()
         self._report_end()
-        for connection in sorted([*self._callers.names, *self._shares.connections()]):
+        for connection in sorted(self._callers.names):
             self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
@@ -414,9 +425,8 @@ class SyncerActor(RoleActor[Event]):
 
     def _on_lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
-        self._values.forget(connection)
+        self._sent.pop(connection, None)
         name = self._callers.forget(connection)
-        self._shares.lost(connection, None if name in self._callers.newest else name)
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))
 
@@ -428,17 +438,11 @@ class SyncerActor(RoleActor[Event]):
         match body:
             case Hello():
                 self._on_hello(connection, body)
-            case ShareHello() if name is None:
-                self._shares.on_hello(connection, body)
-            case ContributionShare():
-                self._shares.on_share(connection, name, body, envelope.payload)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
             case _ if claimed_name(body) not in (None, name):
                 self.record(process_entries.Impostor(name, type(body).__name__))
                 self.drop(connection, "spoke in another's name")
-            case UpdatesInShares():
-                self._shares.on_wish(connection, body)
             case Contribution():
                 self._inspections.inspect(connection, body, envelope.payload)
             case FragmentSeed():
@@ -479,7 +483,6 @@ class SyncerActor(RoleActor[Event]):
             return  # it is dismissed, and no message of it is accepted until then
         if (link := self.link(connection)) is not None:
             link.admit()
-        self._shares.lost(connection, hello.name)
         earlier = self._callers.greet(connection, hello.name)
         if earlier is not None and earlier != connection:
             self.drop(earlier, "replaced by a newer link")
@@ -494,9 +497,8 @@ def acknowledgement(body: object) -> ContributionReceived | LinkProbe | None:
     """Return the answer to a message that asks for one at once; None if it asks for none.
 
     A learner that measures its link asks for it. The time until it comes holds none of the syncer's
-    work: neither the inspection of a contribution, nor the round that it belongs to. Of a
-    contribution in shares, the arrival is told once all of them are here.
+    work: neither the inspection of a contribution, nor the round that it belongs to.
     """
-    if isinstance(body, Contribution) and body.acknowledge and not body.ranges:
+    if isinstance(body, Contribution) and body.acknowledge:
         return ContributionReceived(body.ticket)
     return body if isinstance(body, LinkProbe) else None

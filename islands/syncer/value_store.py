@@ -21,7 +21,6 @@ from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
-from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.choices import (
     Anchor,
     Correction,
@@ -163,34 +162,6 @@ class ValueStore:
         self._shelves[fragment] = _FragmentValues({version: value}, state)
 
     # --- contributions ------------------------------------------------------------------------
-
-    def size(self, fragment: int) -> int | None:
-        """Return the number of elements of a fragment; None if there is no such fragment."""
-        fragments = self._layout.fragments
-        return fragments[fragment].size if 0 <= fragment < len(fragments) else None
-
-    @property
-    def sizes(self) -> list[int]:
-        """The number of elements of each fragment."""
-        return [fragment.size for fragment in self._layout.fragments]
-
-    @staticmethod
-    def room(size_bytes: int) -> memoryview:
-        """Return memory for a contribution that comes in shares; the system gives it as used."""
-        return np.empty(size_bytes, np.uint8).data
-
-    @staticmethod
-    def place(whole: memoryview, ranges: Ranges, payload: memoryview, computed: str | None) -> bool:
-        """Copy a share to its place, unless its digest is another; heavy, for the worker."""
-        if computed is not None and digest(payload) != computed:
-            return False
-        target, source = np.frombuffer(whole, np.uint8), np.frombuffer(payload, np.uint8)
-        each, at = payload.nbytes // size_of(ranges), 0
-        for start, stop in ranges:
-            length = each * (stop - start)
-            target[each * start : each * stop] = source[at : at + length]
-            at += length
-        return True
 
     def inspect(
         self, contribution: Contribution, payload: tuple[memoryview, ...]

@@ -115,7 +115,7 @@ def play(
     kinds: dict[str, Callable[[Trial], Strangers | Viewers | Members | Hosts]] = {
         "stranger": Strangers,
         "viewer": Viewers,
-        "island": Hosts if seed % 2 and only is None else Members,
+        "island": Hosts,
     }
     trial = Trial(kind, seed, inputs, random.Random(f"{kind} {seed}"), traced, only)
     live = kinds.get(kind, Members)(trial)

@@ -13,8 +13,6 @@ from islands.protocol.messages.multihost import (
     HostHello,
     HostState,
     LeaveAsked,
-    ShareHeld,
-    ShareLacking,
     ValueShare,
 )
 from islands.protocol.messages.registry import MULTIHOST_TYPES, PROTOCOL
@@ -34,7 +32,7 @@ HOSTS = 3
 FACTS = {"name": "eve"}
 BURST = 32
 DAMAGED_SHARE = 0.1
-FOLLOWERS = (HostState, ShareLacking, ShareHeld, LeaveAsked, ValueShare)
+FOLLOWERS = (HostState, LeaveAsked, ValueShare)
 """The messages of followers that do not end the session that they come over, nor the island."""
 
 FATAL_SHARE = 0.0005
@@ -83,9 +81,10 @@ class Hosts:
         del fragment
         return ELEMENTS
 
-    def sizes(self) -> list[int]:
-        """Those of all fragments."""
-        return [ELEMENTS]
+    @property
+    def fragments(self) -> int:
+        """The number of fragments."""
+        return 1
 
     # --- a trial ------------------------------------------------------------------------------
 
@@ -114,7 +113,7 @@ class Hosts:
                 say=self._note,
                 leave=self._note,
             )
-            leader._shared = self  # noqa: SLF001  a model was made, without a thread that steps
+            leader._shared = self  # type: ignore[assignment]  # noqa: SLF001  a model alone
             forming = asyncio.create_task(leader.form(network.listen("rank-0")))
             await asyncio.sleep(0)
             for rank in range(1, HOSTS):

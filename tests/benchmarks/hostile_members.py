@@ -32,7 +32,6 @@ from islands.protocol.messages.membership import (
     MembershipChanged,
 )
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
-from islands.protocol.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.protocol.messages.training import (
     Contribution,
     FragmentProgress,
@@ -66,7 +65,7 @@ BATCH = 8
 BUDGET_TOKENS = 1_000_000
 DAMAGED_SHARE = 0.1
 HONEST_REPORTS = 0.2
-FATAL = ("Leave", "Join", "Hello", "PeerHello", "ShareHello")
+FATAL = ("Leave", "Join", "Hello", "PeerHello")
 FATAL_SHARE = 0.05
 """How often a message is said that may end the own session or incarnation, if it is drawn."""
 
@@ -93,10 +92,8 @@ class ManyLeaves(NumpyTrainer):
 def types_of(kind: str) -> Sequence[type]:
     """Return the types of messages that a kind of peer can say, and that are tried alone."""
     match kind:
-        case "stranger" | "viewer":
+        case "stranger" | "viewer" | "island":
             return ()
-        case "island":
-            return SHARE_TYPES
         case "gossip":
             return (*MESSAGE_TYPES, *PEER_TYPES)
         case _:
@@ -136,8 +133,7 @@ class Members:
     """Eve, in a world of two honest learners.
 
     With the token alone she may say everything, and is never admitted. If she is admitted she comes
-    back under another incarnation as often as hers ends. In gossip she talks to a learner, too; as
-    a host of an island over one more session for shares.
+    back under another incarnation as often as hers ends. In gossip she talks to a learner, too.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -235,9 +231,6 @@ class Members:
                 if self._open(SYNCER) is None:
                     await self._dial(SYNCER)
                     self._say(SYNCER, self._hello())
-                if self._trial.kind == "island" and self._open("share") is None:
-                    await self._dial(SYNCER, "share")
-                    self._say("share", self._share_hello())
                 if self._trial.kind == "gossip":
                     await self._meet()
 
@@ -355,8 +348,6 @@ class Members:
         types: Sequence[type] = MESSAGE_TYPES
         if link == "peer":
             types = PEER_TYPES
-        elif link == "share":
-            types = SHARE_TYPES
         kind = chance.choice(types)
         if kind.__name__ in FATAL and chance.random() > FATAL_SHARE:
             return
@@ -366,8 +357,6 @@ class Members:
         """Return the session over which a type of message is said."""
         if self._trial.kind == "gossip" and kind in PEER_TYPES:
             return "peer"
-        if self._trial.kind == "island" and kind in SHARE_TYPES:
-            return "share"
         return self._trial.chance.choice((SUPERVISOR, SYNCER))
 
     def _largest(self, kind: type) -> object:
@@ -443,15 +432,8 @@ class Members:
             ("",) * len(self._sizes),
         )
 
-    def _share_hello(self) -> ShareHello:
-        return ShareHello(
-            *(PROTOCOL, self._world.settings.run, EVE, self._incarnation),
-            *(self._credential, self._world.layout.fingerprint, 1),
-        )
-
 
 PEER_TYPES: Sequence[type] = (*GOSSIP_TYPES, PeerHello)
-SHARE_TYPES: Sequence[type] = (ShareHello, ContributionShare, UpdatesInShares)
 BULK = tuple(
     kind
     for kind in MESSAGE_TYPES

@@ -166,8 +166,6 @@ ENTRIES: tuple[LogEntry, ...] = (
         at_steps=7,
         sent_precision=Precision.BFLOAT16,
     ),
-    AdoptValue(ZERO, Version(1, 2), 3.5, 1, FIRST, VALUE, in_shares=True),
-    AdoptValue(ZERO, Version(1, 2), 3.5, 1, FIRST, VALUE, sent=SENT, in_shares=True),
     AllowSteps(100, (Lease(0, 1, 2), Lease(0, 2, 0, done=True)), 3, 9),
     LoadMoments((VALUE, SENT)),
     PlanSnapshots((ZERO, FragmentIndex(3)), (4, 5)),

@@ -29,7 +29,6 @@ from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.restarts import RESTARTS_MAX, Restarts
 from messaging.actors.scope import Scope
-from messaging.links.link_state import DialSettings
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
 
@@ -55,9 +54,6 @@ class Island:
             rank: IslandFollower(
                 HostHello(PROTOCOL, rank, HOSTS, f"host-{rank}", {}),
                 *(self.network, LEADER, scope),
-                upward=MemoryNetwork(),
-                dialling=DialSettings(),
-                worker=worker,
             )
             for rank in range(1, HOSTS)
         }

@@ -1,6 +1,5 @@
 """A run's own messages fit into its links, whatever its layout, and what cannot fit is refused."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -20,7 +19,6 @@ from islands.protocol.identities import (
 )
 from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
-from islands.protocol.messages.shares import Ranges, UpdatesInShares
 from islands.protocol.messages.training import (
     FragmentProgress,
     FragmentSeed,
@@ -37,7 +35,6 @@ from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import (
     CURSOR_TEXT_BYTES,
     FRAGMENTS_MAX,
-    can_tell_shares,
     check_told,
     limits_of,
 )
@@ -113,24 +110,6 @@ def test_the_longest_reports_fit_at_any_number_of_fragments(
     data = codec.encode(Envelope("a" * 64, "b" * 64, MOST, body))
     assert codec.decode(data).body == body
     assert len(head_frame(data, 0)) <= limits.frame_bytes
-
-
-def beyond(of_host: tuple[Ranges, ...], hosts: int) -> int:
-    """1 if so many hosts are too many."""
-    return int(hosts > 0 and not can_tell_shares((of_host,) * hosts))
-
-
-@pytest.mark.parametrize("ranges", [1, 64])
-@pytest.mark.parametrize("fragments", [1, 30])
-def test_shares_that_can_be_told_fit(fragments: int, ranges: int) -> None:
-    """Those of as many hosts as there may be."""
-    codec = Codec(MESSAGE_TYPES, limits_of(layout(fragments)))
-    share = ((MOST, MOST),) * ranges
-    of_host = (share,) * fragments
-    hosts = bisect_left(range(2100), 1, key=lambda number: beyond(of_host, number)) - 1
-    assert hosts * fragments * ranges > 1600
-    wish = UpdatesInShares(NAME, INCARNATION, ((share,) * fragments,) * hosts)
-    assert codec.decode(codec.encode(Envelope("a" * 64, "b" * 64, MOST, wish))).body == wish
 
 
 def test_a_small_run_keeps_small_limits() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,17 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.membership import Leave, Refused
-from islands.protocol.messages.shares import UpdatesInShares
 from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
+    FragmentUpdate,
     Welcome,
 )
 from islands.syncer.inspection_queue import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
 from islands.syncer.journal_writer import DISK_RETRY_S
+from messaging.links.memory_link import MemoryLink
 from tests.syncer.actor_bench import ANA, BEN, TICKET, WHO, Room, last_words, open_syncer, say
 from tests.virtual import virtual
 
@@ -31,7 +33,6 @@ IN_ANAS_NAME = [
     ContributionDeclined(TICKET, FragmentIndex(0), "nothing"),
     Contribution(TICKET, FragmentIndex(0), Version(1, 0), 1, 1, 1, "float32", ""),
     FragmentSeed(1, FragmentIndex(0), ANA, WHO, ""),
-    UpdatesInShares(ANA, WHO, ()),
 ]
 
 
@@ -168,3 +169,28 @@ async def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
         task.result()
     disk.shut = False
     assert Journal(disk, 0).begin_epoch(1) == (2 if full else 8)
+
+
+@virtual
+async def test_a_value_that_is_still_being_sent_is_not_sent_again() -> None:
+    """A link may take longer than a resend interval; a newer version goes, though."""
+    async with open_syncer(seeded=True) as room:
+        ana = await room.hello(ANA)
+        sending = set[str]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryLink, "holds", lambda _, topic: topic in sending)
+            await asyncio.sleep(0.1)
+            connection = room.actor.state.core.members.learners[ANA].connection
+            assert connection is not None
+            update = FragmentUpdate(1, FragmentIndex(0), Version(1, 0), -1, "", 0.0, None)
+            for topics in ({"update-0"}, {"update-0"}, set[str]()):
+                sending.clear()
+                room.actor._send_value(connection, update)  # noqa: SLF001
+                sending |= topics
+                room.actor._send_value(connection, update)  # noqa: SLF001
+            heard = list[object]()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    while True:  # until no more has come
+                        heard.append((await ana.receive()).body)
+        assert [body for body in heard if isinstance(body, FragmentUpdate)] == [update] * 4

@@ -39,14 +39,10 @@ class ResetFeedback:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send a snapshot; the actor encodes it, and fills in its digest.
-
-    On several hosts, the hosts know it by the number `snapshot`.
-    """
+    """Send a snapshot; the actor encodes it, and fills in its digest."""
 
     message: Contribution
     payload: memoryview = field(compare=False, repr=False)
-    snapshot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +71,7 @@ class AdoptValue:
     the base if the base contained it already. `sent` holds that contribution's bytes as sent, and
     `sent_precision` their format, if it was encoded on the host.
     Otherwise the value replaces the local one, but for its share `local_share`. While compute
-    steps, the value waits until the total of steps is `at_steps`. With `in_shares` the payload is
-    this host's share alone, and each other host has its own.
+    steps, the value waits until the total of steps is `at_steps`.
     """
 
     fragment: FragmentIndex
@@ -91,7 +86,6 @@ class AdoptValue:
     local_share: float = 0.0
     at_steps: int = 0
     sent_precision: Precision | None = None
-    in_shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
     sent = snapshot.payload if carries and not later else None  # leaves the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
     core.schedule.answered(pull.ticket.round, snapshot.steps)
-    core.actions.append(Contribute(contribution, snapshot.payload, snapshot.number))
+    core.actions.append(Contribute(contribution, snapshot.payload))
 
 
 def _decline(core: Core, pull: PullFragment, reason: str) -> None:

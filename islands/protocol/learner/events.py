@@ -147,8 +147,7 @@ class SnapshotTaken:
     """A snapshot (base − local of one fragment, at these totals) has reached the host.
 
     It is part of a share if it has a `round`. `cursor` tells how far whoever steps had read data of
-    their own. On several hosts all of them have a part of it, and know it by its `number`, from 1
-    on.
+    their own.
     """
 
     fragment: FragmentIndex
@@ -158,7 +157,6 @@ class SnapshotTaken:
     payload: memoryview = field(compare=False, repr=False)
     round: int | None = None
     cursor: bytes = field(default=b"", repr=False)
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

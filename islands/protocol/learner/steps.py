@@ -201,7 +201,6 @@ def _adopt(core: Core, account: Account, event: UpdateArrived, at_steps: int) ->
         sent_precision=None if sent is None else sent.precision,
         local_share=settings.local_share if mixes else 0.0,
         at_steps=at_steps,
-        in_shares=bool(update.ranges),
     )
 
 

@@ -23,5 +23,4 @@ The docstring of a message says whether it carries a bulk payload; all others ar
 
 - `multihost.py`: Messages between the hosts of one island: rank 0 leads, and the others follow
 - `registry.py`: The types of all messages that a link carries, and the version of the protocol
-- `shares.py`: Messages of the other hosts of an island to the syncer, over sessions that carry …
 """

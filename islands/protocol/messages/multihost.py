@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from islands.protocol.identities import FragmentIndex, Ticket, Version
-from islands.protocol.messages.shares import ShareHello
 from messaging.envelope import message
 
 
@@ -70,9 +68,7 @@ class HostState:
     and `doing` what its compute thread does, for people. `idle` says that it waits for the leader,
     `compiling` that it compiles, and `over` that it comes to no further boundary. `newest` are the
     boundaries that it came to last: the number of each from 0 on, how many steps it had counted
-    before it, and what it came to it for. `session` is the number of the `SyncerTold` for which its
-    own session with the syncer is open, 0 if none is; `bytes_sent` and `bytes_received` are those
-    of all its sessions.
+    before it, and what it came to it for.
     """
 
     held: int
@@ -83,56 +79,6 @@ class HostState:
     steps: int = 0
     over: bool = False
     newest: tuple[tuple[int, int, str], ...] = ()
-    session: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-
-@message("SyncerTold")
-@dataclass(frozen=True, slots=True)
-class SyncerTold:
-    """Leader → followers: the island's learner is welcome at a syncer, so each may open a session.
-
-    Each of these has a `number`, from 1 on. The rank in `hello` is to be the follower's own.
-    """
-
-    number: int
-    address: str
-    hello: ShareHello
-
-
-@message("ShareWanted")
-@dataclass(frozen=True, slots=True)
-class ShareWanted:
-    """Leader → follower: send these ranges of a snapshot to the syncer, for this ticket.
-
-    `answer` numbers the divisions of contributions among the hosts; `snapshot` the snapshots.
-    """
-
-    ticket: Ticket
-    answer: int
-    snapshot: int
-    fragment: FragmentIndex
-    precision: str
-    ranges: tuple[tuple[int, int], ...]
-
-
-@message("ShareLacking")
-@dataclass(frozen=True, slots=True)
-class ShareLacking:
-    """Follower → leader: it cannot send what was wanted for this ticket."""
-
-    ticket: Ticket
-    fragment: FragmentIndex
-
-
-@message("ShareHeld")
-@dataclass(frozen=True, slots=True)
-class ShareHeld:
-    """Follower → leader: it holds its share of a published value, until a newer one is adopted."""
-
-    fragment: FragmentIndex
-    version: Version
 
 
 @message("LeaderBeat")

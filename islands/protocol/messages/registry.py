@@ -11,7 +11,6 @@ from islands.protocol.messages import (
     membership,
     multihost,
     peers,
-    shares,
     training,
 )
 from messaging.envelope import is_message
@@ -30,7 +29,7 @@ def _messages_of(module: ModuleType) -> list[type]:
 
 MESSAGE_TYPES: tuple[type, ...] = tuple(
     kind
-    for module in (membership, training, peers, gossip, shares, control)
+    for module in (membership, training, peers, gossip, control)
     for kind in _messages_of(module)
 )
 """Messages between the roles."""

@@ -140,9 +140,7 @@ class Contribution:
     `steps` and `tokens` are those of the open work at the step boundary at which the value was
     taken; `processed_tokens` is the incarnation's total at that boundary. With `acknowledge` the
     sender asks to be told when the last byte has arrived. `cursor` tells how far the sender's own
-    data was read at that boundary; it is opaque, and empty if the sender has none. If `ranges` are
-    given, the payload has these elements alone, and the others come in shares with the same ticket
-    and `answer` (`messages.shares`); `digest` is that of the whole value either way.
+    data was read at that boundary; it is opaque, and empty if the sender has none.
     """
 
     ticket: Ticket
@@ -155,8 +153,6 @@ class Contribution:
     digest: str
     acknowledge: bool = False
     cursor: bytes = field(default=b"", repr=False)
-    answer: int = 0
-    ranges: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> LearnerName:
@@ -167,10 +163,7 @@ class Contribution:
 @message("ContributionReceived")
 @dataclass(frozen=True, slots=True)
 class ContributionReceived:
-    """The whole contribution has arrived at the syncer; this says nothing of its fate.
-
-    It is told to whoever asked for it, or sent the contribution in shares.
-    """
+    """The whole contribution has arrived at the syncer, for who asked; nothing of its fate."""
 
     ticket: Ticket
 
@@ -238,9 +231,7 @@ class FragmentUpdate:
     `clock` is the learning-rate clock in steps. `tokens` are those that the version accounts for:
     merged into it, or discarded before it was made. `interval_steps` is the receiver's H from this
     value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
-    that of the whole value either way. If `ranges` are given, the payload has these elements alone,
-    one buffer for each range, and `share_digest` is that of these: the receiver's other hosts are
-    sent the others (`messages.shares`).
+    that of the whole value either way.
     """
 
     epoch: int
@@ -252,8 +243,6 @@ class FragmentUpdate:
     merged: Merged | None
     interval_steps: int = 0
     since: IncrementsSince | None = None
-    ranges: tuple[tuple[int, int], ...] = ()
-    share_digest: str = ""
     tokens: int = 0
 
 

@@ -37,7 +37,6 @@ Rules that act:
 - `granting.py`: Who is given data and tokens
 - `retirement.py`: The end of an incarnation, and what it leaves to others
 - `donors.py`: Donors of inner moments
-- `shares.py`: Contributions that come in shares, and the sessions of an island's hosts
 - `standstill.py`: Whom the run waits for
 - `retries.py`: Retransmission, and the sweep that looks for what is wrong
 - `pausing.py`: How a run is paused

@@ -7,7 +7,6 @@ from islands.protocol.tape.gossip_entries import ShareRefused
 from islands.protocol.tape.process_entries import (
     Impostor,
     Refused,
-    ShareDropped,
     Unexpected,
     UpdateRefused,
 )
@@ -15,7 +14,6 @@ from islands.protocol.tape.round_entries import KeptOut, Void
 
 CAUSED_BY_PEERS = (
     Refused,
-    ShareDropped,
     ShareRefused,
     Unexpected,
     UpdateRefused,

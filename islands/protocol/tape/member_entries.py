@@ -137,21 +137,6 @@ class Unlinked(Entry, frozen=True, tag="unlinked"):
     name: str
 
 
-class HostLinked(Entry, frozen=True, tag="host_linked"):
-    """Another host of an island opened a session with the syncer, for its shares."""
-
-    name: str
-    incarnation: str
-    rank: int
-
-
-class HostUnlinked(Entry, frozen=True, tag="host_unlinked"):
-    """The session of an island's other host was lost or closed."""
-
-    name: str
-    rank: int
-
-
 class Retired(Logged, frozen=True, tag="retired"):
     """The syncer ended an incarnation, and accepts nothing more from it."""
 

@@ -112,17 +112,6 @@ class UpdateRefused(Entry, frozen=True, tag="update_refused"):
     left_out: int | None = None
 
 
-class ShareDropped(Entry, frozen=True, tag="share_dropped"):
-    """A share, or a session for shares, was not taken; `left_out` entries before it were not kept.
-
-    Shares are those of an island's other hosts; `name` is that of the island.
-    """
-
-    name: str
-    reason: str
-    left_out: int | None = None
-
-
 class Undelivered(Entry, frozen=True, tag="undelivered"):
     """A message between learners had no reachable receiver; only a link's first one is recorded."""
 

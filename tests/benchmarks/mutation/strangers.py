@@ -86,8 +86,8 @@ STRANGERS: tuple[Mutation, ...] = (
     Mutation(
         "a host gives shares of values without end",
         "islands/island/leader.py",
-        ">= AHEAD_MAX * len(self._known().sizes()):",
-        ">= 1000 * len(self._known().sizes()):",
+        ">= AHEAD_MAX * self._shared.fragments:",
+        ">= 1000 * self._shared.fragments:",
         ("tests/island/test_shares.py",),
     ),
     Mutation(
