@@ -22,25 +22,12 @@ from signal import SIGKILL
 from typing import Protocol, TypeVar
 
 from islands.protocol.errors import DONE, IslandsError, exit_code_of
-from messaging.clock import MonotonicClock
 
 T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Does work that would block the event loop, `places` pieces at a time."""
-
-    @property
-    def places(self) -> int:
-        """How many pieces of work run at once; with one place, they are done in order."""
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds spent on all completed work, summed over all places."""
-
-    @property
-    def waiting(self) -> int:
-        """How many pieces of work have not begun."""
+    """Does work that would block the event loop, one piece at a time unless it has more places."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Do `work` off the loop, then call `done` with its result on the loop."""
@@ -69,42 +56,27 @@ class ThreadWorker:
         places: int = 1,
     ) -> None:
         """Prepare the pool, whose threads start with the first pieces of work."""
-        self.places = places
-        self.busy_s = 0.0
-        self._unfinished = 0
         self._finish = finish
         self._closed = False
         self._pool = ThreadPoolExecutor(places, thread_name_prefix=name)
         self._failed = failed
 
-    @property
-    def waiting(self) -> int:
-        """How many pieces of work have not begun."""
-        return max(0, self._unfinished - self.places)
-
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Do `work` on a thread, then call `done` on the loop."""
-        loop, clock = asyncio.get_running_loop(), MonotonicClock()
+        loop = asyncio.get_running_loop()
 
         def run() -> None:
             tell: Callable[[], object]
-            began_s = clock.now_s()
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
                 tell = partial(self._failed, error)
             else:
                 tell = partial(self._finish_up, done, result)
-            _on_loop(loop, partial(self._end, clock.now_s() - began_s, tell))
+            _on_loop(loop, tell)
 
         if not self._closed:
-            self._unfinished += 1
             self._pool.submit(run)
-
-    def _end(self, spent_s: float, tell: Callable[[], object]) -> None:
-        self._unfinished -= 1
-        self.busy_s += spent_s
-        tell()
 
     def _finish_up(self, done: Callable[[T], object], result: T) -> None:
         try:
@@ -148,8 +120,7 @@ class InlineWorker:
         *,
         places: int = 1,
     ) -> None:
-        self.places = places
-        self.busy_s = 0.0
+        self._places = places
         self._cost_s = cost_s
         self._begin = begin
         self._complete = complete
@@ -157,11 +128,6 @@ class InlineWorker:
         self._begun: dict[int, asyncio.TimerHandle | None] = {}
         self._pieces = 0
         self._closed = False
-
-    @property
-    def waiting(self) -> int:
-        """How many pieces of work have not begun."""
-        return len(self._queue)
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Queue a piece of work."""
@@ -174,11 +140,10 @@ class InlineWorker:
             result = work()
             cost_s = self._cost_s()
             loop = asyncio.get_running_loop()
-            self._begun[number] = loop.call_later(cost_s, finish, result, cost_s)
+            self._begun[number] = loop.call_later(cost_s, finish, result)
 
-        def finish(result: T, cost_s: float) -> None:
+        def finish(result: T) -> None:
             del self._begun[number]
-            self.busy_s += cost_s
             self._complete()
             done(result)
             self._next()
@@ -188,7 +153,7 @@ class InlineWorker:
             self._next()
 
     def _next(self) -> None:
-        while self._queue and len(self._begun) < self.places and not self._closed:
+        while self._queue and len(self._begun) < self._places and not self._closed:
             self._queue.popleft()()
 
     def close(self) -> None:

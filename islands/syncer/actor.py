@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -70,7 +70,7 @@ from islands.protocol.syncer.events import (
 from islands.protocol.syncer.members import ConnectionIndex
 from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
-from islands.protocol.tape import member_entries, process_entries, round_entries
+from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
 from islands.syncer.hooks import Hooks
 from islands.syncer.inspection_queue import InspectionQueue
@@ -332,11 +332,6 @@ class SyncerActor(RoleActor[Event]):
         sent[fragment] = message.version
         self.send(link, message, self.store.payload(message), Lane.BULK, topic=topic)
 
-    def _look_at_load(self) -> None:
-        overload = self._inspections.load.look(self._workers.busy(), self.now_s())
-        if overload is not None:
-            self.record(member_entries.Overloaded(overload.sentence, **asdict(overload)))
-
     def _write_journal(self, action: WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
@@ -403,7 +398,6 @@ class SyncerActor(RoleActor[Event]):
         if self.ref.stopped:
             return
         self._writer.look()
-        self._look_at_load()
         if self._membership is not None:
             self._membership.beat()
         self._report_end()

@@ -14,12 +14,10 @@ from islands.protocol.messages.training import (
     ContributionDeclined,
     FragmentSeed,
 )
-from islands.protocol.syncer.eligibility import BUSY
 from islands.protocol.syncer.events import ContributionArrived, SeedArrived
-from islands.protocol.syncer.health import LoadWatch
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.tape.entry import Entry
-from islands.protocol.tape.round_entries import Closed, Merged, Opened
+from islands.protocol.tape.round_entries import Closed
 from islands.syncer.value_store import ValueStore
 
 INSPECTIONS_MAX = 4
@@ -30,9 +28,6 @@ FULL = "too many of its answers wait to be measured"
 
 class InspectionQueue:
     """The payloads that wait for the inspecting worker, bounded for each sender.
-
-    Attributes:
-        load: counts the contributions that rounds lack because they wait here.
 
     Args:
         store: measures payloads, and keeps contributions that are finite.
@@ -53,7 +48,6 @@ class InspectionQueue:
         self._waiting: Counter[str] = Counter()
         self._tickets: dict[int, tuple[FragmentIndex, Ticket]] = {}
         self._taken = 0
-        self.load = LoadWatch()
 
     def inspect(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
@@ -95,17 +89,10 @@ class InspectionQueue:
         self._worker.submit(lambda: self._store.keep_seed(seed, payload), arrive)
 
     def note(self, entry: Entry) -> Entry:
-        """Count what a round lacks because it waits here; return the entry with the names added."""
-        if isinstance(entry, Opened):
-            left_out = entry.left_out
-            held_up = [name for name in left_out if left_out[name] == BUSY and self._waiting[name]]
-            self.load.opened(entry.round, len(held_up))
-        elif isinstance(entry, Closed):
+        """Return an entry with the names of those whose contributions a round lacks here."""
+        if isinstance(entry, Closed):
             uninspected = self._uninspected(entry.fragment, entry.round, entry.arrived)
-            self.load.lacks(entry.round, len(uninspected))
             return replace(entry, uninspected=uninspected)
-        elif isinstance(entry, Merged):
-            self.load.merged()
         return entry
 
     def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:

@@ -19,7 +19,6 @@ from typing import Self, TypeVar
 
 from islands.actors.ports import ThreadWorker, Worker
 from islands.protocol.errors import IslandsError
-from islands.protocol.syncer.health import INSPECTING, MERGING, WRITING, Busy
 
 T = TypeVar("T")
 
@@ -39,14 +38,6 @@ class SyncerWorkers:
     def of(cls, worker: Worker) -> Self:
         """Use one worker for everything, in order."""
         return cls(worker, worker, worker)
-
-    def busy(self) -> dict[str, Busy]:
-        """Return what each worker has done, by its name."""
-        named = {INSPECTING: self.inspecting, MERGING: self.merging, WRITING: self.writing}
-        return {
-            name: Busy(worker.busy_s, worker.places, worker.waiting)
-            for name, worker in named.items()
-        }
 
     def close(self) -> None:
         """Take no more work; writes of files that were begun are waited for."""

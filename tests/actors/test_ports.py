@@ -177,10 +177,10 @@ async def test_work_may_bring_more_work() -> None:
     assert log == ["1", "2", "3"]
 
 
-def test_several_threads_work_at_once_and_say_how_busy_they_were() -> None:
+def test_several_threads_work_at_once() -> None:
     """Two pieces that wait for one another both end; a third waits until one of them has."""
 
-    async def main() -> tuple[int, int, float]:
+    async def main() -> None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         meet, left = threading.Barrier(2, timeout=LIMIT_S), [3]
@@ -194,21 +194,18 @@ def test_several_threads_work_at_once_and_say_how_busy_they_were() -> None:
         for _ in range(2):
             worker.submit(meet.wait, end)
         worker.submit(lambda: None, end)
-        before = worker.waiting
         async with asyncio.timeout(LIMIT_S):
             await done
         worker.close()
-        return before, worker.waiting, worker.busy_s
+        assert not left[0]
 
-    before, after, busy_s = asyncio.run(main())
-    assert (before, after) == (1, 0)
-    assert 0.0 < busy_s < LIMIT_S
+    asyncio.run(main())
 
 
 def test_inline_work_on_several_places_begins_in_order() -> None:
     """On the virtual clock as many pieces are under way as there are places."""
 
-    async def main() -> tuple[list[tuple[float, str]], float]:
+    async def main() -> list[tuple[float, str]]:
         loop = asyncio.get_running_loop()
         log: list[tuple[float, str]] = []
         done: asyncio.Future[None] = loop.create_future()
@@ -216,14 +213,12 @@ def test_inline_work_on_several_places_begins_in_order() -> None:
         worker = InlineWorker(lambda: next(costs_s), places=2)
         for name in "abcd":
             worker.submit(lambda: None, lambda _, name=name: log.append((loop.time(), name)))  # type: ignore[misc]
-        assert worker.waiting == 2
         loop.call_later(6.0, done.set_result, None)
         await done
-        return log, worker.busy_s
+        return log
 
-    log, busy_s = run_virtual(main(), limit_s=100.0)
+    log = run_virtual(main(), limit_s=100.0)
     assert log == [(1.0, "b"), (2.0, "c"), (3.0, "d"), (5.0, "a")]
-    assert busy_s == 8.0
 
 
 def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:

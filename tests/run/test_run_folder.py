@@ -29,7 +29,7 @@ from islands.protocol.tape.member_entries import (
     StoodStill,
 )
 from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.round_entries import Closing, DataEnded, Extended, Swinging
+from islands.protocol.tape.round_entries import Closing, DataEnded, Extended
 from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.run.records.run_folder import RunFolder, versions
 from islands.run.run_status import Health, state_of
@@ -205,17 +205,6 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
     folder.close()
 
 
-def test_what_swings_is_a_warning_until_it_is_over(folder: RunFolder) -> None:
-    """The screen shows the sentence as long as it is so; the log keeps both words of it."""
-    swinging = Swinging("merged directions undo those before them", 2, 4, -0.3, 1)
-    folder.write(1.0, "s", swinging)
-    assert folder.figures.warning == swinging.told
-    folder.write(2.0, "s", structs.replace(swinging, fragments=0))
-    assert folder.figures.warning == ""
-    folder.close()
-    assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["swinging"] * 2
-
-
 def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []
@@ -379,7 +368,7 @@ def test_what_a_picture_marks_is_among_the_metrics(folder: RunFolder) -> None:
     assert {row["run_tokens"] for row in events} == {10}
 
 
-@pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])
+@pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "closing", "left"])
 def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
     """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
     folder.write(0.0, "v", admitted("b"))

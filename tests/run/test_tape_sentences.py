@@ -9,7 +9,7 @@ from islands.protocol.messages.control import Verb
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape.entry import Entry, Logged
-from islands.protocol.tape.round_entries import Closing, NothingMerged, Swinging, WaitsFor
+from islands.protocol.tape.round_entries import Closing, NothingMerged, WaitsFor
 from islands.run.records.tape_sentences import WORDS, sentence
 
 WAITED_FOR = {LearnerName("a"): "is not heard", LearnerName("b"): "was asked"}
@@ -48,7 +48,6 @@ WAITS = "the run waits for a is not heard; b was asked"
         (members.Paused(), "the run is paused"),
         (members.StoodStill(2.25), "s stood still for 2.2 s"),
         (members.Resumed(), "the run goes on"),
-        (Swinging("too long", 1, 4, -0.3, 2), ""),
         (WaitsFor(2, WAITED_FOR), WAITS),
         (WaitsFor(9, WAITED_FOR), f"{WAITS}; and for 7 more"),
         (

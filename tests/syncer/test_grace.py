@@ -16,8 +16,6 @@ from islands.protocol.settings.choices import Automatic, LearnerWaits, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.grace import Durations, Pace, Patience, grace_s, patience
-from islands.protocol.syncer.health import GraceWatch, OverlapShortfall
-from islands.protocol.syncer.timeouts import WARN_EVERY_S
 from islands.protocol.tape.round_entries import Asked
 from tests.syncer.bench import Bench, opened, seeded
 
@@ -51,45 +49,6 @@ def test_without_all_three_times_there_is_no_grace(missing: int) -> None:
     times: list[float | None] = [1.0, 0.1, 0.1]
     times[missing] = None
     assert grace_s(durations(*times), overlap_steps=2, safety=0.8) == 0.0
-
-
-def looks(watch: GraceWatch, known: Durations, *times_s: float, overlap: int = 2) -> list[float]:
-    """When a watch that looks at these times says something."""
-    return [
-        now_s
-        for now_s in times_s
-        if watch.look(known, overlap_steps=overlap, patient_s=10.0, now_s=now_s) is not None
-    ]
-
-
-def test_an_exchange_that_is_too_long_is_told_after_a_while_and_then_once_a_minute() -> None:
-    """By how much it is too long, and how many steps would hide it."""
-    watch, slow = GraceWatch(), durations(1.0, 2.0, 1.5)
-    assert looks(watch, slow, 0.0, 9.9) == []
-    found = watch.look(slow, overlap_steps=2, patient_s=10.0, now_s=10.0)
-    assert found == OverlapShortfall(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
-    assert grace_s(slow, overlap_steps=found.steps_needed, safety=0.8) > 0
-    times_s = [10.0 + second for second in range(1, 150)]
-    assert looks(watch, slow, *times_s) == [10.0 + WARN_EVERY_S, 10.0 + 2 * WARN_EVERY_S]
-
-
-def test_a_passing_delay_is_not_worth_a_word() -> None:
-    """What is well again in between begins anew."""
-    watch = GraceWatch()
-    for start_s in (0.0, 9.0, 18.0):
-        assert looks(watch, durations(1.0, 2.0, 1.5), start_s, start_s + 8.0) == []
-        assert looks(watch, durations(1.0, 0.1, 0.1), start_s + 8.5) == []
-
-
-@pytest.mark.parametrize("known", [durations(None, 2.0, 2.0), durations(1.0, 2.0, None)])
-def test_what_is_not_measured_lacks_nothing(known: Durations) -> None:
-    """Nothing is said before all three times are known."""
-    assert looks(GraceWatch(), known, 0.0, 100.0) == []
-
-
-def test_without_overlap_there_is_nothing_to_lack() -> None:
-    """τ = 0 is a choice, and never has a grace."""
-    assert looks(GraceWatch(), durations(1.0, 2.0, 2.0), 0.0, 100.0, overlap=0) == []
 
 
 AUTO = Automatic.AUTO

@@ -29,7 +29,7 @@ from islands.protocol.syncer.timeouts import (
     resend_s,
     warning_patience_s,
 )
-from islands.protocol.tape.round_entries import Abandoned, Declined, GraceZero, NothingMerged
+from islands.protocol.tape.round_entries import Abandoned, Declined, NothingMerged
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 TICK_S = 0.25
@@ -91,22 +91,6 @@ def test_repetitions_never_cease() -> None:
     often = Sent(Version(1, 1), 0.0, 0.0, times=1000)
     assert often.due_s(2.0) == 2.0 * 2**DOUBLED_MAX
     assert often.due_s(600.0) == TIME_MAX_S
-
-
-def test_an_exchange_longer_than_the_overlap_is_on_the_tape() -> None:
-    """With what is lacking, and the overlap that would do."""
-    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2, overlap_steps=2))
-    bench.core.rounds.durations.step_s.add(0.1)
-    bench.core.rounds.durations.quorum_s.add(0.3)
-    bench.core.rounds.durations.sync_s.add(0.2)
-    told: list[GraceZero] = []
-    for _ in range(200):
-        bench.tick(TICK_S)
-        told += bench.entries(GraceZero)
-    assert len(told) == 1
-    assert told[0].overlap_steps == 2
-    assert told[0].overlap_steps_needed == 6
-    assert round(told[0].lacking_s, 3) == 0.3
 
 
 TIMING = Timing()

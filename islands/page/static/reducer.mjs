@@ -302,9 +302,6 @@ const HANDLERS = {
     },
 
     nothing_merged: (state, entry) => warn(state, entry, "nothing"),
-    grace_zero: (state, entry) => warn(state, entry, "grace"),
-    swinging: (state, entry) => warn(state, entry, "swinging", entry.fragments > 0),
-    overloaded: (state, entry) => warn(state, entry, "overloaded", entry.worker !== ""),
     data_ended: (state, entry) => warn(state, entry, "data", entry.passes > 0),
     disk: (state, entry) => warn(state, entry, "disk"),
 };
@@ -515,7 +512,7 @@ const GROUPS = {
         "retired",
         "waits",
     ],
-    rounds: ["abandoned", "closed_without", "nothing_merged", "grace_zero", "swinging"],
+    rounds: ["abandoned", "closed_without", "nothing_merged"],
     fates: ["fate"],
     run: [
         "started",
@@ -591,14 +588,6 @@ const TOLD = {
         "ill",
         `nothing was merged for ${e.for_s.toFixed(0)} s: ${listed(e.because)}`,
     ],
-    grace_zero: (e) => [
-        "warn",
-        `an exchange takes ${e.exchange_s.toFixed(2)} s and the overlap hides ${e.hidden_s.toFixed(2)} s: rounds wait for nobody`,
-    ],
-    swinging: (e) =>
-        e.fragments ? ["warn", e.told] : ["well", "merged directions no longer undo one another"],
-    overloaded: (e) =>
-        e.worker ? ["warn", e.told] : ["well", "no worker of the syncer is overloaded any more"],
     data_ended: (e) =>
         e.passes
             ? ["ill", `the data has ended: none of ${e.shards} shards has a batch`]

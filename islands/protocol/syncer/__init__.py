@@ -12,7 +12,7 @@ What it knows, below the rules:
 - `leases.py`: Data leases and token quotas
 - `ledger.py`: The fate of every token
 - `journalling.py`: How far own data was read, and when a journal record is written
-- `health.py`: Standstill, swings, divergence and overload, each with its warning
+- `health.py`: Standstill and divergence, each with its warning
 - `events.py`: What the state handles
 - `actions.py`: What it returns; the actor performs it in order
 

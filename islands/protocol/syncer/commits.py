@@ -33,7 +33,6 @@ from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.rounds import Round
 from islands.protocol.syncer.seeding import journal_seed
-from islands.protocol.syncer.stability import shorter_step
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape import round_entries
 
@@ -55,7 +54,7 @@ def in_time_share(steps: int, usual_steps: int, interval_steps: float) -> float:
     return min(1.0, BELATED_INTERVALS * max(usual_steps, interval_steps) / steps)
 
 
-def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
+def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts) -> None:
     """Account for a merge that was computed; the value and the accounts become durable together."""
     round_ = core.rounds.open[fragment]
     assert round_.number == number, "a fragment has one round at a time"
@@ -100,7 +99,6 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: 
             belated=belated if any(belated) else None,
         )
     )
-    _look_for_swings(core, fragment, facts, now_s)
     core.write_fragment(fragment)
 
 
@@ -111,35 +109,6 @@ def _keep_cursors(core: Core, round_: Round) -> None:
     if refused and core.journal.refuse_cursor():
         kept, size_bytes = len(positions.held), positions.size_bytes
         core.record(round_entries.CursorNotKept(refused[0], kept, size_bytes))
-
-
-def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:
-    """Warn that the outer step is too long if merged directions undo one another.
-
-    Where several learners train and a merge holds one contribution, nothing is concluded: its
-    direction leads from where the last learner was to where this one is, which undoes the last
-    merge, however long the step.
-    """
-    if len(facts.weights) == 1 < core.learner_count:
-        return
-    news = core.health.swings.merged(fragment, facts.cosine_to_previous, now_s)
-    if news is None:
-        return
-    settings, contributions = core.settings, len(facts.weights)
-    sentence = "merged directions agree again"
-    if news.fragments:
-        sentence = "merged directions undo those before them; " + shorter_step(
-            settings.outer, settings.merge, contributions
-        )
-    core.record(
-        round_entries.Swinging(
-            told=sentence,
-            fragments=news.fragments,
-            of=core.fragments,
-            cosine=news.cosine,
-            contributions=contributions,
-        )
-    )
 
 
 def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> int:

@@ -7,20 +7,6 @@ late. The log and the screen show it. It is repeated while it stays true, at mos
 `waits_for` names the members that a run waits for (`standstill.py`), and is repeated
 in the same way.
 
-**Swings** (oscillation): merged directions undo those before them, so the outer step is too long.
-
-Each merge measures the cosine between its direction and the momentum, which at μ = 0 is the merged
-direction before it. Steps that make progress agree with those before (above 0), chance gives 0 on
-average, and steps that swing about an optimum undo one another (below 0). So:
-
-- a fragment swings once all of its last `SWING_WINDOW` cosines are below 0, and their mean is below
-  `SWINGS_BELOW`, many times what chance and rounding leave of a fragment of 64 KiB;
-- it stops swinging once that mean is back at 0; in between, its state does not change;
-- an entry is recorded when a fragment begins to swing, when more do than were reported, and when
-  none does any more; at most once a minute.
-
-Reference: the limit of stability that is exceeded, in `islands.protocol.syncer.stability`.
-
 **Divergence**: no learner can train from the published values any more.
 
 A learner whose loss is not a finite number leaves its incarnation and begins again: from the
@@ -34,31 +20,14 @@ a run whose published values or learning rate are at fault, where it would go on
 A learner that is away still counts as one that trains well, for as long as a compilation may take
 and as long as its account is open, unless it left: one learner whose device is broken must not end
 the run before a killed one is back, nor before the others have dialled a restarted syncer.
-
-**Overload**: rounds wait for the syncer's own workers, and not for learners.
-
-One worker each measures contributions, computes merges and writes records. A worker with more to do
-than it can falls behind, and then versions are published late, or rounds lack contributions: those
-that have arrived and are not measured when the grace is over, and those of learners that are not
-asked, since their earlier answers still wait. So:
-
-- a worker is *full* when it was busy for `FULL_SHARE` of the last `WINDOW_S`; the one that measures
-  also at `BUSY_SHARE`, if most rounds of that time lacked contributions because of it;
-- an entry is recorded when a worker becomes full, again every minute while one is, and when
-  none is any more.
-
-A piece of work counts when it is complete, and none does before the run's first merge is: kernels
-are compiled and the journal is read before that, and nothing is late because of it.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.training import FragmentProgress
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.grace import Durations, overlap_needed
 from islands.protocol.syncer.timeouts import WARN_EVERY_S
 
 IDLE_KEPT = 64
@@ -89,40 +58,6 @@ class Watch:
             return False
         self.warned_s = now_s
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapShortfall:
-    """The exchange takes longer than the overlapped steps hide; `steps_needed` would hide it."""
-
-    exchange_s: float
-    hidden_s: float
-    steps_needed: int
-
-
-@dataclass(slots=True)
-class GraceWatch(Watch):
-    """Watches for a grace that stays 0 because the exchange takes longer than τ steps.
-
-    Then only the K fastest answers are merged: the operator should know, and may choose a larger τ
-    or a better network.
-    """
-
-    def look(
-        self, durations: Durations, *, overlap_steps: int, patient_s: float, now_s: float
-    ) -> OverlapShortfall | None:
-        """Return the shortfall, if it has lasted for `patient_s`.
-
-        Without overlap there is never a grace, and so nothing to warn of.
-        """
-        needed = overlap_needed(durations)
-        if needed is None or overlap_steps == 0:
-            return None
-        hidden_s = overlap_steps * (durations.step_s.value or 0.0)
-        exchange_s = (durations.quorum_s.value or 0.0) + (durations.sync_s.value or 0.0)
-        if not self.due(wrong=exchange_s >= hidden_s, now_s=now_s, patience_s=patient_s):
-            return None
-        return OverlapShortfall(exchange_s, hidden_s, needed)
 
 
 @dataclass(slots=True)
@@ -179,57 +114,6 @@ class Standing:
     tokens: int
     reported: tuple[FragmentProgress, ...] | None
     since_s: float
-
-
-SWING_WINDOW = 8
-
-SWINGS_BELOW = -0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Swinging:
-    """The number of fragments that swing, 0 if that is over, and their lowest mean cosine."""
-
-    fragments: int
-    cosine: float
-
-
-@dataclass(slots=True)
-class _Swing:
-    """One fragment's last cosines, and whether it swings."""
-
-    cosines: deque[float] = field(default_factory=lambda: deque(maxlen=SWING_WINDOW))
-    swings: bool = False
-
-    @property
-    def mean(self) -> float:
-        return sum(self.cosines) / len(self.cosines)
-
-    def merged(self, cosine: float) -> None:
-        self.cosines.append(cosine)
-        negative = len(self.cosines) == SWING_WINDOW and max(self.cosines) < 0
-        if negative and self.mean < SWINGS_BELOW:
-            self.swings = True
-        elif self.mean >= 0:
-            self.swings = False
-
-
-@dataclass(slots=True)
-class SwingWatch(Watch):
-    """Watches for fragments that swing; `reported` of them are known to the tape."""
-
-    reported: int = 0
-    _fragments: dict[int, _Swing] = field(default_factory=dict)
-
-    def merged(self, fragment: int, cosine: float, now_s: float) -> Swinging | None:
-        """Take in a merge's cosine; return what to report, if it is time for a report."""
-        self._fragments.setdefault(fragment, _Swing()).merged(cosine)
-        means = [swing.mean for swing in self._fragments.values() if swing.swings]
-        news = len(means) > self.reported or (self.reported > 0 and not means)
-        if not news or self.warned_lately(now_s):
-            return None
-        self.reported, self.warned_s = len(means), now_s
-        return Swinging(len(means), min(means, default=0.0))
 
 
 DIVERGED = "training has diverged"
@@ -308,132 +192,6 @@ def end_reason(settings: RunSettings) -> str:
     )
 
 
-INSPECTING = "inspecting"
-
-MERGING = "merging"
-
-WRITING = "writing"
-
-WINDOW_S = 10.0
-
-FULL_SHARE = 0.9
-
-BUSY_SHARE = 0.5
-
-
-MENDED = {
-    INSPECTING: "give its host more cores, or learners more steps between rounds (interval_steps)",
-    MERGING: "give learners more steps between rounds (interval_steps)",
-    WRITING: "give the journal a faster disk, or learners more steps between rounds",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """A worker's busy time since its start, its number of threads, and the work that waits."""
-
-    busy_s: float
-    places: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """A report of the worker that is full, or that none is any more.
-
-    Attributes:
-        worker: name of the worker that is full; "" if none is any more.
-        share: share of the last `WINDOW_S` for which it was busy.
-        waiting: pieces of work that it has not begun.
-        rounds: how many rounds lacked contributions because of it, since the last report.
-        left_out: how many contributions those were.
-    """
-
-    worker: str
-    share: float
-    waiting: int
-    rounds: int
-    left_out: int
-
-    @property
-    def sentence(self) -> str:
-        """The report in a sentence, with what can be done about the load."""
-        if not self.worker:
-            return "the syncer keeps up again"
-        effect = "versions are published late"
-        if self.worker == INSPECTING:
-            effect = f"{self.rounds} rounds lacked {self.left_out} contributions because of it"
-        return (
-            f"the syncer's worker for {self.worker} is {self.share:.0%} busy, and {effect}: "
-            f"{MENDED[self.worker]}"
-        )
-
-
-@dataclass(slots=True)
-class LoadWatch(Watch):
-    """Watches for workers that are full; `full` tells whether the last report named one."""
-
-    full: bool = False
-    _merged: bool = False
-    _since_s: float | None = None
-    _before_s: dict[str, float] = field(default_factory=dict)
-    _lacking: int = 0
-    _left_out: int = 0
-    _opened: int = 0
-    _lately: dict[int, None] = field(default_factory=dict)
-
-    def opened(self, number: int, held_up: int) -> None:
-        """Count a round that opened without learners whose earlier answers wait to be measured."""
-        self._opened += 1
-        self.lacks(number, held_up)
-
-    def merged(self) -> None:
-        """Note that a merge is complete: from the first one on, the load is judged."""
-        self._merged = True
-
-    def lacks(self, number: int, left_out: int) -> None:
-        """Count the contributions that a round lacks since they wait to be measured."""
-        if left_out and self._merged:
-            self._lacking += number not in self._lately
-            self._lately[number] = None
-            self._left_out += left_out
-
-    def look(self, workers: Mapping[str, Busy], now_s: float) -> Overload | None:
-        """Judge the time since the last look, if it was long enough; return what to report."""
-        if not self._merged or (self._since_s is not None and now_s - self._since_s < WINDOW_S):
-            return None
-        fullest = None if self._since_s is None else self._judge(workers, now_s - self._since_s)
-        self._since_s = now_s
-        self._before_s = {name: worker.busy_s for name, worker in workers.items()}
-        self._opened = 0
-        self._lately.clear()
-        if fullest is None:
-            news = self.full
-            fullest = Overload("", 0.0, 0, self._lacking, self._left_out)
-        else:
-            news = not self.full or not self.warned_lately(now_s)
-        if not news:
-            return None
-        self.full, self.warned_s = bool(fullest.worker), now_s
-        self._lacking = 0
-        self._left_out = 0
-        return fullest
-
-    def _judge(self, workers: Mapping[str, Busy], for_s: float) -> Overload | None:
-        """Return the worker with the largest busy share, if it is full."""
-        shares = {
-            name: min(1.0, (worker.busy_s - self._before_s[name]) / (for_s * worker.places))
-            for name, worker in workers.items()
-        }
-        fullest = max(shares, key=lambda name: shares[name])
-        if 2 * len(self._lately) > self._opened and shares[INSPECTING] >= BUSY_SHARE:
-            fullest = INSPECTING
-        elif shares[fullest] < FULL_SHARE:
-            return None
-        waiting = workers[fullest].waiting
-        return Overload(fullest, shares[fullest], waiting, self._lacking, self._left_out)
-
-
 @dataclass(slots=True)
 class Health:
     """The memory of the sweep: warnings, and who does no step.
@@ -443,8 +201,6 @@ class Health:
     """
 
     swept_s: float
-    grace_watch: GraceWatch = field(default_factory=GraceWatch)
-    swings: SwingWatch = field(default_factory=SwingWatch)
     merge_watch: MergeWatch = field(default_factory=MergeWatch)
     wait_watch: Watch = field(default_factory=Watch)
     divergences: Divergences = field(default_factory=Divergences)

@@ -17,7 +17,7 @@ from islands.protocol.syncer.scheduling import send_pull
 from islands.protocol.syncer.seeding import repeat_request
 from islands.protocol.syncer.standstill import look_at_members
 from islands.protocol.syncer.timeouts import doubled_s, warning_patience_s
-from islands.protocol.tape.round_entries import GraceZero, NothingMerged
+from islands.protocol.tape.round_entries import NothingMerged
 
 SWEEPS_PER_RESEND = 2
 
@@ -38,7 +38,6 @@ def on_ticked(core: Core, now_s: float) -> None:
     for round_ in core.rounds.open.values():
         round_.search_again()
     release_old_values(core, range(core.fragments if core.seeded else 0))
-    _look_at_grace(core, now_s)
     _look_at_merges(core, now_s)
 
 
@@ -79,25 +78,6 @@ def _patience_s(core: Core) -> float:
         step_s=core.step_s,
         exchange_s=max((one.measured_s(core.step_s) or 0.0 for one in reachable), default=0.0),
     )
-
-
-def _look_at_grace(core: Core, now_s: float) -> None:
-    lacking = core.health.grace_watch.look(
-        core.rounds.durations,
-        overlap_steps=core.overlap_steps,
-        patient_s=_patience_s(core),
-        now_s=now_s,
-    )
-    if lacking is not None:
-        core.record(
-            GraceZero(
-                exchange_s=lacking.exchange_s,
-                hidden_s=lacking.hidden_s,
-                lacking_s=lacking.exchange_s - lacking.hidden_s,
-                overlap_steps=core.overlap_steps,
-                overlap_steps_needed=lacking.steps_needed,
-            )
-        )
 
 
 def _look_at_merges(core: Core, now_s: float) -> None:

@@ -244,7 +244,7 @@ class SyncerState:
             case SeedArrived(seed, intact):
                 on_seed(core, seed, intact=intact)
             case MergeFinished(fragment, number, facts):
-                on_merged(core, fragment, number, facts, now_s)
+                on_merged(core, fragment, number, facts)
             case InitialRead(digests):
                 core.versions.keep_initial(digests)
             case JournalFinished(sequence):

@@ -166,14 +166,3 @@ class Diverged(Logged, frozen=True, tag="diverged"):
     name: str
     incarnation: str
     times: int
-
-
-class Overloaded(Logged, frozen=True, tag="overloaded"):
-    """A worker of the syncer is overloaded; an empty `worker` says that none is any more."""
-
-    told: str
-    worker: str
-    share: float
-    waiting: int
-    rounds: int
-    left_out: int

@@ -197,26 +197,6 @@ class Committed(Entry, frozen=True, tag="committed"):
     digest: str
 
 
-class Swinging(Logged, frozen=True, tag="swinging"):
-    """Merged directions of `fragments` out of `of` fragments undo one another; 0: none any more."""
-
-    told: str
-    fragments: int
-    of: int
-    cosine: float
-    contributions: int
-
-
-class GraceZero(Logged, frozen=True, tag="grace_zero"):
-    """Exchanges take longer than the overlap hides: a round waits for nobody beyond its quorum."""
-
-    exchange_s: float
-    hidden_s: float
-    lacking_s: float
-    overlap_steps: int
-    overlap_steps_needed: int
-
-
 class NothingMerged(Logged, frozen=True, tag="nothing_merged"):
     """Learners step but no version was committed for `for_s`; `because` has reasons by learner."""
 

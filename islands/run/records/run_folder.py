@@ -193,12 +193,8 @@ class RunFolder:
             case processes.Damaged(files):
                 told = ", ".join(files)
                 self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
-            case rounds.Swinging():
-                self._warn("swinging", entry.told if entry.fragments else "")
             case rounds.DataEnded(passes, shards):
                 self._warn("data", DATA_ENDED.format(shards) if passes else "")
-            case members.Overloaded():
-                self._warn("overloaded", entry.told if entry.worker else "")
             case _:
                 pass
         event = event_of(actor, entry)

@@ -128,13 +128,6 @@ FIGURES = (
         (HOSTING_WATCHDOG,),
     ),
     Mutation(
-        "kernels that compile make a worker look full",
-        "islands/protocol/syncer/health.py",
-        "if not self._merged or (",
-        "if (",
-        (SYNCER_WATCHES,),
-    ),
-    Mutation(
         "one empty shard in each pass ends the data",
         "islands/protocol/syncer/leases.py",
         "holder.used_tokens, self.barren = progress.tokens, 0",
