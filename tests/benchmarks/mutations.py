@@ -1,6 +1,6 @@
 """Break the program on purpose, one line at a time, and see which test notices.
 
-Each worker makes a copy of the tree in a temporary folder. An entry of the folder `mutation`
+Each worker makes a copy of the tree in a temporary folder. An entry of `mutations.txt`
 replaces one piece of text there, the tests named beside it run until the first fails, and the text
 is put back. A mutation that no test notices has survived: a rule that anybody may break unseen.
 
@@ -9,9 +9,9 @@ is put back. A mutation that no test notices has survived: a rule that anybody m
 
 prints a table, and exits with 1 if one survived, if a text is not found exactly once, or if the
 tests fail without any mutation. Tests that are marked `long` run with `--long` only: what `make
-test` runs is to notice each mutation. `--twelve` tries those of `mutation/twelve.py` alone. With
-`--soup N` the first N seeds of the fault soup are played against each mutation as well, and the
-table tells the first that breaks a promise; a mutation is noticed if either notices it.
+test` runs is to notice each mutation. `--twelve` tries twelve of them alone, which docs/testing.md
+tells of. With `--soup N` the first N seeds of the fault soup are played against each mutation as
+well, and the table tells the first that breaks a promise; it is noticed if either notices it.
 """
 
 import argparse
@@ -23,29 +23,57 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from tests.benchmarks.mutation.books import BOOKS
-from tests.benchmarks.mutation.boundaries import BOUNDARIES
-from tests.benchmarks.mutation.checker import CHECKED
-from tests.benchmarks.mutation.figures import FIGURES
-from tests.benchmarks.mutation.glue import GLUE
-from tests.benchmarks.mutation.heart import HEART
-from tests.benchmarks.mutation.kind import Mutation
-from tests.benchmarks.mutation.lifetimes import LIFETIMES
-from tests.benchmarks.mutation.loops import LOOPS
-from tests.benchmarks.mutation.lost_files import LOST_FILES
-from tests.benchmarks.mutation.members import MEMBERS
-from tests.benchmarks.mutation.moments import MOMENTS
-from tests.benchmarks.mutation.placing import PLACED
-from tests.benchmarks.mutation.rounds import ROUNDS
-from tests.benchmarks.mutation.strangers import STRANGERS
-from tests.benchmarks.mutation.trials import copies, own_copy
-from tests.benchmarks.mutation.twelve import TWELVE
+from tests.benchmarks.mutation_trials import copies, own_copy
 from tests.environment import ROOT
 
-REVIEWED = MOMENTS + CHECKED + LOOPS + FIGURES + LOST_FILES + BOUNDARIES + STRANGERS + MEMBERS
-MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES + REVIEWED + PLACED + HEART
+LIST = Path(__file__).with_suffix(".txt")
 SOUP = "tests/lab/world/test_faults.py::test_seed_keeps_every_promise"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One thing broken on purpose.
+
+    Attributes:
+        name: What is not so any more.
+        file: Where.
+        old: Text that stands there exactly once.
+        new: What it becomes.
+        tests: Files of tests of which one is to fail.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @classmethod
+    def read(cls, entry: str) -> Self:
+        """Read an entry of the list, without the mark before its name."""
+        name, file, tests, *hunk = entry.rstrip("\n").split("\n")
+        old, new = ("\n".join(line[1:] for line in hunk if line[:1] == mark) for mark in "-+")
+        return cls(name, file, old, new, tuple(tests.split()))
+
+
+MUTATIONS = [Mutation.read(entry) for entry in LIST.read_text("utf-8").split("\n== ")[1:]]
+TWELVE: tuple[tuple[str, str], ...] = (
+    ("fencing", "a fenced syncer writes on"),
+    ("fencing", "an ended incarnation is let in"),
+    ("ledger", "tokens that were applied may be contributed again"),
+    ("ledger", "what is in doubt counts as overwritten"),
+    ("grace", "grace longer than a step"),
+    ("pace", "an opened round costs no credit"),
+    ("counters", "round numbers do not grow"),
+    ("journal order", "a version is sent before it is durable"),
+    ("remainder", "what increments left is forgotten"),
+    ("roles", "a credential is good for another role"),
+    ("weights", "weights paired with the wrong contributions"),
+    ("incarnations", "incarnations come back"),
+)
+"""What each breaks, and its name among the mutations."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +149,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--only", default="", help="mutations whose name contains this")
     parser.add_argument("--every", type=int, default=1, help="only the first of each so many")
-    parser.add_argument("--twelve", action="store_true", help="only those of mutation/twelve.py")
+    parser.add_argument("--twelve", action="store_true", help="only the twelve of docs/testing.md")
     parser.add_argument("--soup", type=int, default=0, help="seeds of the fault soup for each")
     parser.add_argument("--long", action="store_true", help="run tests marked `long` as well")
     parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
