@@ -9,9 +9,7 @@ from tests.environment import ROOT
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_its_text_stands_once_and_its_tests_are_there(mutation: Mutation) -> None:
     """A text that has changed, or a test that was moved, would leave a rule unwatched."""
-    assert times_found(ROOT, mutation) == 1, (
-        f"mend it in mutations.txt: {mutation}"
-    )
+    assert times_found(ROOT, mutation) == 1, f"mend it in mutations.txt: {mutation}"
     assert mutation.old != mutation.new
     assert all((ROOT / test.partition("::")[0]).exists() for test in mutation.tests)
 
