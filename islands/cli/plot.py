@@ -19,14 +19,12 @@ def run(options: PlotOptions, _: Common) -> int:
         UserError: a folder holds no run with a row of metrics, no run has a figure that is named,
             there are too many, matplotlib is not installed, or the file cannot be written.
     """
-    from islands.run.records.panels import panels_of
-    from islands.run.records.run_plots import plot
+    from islands.run.records.pictures import plot
 
     folders = _named(tuple(dict.fromkeys(options.folders)))
-    runs = [_curves_of(folder) for folder in folders.values()]
-    panels = panels_of(runs, options.figures, options.over, options.log, options.metric)
+    runs = {name: _curves_of(folder) for name, folder in folders.items()}
     kind: Literal["png", "svg"] = "svg" if options.out.suffix == ".svg" else "png"
-    picture = plot(panels, list(folders), options.size, kind)
+    picture = plot(runs, options.figures, options.over, options.metric, kind)
     try:
         replace_file(options.out, picture)
     except OSError as error:

@@ -6,7 +6,6 @@ from islands.cli.parsing import Common, one_line
 from islands.files.whole_files import replace_file
 from islands.lab.settings.study import StudyOptions
 from islands.protocol.errors import UserError, unusable
-from islands.settings.commands import Size
 from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from islands.lab.study.runner import Finished
 
 TABLE_FILE = "study.md"
-PLOT_FILES = {Size.PAGE: "study.png", Size.TALK: "study-talk.png"}
+PLOT_FILE = "study.png"
 
 
 def run(options: StudyOptions, _: Common) -> int:
@@ -89,9 +88,8 @@ def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Fini
         return
     try:
         replace_file(options.folder / TABLE_FILE, told.encode())
-        for size, name in PLOT_FILES.items():
-            picture = plot(found, rows, metric, options.folder.name, size)
-            replace_file(options.folder / name, picture)
+        picture = plot(found, rows, metric, options.folder.name)
+        replace_file(options.folder / PLOT_FILE, picture)
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error
-    print(f"The table, {PLOT_FILES[Size.PAGE]} and all results are in {options.folder}")
+    print(f"The table, {PLOT_FILE} and all results are in {options.folder}")

@@ -18,7 +18,7 @@ from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.run.hosting.hub_address import HUB_FILE
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE
 from islands.run.records.figures import FIGURES_FILE
-from islands.run.records.run_folder import GROWING, PICTURE_FILES
+from islands.run.records.run_folder import GROWING, PICTURE_FILE
 from islands.run.records.summary import SUMMARY_FILE
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
@@ -39,7 +39,7 @@ SET_ASIDE = (
     "tensorboard",
     "sinks",
     "engines.json",
-    *PICTURE_FILES,
+    PICTURE_FILE,
     *GROWING,
     *(older(Path(name)).name for name in GROWING),
 )

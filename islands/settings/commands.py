@@ -288,20 +288,6 @@ class Over(StrEnum):
     TIME = "time"
 
 
-class Axis(StrEnum):
-    """An axis that may have a logarithmic scale."""
-
-    X = "x"
-    Y = "y"
-
-
-class Size(StrEnum):
-    """Where a picture is shown, which decides how large it is and how large its text."""
-
-    PAGE = "page"
-    TALK = "talk"
-
-
 @dataclass(frozen=True, slots=True)
 class PlotOptions:
     """`islands plot`: draws figures of one or several runs into one picture.
@@ -309,14 +295,11 @@ class PlotOptions:
     Args:
         folders: folders of the runs.
         out: the .png or .svg file to write.
-        figures: what is drawn: loss, evaluation, tokens_per_s, goodput, yield, traffic,
-            participation, staleness, or any other figure of steps and merges that the runs have;
-            by default loss and evaluation.
+        figures: what is drawn: loss, evaluation, tokens_per_s, goodput, yield, participation,
+            staleness, or any other figure of steps and merges that the runs have; by default loss
+            and evaluation.
         metric: figure of the task's evaluation that is drawn; by default the first.
         over: what is along the horizontal axes.
-        log: axes with a logarithmic scale.
-        size: where the picture is shown: on a page as wide as a column of text, or on a slide of
-            a talk.
     """
 
     folders: tuple[Path, ...] = field(default=(), metadata=POSITIONAL)
@@ -324,8 +307,6 @@ class PlotOptions:
     figures: tuple[str, ...] = ()
     metric: str | None = None
     over: tuple[Over, ...] = (Over.TOKENS, Over.TIME)
-    log: tuple[Axis, ...] = ()
-    size: Size = Size.PAGE
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, by name, value and what is allowed."""

@@ -1,26 +1,22 @@
 """`islands plot`: figures of several runs in one picture."""
 
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 import pytest
-from matplotlib.image import imread
 
 from islands.cli.__main__ import main
-from islands.run.records.charts import COLOURS
-from islands.run.records.panels import panels_of
+from islands.run.records.pictures import COLOURS, plot
 from islands.run.records.run_curves import curves_of
-from islands.run.records.run_plots import plot
-from tests.run.metric_rows import ROWS, happening, run_folder, step
+from tests.run.metric_rows import ROWS, run_folder, step
 from tests.run.test_run_pictures import drawn, pixels_of
 
 
 def test_each_run_has_a_colour_in_every_panel(tmp_path: Path) -> None:
     """Four panels of two runs; the second, which was never evaluated, is only in those of loss."""
-    one = curves_of(run_folder(tmp_path / "one", [*ROWS, happening(15.0, "killed")]))
+    one = curves_of(run_folder(tmp_path / "one", ROWS))
     two = curves_of(run_folder(tmp_path / "two", [step(1.0, "a", 5, 3.0), step(2.0, "a", 40, 1.0)]))
-    pixels = pixels_of(plot(panels_of([one, two]), ["one", "two"]))
+    pixels = pixels_of(plot({"one": one, "two": two}))
     bottom = 4.2 * 250
     for index, charts in ((0, 4), (1, 2)):
         places = [(y, x) for y, x in drawn(pixels, COLOURS[index]) if y < bottom]
@@ -39,9 +35,8 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
     pixels_of(out.read_bytes())
     assert main(["plot", str(one), "--metric", "share", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: same\n"
-    line = ["plot", str(one), "--figures", "loss", "--over", "tokens", "--log", "x,y"]
-    assert main([*line, "--size", "talk", "--out", str(out)]) == 0
-    assert imread(BytesIO(out.read_bytes())).shape[:2] == (1080, 1920)
+    line = ["plot", str(one), "--figures", "loss", "--over", "tokens"]
+    assert main([*line, "--out", str(out)]) == 0
     capsys.readouterr()
     out = tmp_path / "one.svg"
     assert main(["plot", str(one), "--out", str(out)]) == 0
@@ -58,11 +53,9 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
         (("run", "--metric", "loss"), "metric is loss; the runs' evaluations have accuracy, share"),
         (("run", "--figures", "speed"), "figures has speed; the runs have loss, evaluation"),
         (("run", "--over", "steps"), "over is steps; it must be one of tokens, time, or several"),
-        (("run", "--log", "z"), "log is z; it must be one of x, y, or several"),
-        (("run", "--size", "poster"), "size is poster; it must be one of page, talk"),
         (
-            ("run", "--figures", "loss,evaluation,loss", "--size", "talk"),
-            "figures and over make 6 panels, and a picture for a talk has room for 4; name fewer",
+            ("run", "--figures", "loss,evaluation,loss,loss,loss,loss"),
+            "figures and over make 12 panels, and a picture has room for 10; name fewer",
         ),
         (("damaged",), "line 1 of damaged/metrics.jsonl is no row of metrics, nor is any other"),
         (("empty",), "has nothing to draw yet: no learner has stepped"),

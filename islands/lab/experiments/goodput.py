@@ -16,14 +16,13 @@ from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Link, play, pla
 from islands.lab.experiments.fleet import Played as PlayedFleet
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import GoodputOptions
-from islands.run.records.charts import (
+from islands.run.records.pictures import (
     BLACK,
     GREEN,
     VERMILION,
     encoded,
     new_figure,
     seconds_below,
-    title,
 )
 from islands.settings.quantities import count, markdown_table
 
@@ -277,7 +276,7 @@ def timeline(played: Played) -> bytes:
     until_s = min(cell.end_s, from_s + TIMELINE_S)
     names = cell.names[:ROWS_MOST]
     with new_figure(AROUND_INCHES + ROW_INCHES * (len(names) + 1)) as figure:
-        title(figure, f"{cell.chips:,.0f} chips in {cell.learners:,} learners")
+        figure.suptitle(f"{cell.chips:,.0f} chips in {cell.learners:,} learners", x=0.01, ha="left")
         axes = figure.subplots()
         unit_s = seconds_below(axes, until_s - from_s)
         everywhere = range(len(names))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from islands.run.records.charts import (
+from islands.run.records.pictures import (
     BLACK,
     COLOURS,
-    LOOKS,
+    LINE_INCHES,
     Points,
     count_below,
     encoded,
@@ -15,8 +15,6 @@ from islands.run.records.charts import (
     new_figure,
     seconds_below,
 )
-from islands.run.records.legends import legend_below
-from islands.settings.commands import Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +61,7 @@ def chart(
         UserError: matplotlib is not installed.
     """
     crossed = any(each.published for each in lines)
-    legend_inches = LOOKS[Size.PAGE].text_inches * (len(lines) + crossed) / 2
+    legend_inches = LINE_INCHES * (len(lines) + crossed) / 2
     with new_figure(CHART_INCHES + legend_inches) as figure:
         axes = figure.subplots()
         axes.set_ylabel(what)
@@ -73,13 +71,14 @@ def chart(
         axes.set_ylim(0, 1.02 * top)
         for index, each in enumerate(lines):
             points = [(x / unit_s, y) for x, y in each.points]
-            line(axes, points, index, each.name, steps=each.steps)
+            steps = {"drawstyle": "steps-post"} if each.steps else {}
+            line(axes, points, index, each.name, **steps)
             colour = COLOURS[index % len(COLOURS)]
             for x, y in each.published:
                 axes.plot(x, y, "x", color=colour, **CROSS)
         if crossed:
             axes.plot([], [], "x", color=BLACK, label="published", **CROSS)
-        legend_below(figure, axes.get_legend_handles_labels()[0])
+        figure.legend(loc="outside lower left", ncols=2)
         return encoded(figure)
 
 
@@ -97,6 +96,5 @@ def _quantity_below(
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     else:
-        axes.set_xlim(0, 1.01 * most)
         count_below(axes, unit, most)
     return 1.0

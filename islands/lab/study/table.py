@@ -10,17 +10,14 @@ from islands.lab.study.cells import Trial
 from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
-from islands.run.records.charts import (
-    LOOKS,
+from islands.run.records.pictures import (
+    LINE_INCHES,
+    count_below,
     encoded,
     line,
     new_figure,
     scale_y,
-    title,
-    tokens_below,
 )
-from islands.run.records.legends import label_ends
-from islands.settings.commands import Size
 from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
@@ -184,23 +181,20 @@ def _cells(row: Row) -> tuple[str, ...]:
 CHART_INCHES = 3.6
 SKIPPED_SHARE = 0.15
 """The first part of a curve is left out: it falls so far that all ends would lie together."""
-FAINT = 0.6
-"""The width of a line among those that are compared, as a share of that of the two that matter."""
+THICK, THIN = 1.6, 0.8
+"""The width of a line of the two that matter, and of one that is compared with them."""
 
 
-def plot(
-    results: Results, rows: Sequence[Row], metric: str, name: str, size: Size = Size.PAGE
-) -> bytes:
+def plot(results: Results, rows: Sequence[Row], metric: str, name: str) -> bytes:
     """Draw the metric over tokens as a PNG file: a line for each cell, the mean over its seeds.
 
-    Each line is named at its end; those of the baseline and of the best cell are emphasised.
+    Lines of the baseline and of the best cell are thicker than the others.
 
     Args:
         results: what was found, by cell and seed.
         rows: of the table.
         metric: that is drawn.
         name: of the study, which stands above it.
-        size: where the picture is shown.
 
     Raises:
         UserError: matplotlib is not installed.
@@ -213,10 +207,8 @@ def plot(
     }
     drawn = {cell: points for cell, points in shown.items() if points}
     strong = emphasised(rows)
-    height = max(CHART_INCHES, (2 + len(drawn)) * LOOKS[size].text_inches)
-    with new_figure(height, size) as figure:
-        told = "in bold: the baseline, and the cell that ended best" if strong else ""
-        title(figure, name, told)
+    with new_figure(CHART_INCHES + len(drawn) * LINE_INCHES / 2) as figure:
+        figure.suptitle(name, x=0.01, ha="left")
         axes = figure.subplots()
         axes.set_ylabel(metric)
         if not drawn:
@@ -224,12 +216,12 @@ def plot(
             return encoded(figure)
         names = [f"{cell}  {points[-1][1]:.4g}" for cell, points in drawn.items()]
         for index, (cell, points) in enumerate(drawn.items()):
-            line(axes, points, index, names[index], scale=1.0 if cell in strong else FAINT)
+            width = THICK if cell in strong else THIN
+            line(axes, points, index, names[index], linewidth=width)
         scale_y(axes, [y for points in drawn.values() for _, y in points])
-        tokens_below(axes, ends)
+        count_below(axes, "tokens", ends)
         axes.set_xlim(left=SKIPPED_SHARE * ends)
-        bold = [each for each, cell in zip(names, drawn, strict=True) if cell in strong]
-        label_ends(axes, bold)
+        figure.legend(loc="outside lower left", ncols=2)
         return encoded(figure)
 
 

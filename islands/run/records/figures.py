@@ -48,7 +48,6 @@ AWAY_LEAST = 512
 """Absent learners that keep a row each, even if fewer than that were ever present at once."""
 GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
-HAPPENINGS_KEPT = 256
 STATES_KEPT = 256
 LATELY_S = 60
 """Seconds over which participation is told beside that of the whole run."""
@@ -349,9 +348,8 @@ class RunFigures:
     contributions over fragments; `clock` is the fleet's clock in steps at the last merge, which
     came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
     had them then or at the end, `unbooked` those that learners told of and no book has, and
-    `settled_yield` is the ledger's at the end. `happenings` are those that a picture marks, with
-    time, kind and member. `kept_s` is the wall clock at which an earlier start of the hub kept its
-    figures for the last time, 0 without one. `warning` says what is wrong with the run now,
+    `settled_yield` is the ledger's at the end. `kept_s` is the wall clock at which an earlier start
+    of the hub kept its figures for the last time, 0 without one. `warning` says what is wrong with the run now,
     `ending` why it ends; each is "" if there is nothing. `lately` has for each of the last seconds
     with a merge that second, the contributions of its merges, and the learners that were there.
     """
@@ -373,9 +371,6 @@ class RunFigures:
     speed: Speed = field(default_factory=Speed)
     work: WorkTime = field(default_factory=WorkTime)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
-    happenings: deque[tuple[float, str, str]] = field(
-        default_factory=lambda: deque(maxlen=HAPPENINGS_KEPT)
-    )
     kept_s: float = 0.0
     warning: str = ""
     ending: str = ""
@@ -570,7 +565,6 @@ class KeptFigures:
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     gone: DepartedLearners = field(default_factory=DepartedLearners)
     evaluations: list[dict[str, float]] = field(default_factory=list)
-    happenings: list[tuple[float, str, str]] = field(default_factory=list)
 
 
 def content_of(figures: RunFigures, earlier_s: float, at_s: float, now_s: float = 0.0) -> bytes:
@@ -599,7 +593,6 @@ def content_of(figures: RunFigures, earlier_s: float, at_s: float, now_s: float 
             {name: value for name, value in row.items() if isfinite(value)}
             for row in figures.evaluations
         ],
-        happenings=list(figures.happenings),
     )
     return sealed(msgspec.json.encode(kept))
 
@@ -642,5 +635,4 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
     )
     figures.work.counted_s = kept.work_s
     figures.evaluations.extend(kept.evaluations)
-    figures.happenings.extend(kept.happenings)
     return kept.wall_s, figures, lost

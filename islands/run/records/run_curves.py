@@ -100,15 +100,6 @@ def _mean(points: "list[Mean] | tuple[Mean, ...]") -> Mean:
     return Mean(*(fmean(values) for values in zip(*points, strict=True)))
 
 
-class Happening(NamedTuple):
-    """What befell a member of a run, such as `killed`, `evicted`, `extended`, `checkpoint`."""
-
-    what: str
-    name: str
-    tokens: float
-    at_s: float
-
-
 @dataclass(slots=True)
 class RunCurves:
     """The curves of one run; times are seconds since its first start, without those of no hub.
@@ -120,7 +111,6 @@ class RunCurves:
         totals: sums over all learners, of what `SUMMED` names, of `tokens`, and of `allocated_s`:
             the time of each learner since it was first heard.
         learners: tokens of the run, smoothed loss and step time of the first learners, with times.
-        happenings: what a picture marks.
         began_s: when the hub's last start began.
         damaged: why no line at all can be read; "" if one can.
     """
@@ -130,7 +120,6 @@ class RunCurves:
     means: dict[str, Means] = field(default_factory=dict)
     totals: dict[str, Series] = field(default_factory=dict)
     learners: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    happenings: list[Happening] = field(default_factory=list)
     began_s: float = 0.0
     damaged: str = ""
 
@@ -200,10 +189,6 @@ class _Reading:
                 self._add_means(row, ABOUT_MERGE, at_s)
             case "evaluation":
                 self._add_evaluation(row, at_s)
-            case "event":
-                what, name = str(row["event"]), str(row["name"])
-                tokens = _number(row, "run_tokens")
-                curves.happenings.append(Happening(what, name, tokens, at_s))
         self._last_s = at_s
 
     def _add_evaluation(self, row: Row, at_s: float) -> None:

@@ -57,7 +57,7 @@ KEEP_INTERVAL_S = 5.0
 KEPT_BYTES_PER_S = 2**20
 """Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
 which a hub does nothing else."""
-PICTURE_FILES = ("summary.png", "summary.svg", "summary-talk.png")
+PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
 STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
@@ -200,7 +200,6 @@ class RunFolder:
         event = event_of(actor, entry)
         if event is not None:
             what, name = event
-            self.figures.happenings.append((self.earlier_s + at_s, what, name))
             row = {"kind": "event", "at_s": round(at_s, 3), "event": what, "name": name}
             self._row({**row, "run_tokens": self.tokens})
         self._notify()
@@ -396,17 +395,16 @@ class RunFolder:
 
     def draw(self, at_s: float) -> None:
         """Draw the picture of the run as it is now, or was in the end; it takes a second."""
-        from islands.run.records.run_pictures import picture_of
+        from islands.run.records.pictures import picture_of
 
         end_s = self.earlier_s + at_s
         share = self.figures.yield_of(self._fragments, self.tokens)
         try:
             picture = picture_of(self.figures, self._settings, end_s, share)
         except UserError as error:
-            self._say(f"{self.path} gets no {PICTURE_FILES[0]}: {error}")
+            self._say(f"{self.path} gets no {PICTURE_FILE}: {error}")
             return
-        for name, content in zip(PICTURE_FILES, picture, strict=True):
-            self._spool.replace(self.path / name, content)
+        self._spool.replace(self.path / PICTURE_FILE, picture)
 
     def on_note(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Copy a notable entry from another process's tape to this one, at this host's time."""
@@ -528,7 +526,7 @@ class RunFolder:
 
 
 def event_of(actor: str, entry: Entry) -> tuple[str, str] | None:
-    """Return what a picture marks of an entry, and the member that it befell; None if nothing."""
+    """Return what a row of metrics says of an entry, and whom it befell; None if nothing."""
     match entry:
         case processes.Started(epoch) if actor == "supervisor" and epoch > 1:
             return "hub_started", actor

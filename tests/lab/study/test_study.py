@@ -15,7 +15,6 @@ from islands.lab.study.statistics import Comparison, Verdict
 from islands.lab.study.table import Row, by_cell, emphasised, plot, points_of, rows_of, table
 from islands.lab.study.trial import Result
 from islands.protocol.settings.run import RunSettings
-from islands.settings.commands import Size
 from tests.lab.study.regression import TASK
 
 TOKENS = 400
@@ -121,7 +120,7 @@ def test_the_plot_shows_the_mean_of_the_seeds_where_all_have_one() -> None:
     better = list(rows({**LOSSES, "two": [0.5, 0.6, 0.7]}).values())
     assert emphasised(better) == {"dp learning_rate=0.2", "two"}
     assert plot({"a": {0: one}, "b": {}}, found, "loss", "study").startswith(b"\x89PNG")
-    assert plot({"a": {}}, [], "loss", "study", Size.TALK).startswith(b"\x89PNG")
+    assert plot({"a": {}}, [], "loss", "study").startswith(b"\x89PNG")
 
 
 def test_a_result_is_kept_for_its_trial_alone(tmp_path: Path) -> None:
