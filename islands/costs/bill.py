@@ -1,7 +1,7 @@
 """What a run has cost, by island and region, for each million tokens that were merged; pure.
 
 An hour is paid for as long as an island was placed, whether it stepped or not; traffic by its
-bytes, at the price of the region that they leave; energy by the hours, where it is paid apart.
+bytes, at the price of the region that they leave.
 Money for tokens that were lost is the share of an island's money that its unmerged tokens have in
 those it processed; while a run goes on, some of these may yet be merged.
 """
@@ -13,7 +13,7 @@ from functools import reduce
 from islands.costs.places import Place
 from islands.costs.prices import GB, OTHER, Prices, Unpriced
 
-HOUR_S, MILLION, THOUSAND = 3600.0, 1e6, 1e3
+HOUR_S, MILLION = 3600.0, 1e6
 HUB = "(hub)"
 """The line of the hub's own host; no learner has such a name."""
 
@@ -54,10 +54,8 @@ class Line:
         accelerator_hours: of accelerators.
         sent_gb: that left the island, in 10⁹ bytes.
         received_gb: that reached it.
-        kwh: energy; None: not told.
         hours_cost: money for the hours.
         traffic_cost: money for the traffic.
-        energy_cost: money for the energy, where it is paid apart.
         tokens: processed.
         merged: merged, mean over fragments.
     """
@@ -70,27 +68,20 @@ class Line:
     accelerator_hours: float = 0.0
     sent_gb: float = 0.0
     received_gb: float = 0.0
-    kwh: float | None = None
     hours_cost: float = 0.0
     traffic_cost: float = 0.0
-    energy_cost: float = 0.0
     tokens: int = 0
     merged: float = 0.0
 
     @property
     def cost(self) -> float:
         """All money."""
-        return self.hours_cost + self.traffic_cost + self.energy_cost
+        return self.hours_cost + self.traffic_cost
 
     @property
     def cost_per_million(self) -> float | None:
         """Money for a million merged tokens; None if none was merged."""
         return MILLION * self.cost / self.merged if self.merged else None
-
-    @property
-    def kwh_per_million(self) -> float | None:
-        """Energy for a million merged tokens; None if it is not told, or none was merged."""
-        return None if self.kwh is None or not self.merged else MILLION * self.kwh / self.merged
 
     @property
     def lost_cost(self) -> float:
@@ -99,7 +90,6 @@ class Line:
 
     def __add__(self, other: "Line") -> "Line":
         """Return the sum of two lines, with the names of this one."""
-        known = [each.kwh for each in (self, other) if each.kwh is not None]
         return replace(
             self,
             what=self.what if self.what == other.what else "",
@@ -108,10 +98,8 @@ class Line:
             accelerator_hours=self.accelerator_hours + other.accelerator_hours,
             sent_gb=self.sent_gb + other.sent_gb,
             received_gb=self.received_gb + other.received_gb,
-            kwh=sum(known) if known else None,
             hours_cost=self.hours_cost + other.hours_cost,
             traffic_cost=self.traffic_cost + other.traffic_cost,
-            energy_cost=self.energy_cost + other.energy_cost,
             tokens=self.tokens + other.tokens,
             merged=self.merged + other.merged,
         )
@@ -201,13 +189,10 @@ def _line(stay: Stay, prices: Prices | None, islands: int = 1) -> Line:
     )
     if prices is None:
         return line
-    watts, here, there = prices.watts_of(place), line.region, prices.hub_region
-    kwh = None if watts is None else watts / THOUSAND * hours
+    here, there = line.region, prices.hub_region
     return replace(
         line,
-        kwh=kwh,
         hours_cost=hours * prices.hour_of(place),
         traffic_cost=line.sent_gb * prices.gb_of(here, there)
         + line.received_gb * prices.gb_of(there, here),
-        energy_cost=(kwh or 0.0) * prices.kwh_of(place.region),
     )

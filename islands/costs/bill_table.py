@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from io import StringIO
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from islands.costs.bill import MILLION, Bill, Line
 from islands.run.records.figures import in_order
@@ -13,51 +16,31 @@ ISLANDS_SHOWN = 32
 """Most islands with a row of their own, those that cost most; JSON has all."""
 
 COLUMNS = 80
-NAMES_LEAST = (8, 6)
 WHOLE = 1000.0
-DERIVED = ("cost", "cost_per_million", "kwh_per_million", "lost_cost")
-
-Row = tuple[str, ...]
+DERIVED = ("cost", "cost_per_million", "lost_cost")
 
 
 def table_of(bill: Bill, columns: int = COLUMNS) -> list[str]:
     """Return the lines of a bill: islands, regions, the whole, and what a table cannot say."""
-    rows = [_head(bill), *_rows(bill)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    names, numbers = widths[:2], widths[2:]
-    room = columns - sum(numbers) - 2 * len(numbers)
-    names[1] = max(NAMES_LEAST[1], min(names[1], room - 2 - min(names[0], room // 2)))
-    names[0] = max(NAMES_LEAST[0], min(names[0], room - 2 - names[1]))
-    lines = []
-    for row in rows:
-        words = [_fitted(cell, width) for cell, width in zip(row[:2], names, strict=True)]
-        cells = [cell.rjust(width) for cell, width in zip(row[2:], numbers, strict=True)]
-        lines.append("  ".join([*words, *cells]).rstrip())
-    return [*lines, *sentences_of(bill)]
-
-
-def _fitted(name: str, width: int) -> str:
-    return name.ljust(width) if len(name) <= width else f"{name[: width - 1]}…"
-
-
-def _head(bill: Bill) -> Row:
-    return (
-        *("island", "region", "hours", "GB", "kWh"),
-        *(bill.currency or "money", "M merged", "per M", "lost"),
-    )
-
-
-def _rows(bill: Bill) -> Iterator[Row]:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("island", "region"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    for name in ("hours", "GB", bill.currency or "money", "M merged", "per M", "lost"):
+        table.add_column(name, justify="right", no_wrap=True)
     first, left = shown_lines(bill)
     for line in first:
-        yield (line.name, line.region, *_cells(bill, line, line.lost_cost))
+        table.add_row(line.name, line.region, *_cells(bill, line, line.lost_cost))
     if left:
-        yield (f"({left} more)", *[""] * 8)
+        table.add_row(f"({left} more)")
     regions = [line for line in bill.regions if line.islands]
     for line in regions if len(regions) > 1 else ():
         lost = sum(each.lost_cost for each in bill.lines if each.region == line.region)
-        yield (f"all {line.islands}", line.region, *_cells(bill, line, lost))
-    yield (f"all {bill.whole.islands}", "", *_cells(bill, bill.whole, bill.lost_cost))
+        table.add_row(f"all {line.islands}", line.region, *_cells(bill, line, lost))
+    table.add_row(f"all {bill.whole.islands}", "", *_cells(bill, bill.whole, bill.lost_cost))
+    console = Console(width=columns, file=StringIO(), color_system=None, markup=False)
+    console.print(table)
+    written = console.file.getvalue() if isinstance(console.file, StringIO) else ""
+    return [*(line.rstrip() for line in written.splitlines()), *sentences_of(bill)]
 
 
 def shown_lines(bill: Bill) -> tuple[Sequence[Line], int]:
@@ -67,13 +50,12 @@ def shown_lines(bill: Bill) -> tuple[Sequence[Line], int]:
     return ordered, len(bill.lines) - len(ordered)
 
 
-def _cells(bill: Bill, line: Line, lost: float) -> Row:
+def _cells(bill: Bill, line: Line, lost: float) -> tuple[str, ...]:
     each = line.cost_per_million
     priced = bool(bill.currency)
     return (
         amount(line.hours),
         amount(line.sent_gb + line.received_gb),
-        "" if line.kwh is None else amount(line.kwh),
         amount(line.cost) if priced else "",
         amount(line.merged / MILLION),
         amount(each) if priced and each is not None else "",
@@ -92,12 +74,6 @@ def sentences_of(bill: Bill) -> Iterator[str]:
             f"{amount(bill.lost_cost)} {bill.currency} were paid for tokens that were not merged: "
             f"{share:.1%} of {count(whole.tokens)} were."
         )
-    if whole.kwh_per_million is not None:
-        yield f"A million merged tokens took {amount(whole.kwh_per_million)} kWh."
-    untold = [line.what for line in bill.lines if line.kwh is None and line.accelerator_hours]
-    if bill.currency and untold:
-        kinds = ", ".join(dict.fromkeys(untold))
-        yield f"The energy of {len(untold)} islands is not told by watts: {kinds}."
 
 
 def as_json(bill: Bill) -> bytes:

@@ -6,8 +6,6 @@ accelerator_hour:                     # of one accelerator, by kind and region
 host_hour: {other: 0.4}               # of one host without accelerators, the hub's own among them
 traffic_gb:                           # of 10⁹ bytes, from a region to another
   eu-west: {us-east: 0.02, other: 0.09}
-kwh: {on-premises: 0.24}              # where energy is paid apart; told in kWh all the same
-watts: {H100: 1000}                   # of one accelerator and its share of the host
 hub: {region: us-east}
 learners:                             # of those that no engine placed, by pattern of their name
   site-*: {region: eu-west, accelerators: H100:8, preemptible: true, hosts: 2}
@@ -62,8 +60,6 @@ class Prices:
         accelerator_hour: of one accelerator, by kind, then by region.
         host_hour: of one host without accelerators, by region.
         traffic_gb: of 10⁹ bytes, by the region that they leave, then by that which they reach.
-        kwh: of a kWh, by region, where it is paid apart; elsewhere it is in the price of an hour.
-        watts: of one accelerator with its share of the host, by kind.
         hub: where the hub runs; None: its host costs nothing.
         learners: where learners run that no engine placed, by pattern of their name; the first that
             matches counts.
@@ -73,14 +69,12 @@ class Prices:
     accelerator_hour: dict[str, ByRegion] = field(default_factory=dict)
     host_hour: ByRegion = field(default_factory=dict)
     traffic_gb: dict[str, dict[str, float]] = field(default_factory=dict)
-    kwh: dict[str, float] = field(default_factory=dict)
-    watts: dict[str, float] = field(default_factory=dict)
     hub: Place | None = None
     learners: dict[str, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a price that cannot be one."""
-        for name in ("accelerator_hour", "host_hour", "traffic_gb", "kwh", "watts"):
+        for name in ("accelerator_hour", "host_hour", "traffic_gb"):
             for key, price in _numbers(getattr(self, name), name):
                 if not (isfinite(price) and 0 <= price <= PRICE_MOST):
                     raise SettingsError(f"{key} is {price}; it must be in [0, {PRICE_MOST:g}]")
@@ -91,7 +85,7 @@ class Prices:
         return (self.hub.region if self.hub is not None else "") or OTHER
 
     def hour_of(self, place: Place) -> float:
-        """Return the price of an hour of an island, energy apart.
+        """Return the price of an hour of an island.
 
         Raises:
             Unpriced: its kind has no price in its region.
@@ -108,16 +102,6 @@ class Prices:
                 f"({sort}); it is told by {what}.{place.region or OTHER}"
             )
         return price * number * place.hosts
-
-    def watts_of(self, place: Place) -> float | None:
-        """Return what an island draws; None if that is not told, or it has no accelerators."""
-        kind, number = place.accelerator or ("", 0)
-        watts = self.watts.get(kind)
-        return None if watts is None else watts * number * place.hosts
-
-    def kwh_of(self, region: str) -> float:
-        """Return the price of a kWh in a region; 0 where it is not paid apart."""
-        return self.kwh.get(region, self.kwh.get(OTHER, 0.0))
 
     def gb_of(self, sender: str, receiver: str) -> float:
         """Return the price of 10⁹ bytes from a region to another.

@@ -14,12 +14,11 @@ from islands.engines.engine import JobState
 from islands.engines.launcher import RECORDS_FILE, records_in
 from islands.files.plain_files import read_plain
 from islands.protocol.errors import UserError, unusable
-from islands.run.records.figures import AWAY, FIGURES_FILE, LearnerFigures, RunFigures, restored
+from islands.run.records.figures import FIGURES_FILE, LearnerFigures, RunFigures, restored
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import OTHERS, SUMMARY_FILE
 from islands.settings.run_spec import read
 
-LEFT = "left"
 NOTHING = LearnerFigures()
 """The figures of an island that has not joined."""
 
@@ -30,7 +29,7 @@ class Placed:
 
     Args:
         place: where it is.
-        running_s: for how long it has run there until now; 0 while it waits, and once it has ended.
+        running_s: for how long all of its jobs have run until now, also those that never joined.
     """
 
     place: Place
@@ -78,7 +77,7 @@ def stays_of(
     rows = {**figures.learners, OTHERS: figures.gone.counted}
     every = {name: one for name, one in rows.items() if name != OTHERS or figures.gone.names}
     own = {name: float(one.merged_tokens) for name, one in every.items()}
-    if not sum(own.values()):  # records of an older version, or of merges of very many
+    if not sum(own.values()):  # merges of very many tell none of their participants
         own = {name: float(one.tokens) for name, one in every.items()}
     if merged is None:
         merged = min(float(figures.tokens), figures.merged_tokens / fragments)
@@ -88,7 +87,7 @@ def stays_of(
     for name in dict.fromkeys([*every, *placed]):
         one, known = every.get(name, NOTHING), placed.get(name)
         place = matching(name, patterns) if known is None else known.place
-        member_s = _member_s(one, now_s)
+        member_s = one.member_s(now_s)
         paid_s = member_s if known is None else max(member_s, known.running_s)
         counts = one.bytes_up, one.bytes_down, one.tokens
         stays.append(Stay(name, place, paid_s, *counts, share * own.get(name, 0.0)))
@@ -132,22 +131,9 @@ def placed_by_engines(folder: Path, wall_s: float) -> dict[str, Placed]:
     for name, each in records.islands.items():
         if each.entry in records.needs:
             running = each.state is JobState.RUNNING and each.ended is None
-            running_s = max(0.0, wall_s - each.since_s) if running else 0.0
-            placed[name] = Placed(Place.of(records.needs[each.entry]), running_s)
+            now_s = max(0.0, wall_s - each.since_s) if running else 0.0
+            placed[name] = Placed(Place.of(records.needs[each.entry]), each.ran_s + now_s)
     return placed
-
-
-def _member_s(learner: LearnerFigures, now_s: float) -> float:
-    """Return for how long a learner was a member; older versions told it by its states alone."""
-    counted_s = learner.member_s(now_s)
-    if counted_s or not learner.states:
-        return counted_s
-    ends = [at_s for at_s, _ in learner.states[1:]] + [now_s]
-    return sum(
-        end_s - at_s
-        for (at_s, state), end_s in zip(learner.states, ends, strict=True)
-        if state not in (AWAY, LEFT)
-    )
 
 
 def _merged_at_the_end(folder: Path) -> float | None:

@@ -45,6 +45,7 @@ class Placement:
         why: why it waits, in the engine's words.
         restarts: how often the engine has started this job again.
         starts: how often the hub has placed it.
+        ran_s: for how long its jobs have run before the present state.
         ending: whether it was asked to end.
         killed: whether it was to end at once, so that its end is no orderly one.
         unsure: whether the engine may have a job of it all the same, since a call was cut off.
@@ -61,6 +62,7 @@ class Placement:
     why: str = ""
     restarts: int = 0
     starts: int = 0
+    ran_s: float = 0.0
     ending: bool = False
     killed: bool = False
     unsure: bool = False
@@ -68,6 +70,12 @@ class Placement:
     missing: int = 0
     retry_s: float = RETRY_FIRST_S
     said_s: float = WAIT_SAID_S
+
+    def enter(self, state: JobState, now_s: float) -> None:
+        """Note a new state of its job, and for how long it has run before."""
+        if self.state is JobState.RUNNING:
+            self.ran_s += max(0.0, now_s - self.since_s)
+        self.state, self.since_s = state, now_s
 
     def wait_s(self) -> float:
         """Return the seconds until its engine is asked again, and double those of the next time."""
@@ -177,8 +185,8 @@ class Placements:
         entry, before = self.entry_of(name), self.islands.get(name)
         if entry is None or (before is not None and before.ended is None):
             return []
-        starts = 0 if before is None else before.starts
-        self.islands[name] = Placement(entry, starts=starts)
+        starts, ran_s = (0, 0.0) if before is None else (before.starts, before.ran_s)
+        self.islands[name] = Placement(entry, starts=starts, ran_s=ran_s)
         return [Place(name)]
 
     def resume(self) -> list[Action]:
@@ -318,7 +326,8 @@ class Placements:
         if job.state is JobState.ENDED:
             return [Ended(name, self._end(name, placed, job, now_s))]
         if job.state is not placed.state:
-            placed.state, placed.since_s, placed.said_s = job.state, now_s, WAIT_SAID_S
+            placed.enter(job.state, now_s)
+            placed.said_s = WAIT_SAID_S
         placed.where, placed.why, placed.restarts = job.where, job.why, job.restarts
         waited_s = now_s - placed.since_s
         if placed.state is not JobState.WAITING or waited_s < placed.said_s:
@@ -340,7 +349,8 @@ class Placements:
 
     def _end(self, name: str, placed: Placement, job: Job, now_s: float) -> ProcessEnd:
         """Note how an island has ended; one that was asked to end in order is forgotten."""
-        placed.state, placed.since_s, placed.where = JobState.ENDED, now_s, ""
+        placed.enter(JobState.ENDED, now_s)
+        placed.where = ""
         if placed.killed:
             placed.ended = KILLED.told
             return KILLED

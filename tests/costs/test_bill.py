@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from islands.costs.bill import HUB, Bill, Line, Stay, bill_of
+from islands.costs.bill import HUB, Stay, bill_of
 from islands.costs.bill_table import COLUMNS, ISLANDS_SHOWN, amount, as_json, table_of
 from islands.costs.places import Place
 from tests.costs.test_prices import prices_of
@@ -13,7 +13,7 @@ OWN = Place("on-premises", "H100:4")
 GB = 10**9
 
 
-def test_money_and_energy_are_those_by_hand() -> None:
+def test_money_is_that_by_hand() -> None:
     """Two hours on spot, half an hour at home, and the hub's host for three."""
     prices = prices_of(TEXT_HERE)
     spot = Stay("spot-0", SPOT, 7200.0, 10 * GB, 20 * GB, tokens=4_000_000, merged=3_000_000)
@@ -22,23 +22,18 @@ def test_money_and_energy_are_those_by_hand() -> None:
     first, second, hub = bill.lines
     assert first.hours_cost == pytest.approx(2 * 16 * 1.5)
     assert first.traffic_cost == pytest.approx(10 * 0.02 + 20 * 0.05)
-    assert first.kwh == pytest.approx(2 * 16 * 1.0)
-    assert first.energy_cost == 0.0
     assert first.accelerator_hours == 32.0
     assert first.cost_per_million == pytest.approx(49.2 / 3)
-    assert first.kwh_per_million == pytest.approx(32 / 3)
     assert first.lost_cost == pytest.approx(49.2 / 4)
-    assert second.energy_cost == pytest.approx(0.5 * 4 * 0.25)
-    assert second.cost == pytest.approx(0.5 * 4 * 2.0 + 0.1 + 0.5)
+    assert second.cost == pytest.approx(0.5 * 4 * 2.0 + 0.1)
     assert (hub.name, hub.islands) == (HUB, 0)
     assert hub.cost == pytest.approx(3 * 0.5)
     whole = bill.whole
-    assert whole.cost == pytest.approx(49.2 + 4.6 + 1.5)
+    assert whole.cost == pytest.approx(49.2 + 4.1 + 1.5)
     assert (whole.islands, whole.merged) == (2, 4_000_000)
-    assert whole.kwh == pytest.approx(34.0)
     assert bill.lost_cost == pytest.approx(12.3)
     costs = {line.name: line.cost for line in bill.regions}
-    assert costs == pytest.approx({"eu-west": 49.2, "on-premises": 4.6, "us-east": 1.5})
+    assert costs == pytest.approx({"eu-west": 49.2, "on-premises": 4.1, "us-east": 1.5})
 
 
 TEXT_HERE = """
@@ -47,8 +42,6 @@ accelerator_hour:
   H100: {eu-west: {on_demand: 4.0, preemptible: 1.5}, on-premises: 2}
 host_hour: {other: 0.5}
 traffic_gb: {eu-west: {us-east: 0.02}, us-east: {eu-west: 0.05, other: 0.07}, other: {other: 0.1}}
-kwh: {on-premises: 0.25}
-watts: {H100: 1000}
 hub: {region: us-east}
 """
 
@@ -67,7 +60,7 @@ def test_without_prices_there_are_hours_and_no_money() -> None:
     """Also of islands whose place nobody tells."""
     bill = bill_of([Stay("a", None, 7200.0, GB, GB, 10, 5.0)], None)
     (line,) = bill.lines
-    assert (line.hours, line.cost, line.kwh, line.region) == (2.0, 0.0, None, "other")
+    assert (line.hours, line.cost, line.region) == (2.0, 0.0, "other")
     assert bill.currency == ""
     assert table_of(bill)[-1].startswith("Without prices there is no money")
 
@@ -95,15 +88,6 @@ def test_json_has_every_island() -> None:
     assert told["whole"]["cost"] == pytest.approx(100 * 16 * 1.5)
     assert told["whole"]["lost_cost"] == pytest.approx(50 * 16 * 1.5)
     assert told["currency"] == "EUR"
-
-
-def test_a_sum_of_what_is_not_told_is_not_told() -> None:
-    """Energy that one island tells is the sum of those who do, which a sentence says."""
-    known, unknown = Line("a", "x", kwh=2.0), Line("b", "x", "TPU:4", accelerator_hours=4.0)
-    assert (known + unknown).kwh == 2.0
-    assert (unknown + unknown).kwh is None
-    lines = table_of(Bill((known, unknown), "EUR"))
-    assert "The energy of 1 islands is not told by watts: TPU:4." in lines
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ host_hour: {eu-west: 0.5}
 traffic_gb:
   eu-west: {us-east: 0.02, other: 0.09}
   us-east: {eu-west: 0.05, us-east: 0.01}
-kwh: {on-premises: 0.25}
-watts: {H100: 1000}
 hub: {region: us-east}
 learners:
   spot-*: {region: eu-west, accelerators: H100:8, preemptible: true, hosts: 2}
@@ -37,8 +35,8 @@ def test_a_file_of_prices_is_read(tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text(TEXT)
     assert prices_in(tmp_path / "prices.yaml") == prices_of()
     assert prices_in(None) is None
-    (tmp_path / "twice.yaml").write_text("kwh: {a: 1}\nkwh: {b: 1}\n")
-    with pytest.raises(SettingsError, match="kwh occurs twice"):
+    (tmp_path / "twice.yaml").write_text("host_hour: {a: 1}\nhost_hour: {b: 1}\n")
+    with pytest.raises(SettingsError, match="host_hour occurs twice"):
         prices_in(tmp_path / "twice.yaml")
 
 
@@ -92,15 +90,6 @@ def test_traffic_is_paid_where_it_leaves() -> None:
     assert Prices().gb_of("us-east", "mars") == 0.0
 
 
-def test_energy_is_told_where_watts_are() -> None:
-    """And paid apart only where a kWh has a price."""
-    prices = prices_of()
-    assert prices.watts_of(Place("eu-west", "H100:8", hosts=2)) == 16_000
-    assert prices.watts_of(Place("eu-west", "TPU")) is None
-    assert prices.watts_of(Place("eu-west")) is None
-    assert (prices.kwh_of("on-premises"), prices.kwh_of("eu-west")) == (0.25, 0.0)
-
-
 def test_the_first_pattern_that_matches_a_name_counts() -> None:
     """As in the order of the file."""
     learners = prices_of().learners
@@ -113,7 +102,7 @@ def test_the_first_pattern_that_matches_a_name_counts() -> None:
     ("text", "sentence"),
     [
         ("acelerator_hour: {}", "acelerator_hour is not known; it may have currency,"),
-        ("kwh: {a: -1}", "kwh.a is -1.0; it must be in"),
+        ("host_hour: {a: -1}", "host_hour.a is -1.0; it must be in"),
         ("host_hour: {a: .nan}", "host_hour.a is nan; it must be in"),
         ("accelerator_hour: {H100: {a: {preemptible: 1e12}}}", "H100.a.preemptible is 1e12"),
         ("accelerator_hour: {H100: 3}", "Expected `object`, got `int`"),

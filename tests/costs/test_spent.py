@@ -16,7 +16,7 @@ from islands.costs.spent import (
     placed_by_engines,
     stays_of,
 )
-from islands.engines.engine import Island, JobState
+from islands.engines.engine import Island, Job, JobState
 from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, Records, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placement, Placements
@@ -89,18 +89,6 @@ def test_the_hours_of_earlier_starts_count(tmp_path: Path) -> None:
     assert 3600.0 + 150.0 <= paid["alive"] < 3600.0 + 150.0 + 60.0
 
 
-def test_records_of_an_older_version_tell_it_by_states() -> None:
-    """They have no time of membership, and no tokens that were merged of each learner."""
-    figures = RunFigures(
-        {"a": LearnerFigures(tokens=30), "b": LearnerFigures(tokens=10)}, merged_tokens=60
-    )
-    figures.learners["a"].states = [(1.0, "starting"), (5.0, "away"), (8.0, "stepping")]
-    figures.learners["b"].states = [(2.0, "starting"), (4.0, "left")]
-    first, second = stays_of(figures, 10.0, 2, PRICES, {})
-    assert (first.paid_s, second.paid_s) == (6.0, 2.0)
-    assert (first.merged, second.merged) == (22.5, 7.5)
-
-
 def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
     """In the sum they are the run's, also where a merge told only its first participants."""
     figures = RunFigures(
@@ -124,11 +112,11 @@ def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
 
 
 def test_an_engines_records_tell_places(tmp_path: Path) -> None:
-    """Hours run until the hub kept its figures last; islands that wait or have ended have none."""
+    """Hours run until the hub kept its figures last, also of jobs that have ended."""
     placements = {
         "a-0": Placement("a", "7", JobState.RUNNING, since_s=100.0),
         "a-1": Placement("a", "8", JobState.WAITING, since_s=100.0),
-        "a-2": Placement("a", "9", JobState.RUNNING, since_s=100.0, ended="exit code 3"),
+        "a-2": Placement("a", "9", JobState.ENDED, since_s=100.0, ended="exit code 3", ran_s=25.0),
         "b-0": Placement("b", "1", JobState.RUNNING, since_s=100.0),
     }
     needs = Needs("slurm", hosts=2, accelerators="H100:8", region="x", preemptible=True)
@@ -138,10 +126,21 @@ def test_an_engines_records_tell_places(tmp_path: Path) -> None:
     assert {name: each.running_s for name, each in placed.items()} == {
         "a-0": 60.0,
         "a-1": 0.0,
-        "a-2": 0.0,
+        "a-2": 25.0,
     }
     assert placed["a-0"].place == Place("x", "H100:8", preemptible=True, hosts=2)
     assert placed_by_engines(tmp_path / "none", 160.0) == {}
+
+
+def test_a_job_that_dies_before_it_joins_is_paid_for() -> None:
+    """And the next one of its island comes on top."""
+    placements = Placements({"a": "slurm"})
+    for job, from_s in (("7", 100.0), ("8", 200.0)):
+        placements.start("a-0")
+        placements.on_placed("a-0", job, from_s - 5.0)
+        placements.on_listed("a", [Job("a-0", job, JobState.RUNNING)], from_s)
+        placements.on_listed("a", [Job("a-0", job, JobState.ENDED, code=1)], from_s + 30.0)
+    assert placements.islands["a-0"].ran_s == 60.0
 
 
 @virtual

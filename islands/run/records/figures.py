@@ -349,9 +349,10 @@ class RunFigures:
     came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
     had them then or at the end, `unbooked` those that learners told of and no book has, and
     `settled_yield` is the ledger's at the end. `kept_s` is the wall clock at which an earlier start
-    of the hub kept its figures for the last time, 0 without one. `warning` says what is wrong with the run now,
-    `ending` why it ends; each is "" if there is nothing. `lately` has for each of the last seconds
-    with a merge that second, the contributions of its merges, and the learners that were there.
+    of the hub kept its figures for the last time, 0 without one. `warning` says what is wrong with
+    the run now, `ending` why it ends; each is "" if there is nothing. `lately` has for each of the
+    last seconds with a merge that second, the contributions of its merges, and the learners that
+    were there.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
