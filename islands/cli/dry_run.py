@@ -123,13 +123,8 @@ class Findings:
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
         """Estimate what a run of this plan needs; note it if this host has too little memory."""
         trainer = None if workload is None else workload.trainer_memory(spec.settings)
-        if trainer is not None and self.accelerated:
-            trainer = replace(trainer, on_host=not trainer.jax)
-        elif trainer is not None and self.report is not None:
-            report = self.report
-            trainer = replace(
-                trainer, temporaries=report.temporaries, evaluation=report.evaluation or 0
-            )
+        if trainer is not None and self.report is not None and not self.accelerated:
+            trainer = replace(trainer, temporaries=self.report.temporaries)
         self.overlap_steps = spec.settings.overlap_steps_max
         self.estimate = estimate(
             plan.layout,
@@ -138,15 +133,12 @@ class Findings:
             step_time_s=self.step_time_s,
             trainer=trainer,
         )
-        here = replace(self.estimate.processes, learners=self.learners - self.elsewhere)
-        self.estimate = replace(self.estimate, processes=here)
         room_bytes = None if self.accelerated else host_memory_bytes()
-        needed = here.total
+        needed = self.estimate.host_bytes(self.learners - self.elsewhere)
         self.too_small = room_bytes is not None and needed > room_bytes
         if room_bytes is not None and self.too_small:
-            self.doubts += (
-                f"all processes here take {size(needed)}, and this host has {size(room_bytes)}",
-            )
+            here = f"all processes here take at least {size(needed)}"
+            self.doubts += (f"{here}, and this host has {size(room_bytes)}",)
 
 
 def examine(options: object, common: Common) -> Findings:
@@ -393,7 +385,7 @@ def _table(findings: Findings, made: Estimate) -> Table:
         *_plan(findings, made),
         *_learner(made),
         *_syncer(made),
-        *_processes(made),
+        *_here(findings, made),
         *_traffic(findings, made),
         *_money(findings),
     ):
@@ -440,7 +432,6 @@ def _syncer(made: Estimate) -> Rows:
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
         *_only("  increments", memory.increments, "the newest, and what they left"),
         ("  total", size(memory.total), ""),
-        *_only("  laggards", memory.laggards, "more at most, while a learner is behind or lost"),
     )
 
 
@@ -449,16 +440,13 @@ def _only(name: str, taken: int, remark: str) -> Rows:
     return ((name, size(taken), remark),) if taken else ()
 
 
-def _processes(made: Estimate) -> Rows:
-    host, whole = made.processes, made.activations_known
-    count = "1 learner" if host.learners == 1 else f"{host.learners} learners"
-    return (
-        ("Peak on the hosts", "", ""),
-        ("  hub", size(host.hub), "supervisor and evaluation"),
-        ("  syncer", size(host.syncer), "merges and program as well"),
-        ("  learner", size(host.learner), "each" + ", beside activations" * (not whole)),
-        ("  all here", size(host.total), f"hub, syncer, {count}"),
-    )
+def _here(findings: Findings, made: Estimate) -> Rows:
+    here = findings.learners - findings.elsewhere
+    if findings.accelerated:
+        here = 0
+    learners = "1 learner" if here == 1 else f"{here} learners"
+    needed = size(made.host_bytes(here))
+    return (("This host, at least", needed, f"syncer, {learners}, with the programs"),)
 
 
 def _round(findings: Findings, made: Estimate) -> Rows:

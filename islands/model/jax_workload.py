@@ -66,7 +66,6 @@ class JaxWorkload(Workload):
             base=VALUE_BYTES * program.layout.size + _lost_bytes(program.layout),
             moments=_bytes_of((moments, carried)),
             gradients=_bytes_of(program.parts(local).trained),
-            jax=True,
         )
 
     def check(

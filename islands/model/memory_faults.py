@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory import SYNCER_PROGRAM, syncer_bytes
+from islands.model.memory import ROOM, syncer_memory
 from islands.protocol.errors import IslandsError, TaskError, TaskFailedError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.quantities import size
@@ -62,15 +62,14 @@ def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> 
         settings: the settings of the run.
         room_bytes: memory of the host; None if it is not known.
     """
-    sizes = sorted(VALUE_BYTES * fragment.size for fragment in layout.fragments)
-    needed = SYNCER_PROGRAM + syncer_bytes(sizes, settings, 1)
+    needed = round(ROOM * syncer_memory(layout, settings, 1).total)
     if room_bytes is None or needed <= room_bytes:
         return ""
     return (
-        f"the syncer of {layout.told} takes {size(needed)} with one learner, and more with each "
-        f"further one (its values alone are {size(sum(sizes))} in float32), but this host has "
-        f"{size(room_bytes)}: start it on a host with more memory; --dry-run tells what each "
-        "process takes"
+        f"the syncer of {layout.told} takes at least {size(needed)} with one learner, and more "
+        f"with each further one (its values alone are {size(VALUE_BYTES * layout.size)} in "
+        f"float32), but this host has {size(room_bytes)}: start it on a host with more memory; "
+        "--dry-run tells what each process holds"
     )
 
 
@@ -89,7 +88,7 @@ def _what_helps(layout: Layout | None) -> str:
         f"there is no memory for {model} on the devices of this learner, or on its host: beside "
         "the parameters, moments and activations of its steps it holds the published values once "
         f"more in float32{beside}; use more devices or hosts, smaller batches, or parameters and "
-        "moments in bfloat16; --dry-run tells what each process takes"
+        "moments in bfloat16; --dry-run tells what each process holds"
     )
 
 
@@ -109,7 +108,7 @@ def host_memory_bytes(
         groups: folder of all control groups, each of which may have a limit.
     """
     limits = [_limit(path) for path in _limits_of(own, groups)]
-    told = [_of_status(machine, "MemTotal"), *limits]
+    told = [of_status(machine, "MemTotal"), *limits]
     return min((each for each in told if each is not None), default=None)
 
 
@@ -141,35 +140,8 @@ def _limit(path: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-class PeakMemory:
-    """Measures the peak growth of this process's memory while a block runs.
-
-    Attributes:
-        grown_bytes: The growth, set when the block has ended; None if the system does not say.
-    """
-
-    def __init__(self, status: Path = Path("/proc/self/status")) -> None:
-        self.grown_bytes: int | None = None
-        self._status = status
-        self._before: int | None = None
-
-    def __enter__(self) -> "PeakMemory":  # noqa: PYI034  Self would hide the class from readers
-        """Reset the peak that the system keeps for this process."""
-        try:
-            self._status.with_name("clear_refs").write_text("5")
-        except OSError:
-            return self
-        self._before = _of_status(self._status, "VmRSS")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Read the peak since the block began."""
-        peak = _of_status(self._status, "VmHWM")
-        if self._before is not None and peak is not None:
-            self.grown_bytes = max(0, peak - self._before)
-
-
-def _of_status(path: Path, name: str) -> int | None:
+def of_status(path: Path, name: str) -> int | None:
+    """Return a size of a file as `/proc/PID/status` is, in bytes; None if it is not told."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -32,7 +32,6 @@ from jaxtyping import Array, PyTree
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.model.evaluation import evaluated
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.memory_faults import PeakMemory
 from islands.model.moment_pieces import words_of
 from islands.protocol.errors import IslandsError, TaskError, UserError
 from islands.protocol.settings.choices import Pattern
@@ -53,9 +52,6 @@ STEPS_TAKEN = 2
 VALUES_ELEMENTS_MAX = 1 << 24
 """Largest number of parameters for which a dry run computes values; a larger model is traced."""
 
-COMPILATION_BYTES = 130_000_000
-"""XLA's share of the memory of a first evaluation, for compiling; it is counted apart."""
-
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """Errors of a traced evaluation that leaves JAX for NumPy or Python, as most do in the end."""
 
@@ -73,7 +69,6 @@ class TaskReport:
         skipped: parts that were not checked, each with the reason.
         ends: that the data ends after a pass, as a sentence; "" if it does not.
         temporaries: bytes that a step allocates and frees, from XLA's analysis; None if not known.
-        evaluation: bytes that an evaluation took at its peak; None if none was made.
         tokens: of the first batch; None if there is none.
     """
 
@@ -82,7 +77,6 @@ class TaskReport:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     ends: str = ""
     temporaries: int | None = None
-    evaluation: int | None = None
     tokens: int | None = None
 
 
@@ -377,10 +371,7 @@ class TaskCheck:
 
     def _check_evaluate(self) -> str:
         trees = jax.block_until_ready(self._trees(self._program.init(_key())))  # type: ignore[no-untyped-call]  # untyped in JAX
-        with PeakMemory() as peak:
-            figures = evaluated(self._task.evaluate, *trees)
-        if peak.grown_bytes is not None:
-            self.report.evaluation = max(0, peak.grown_bytes - COMPILATION_BYTES)
+        figures = evaluated(self._task.evaluate, *trees)
         return ", ".join(f"{name} {value:.4g}" for name, value in figures.items()) or "no figures"
 
     def _trace_evaluate(self) -> str:

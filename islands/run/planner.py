@@ -1,11 +1,9 @@
 """The memory, disk and network that a run needs, estimated before it begins.
 
-The estimate is pure arithmetic on the layout and the settings. It leaves out the model's
-activations; compiled programs are counted only in what each process takes
-(`islands.model.memory`). Published values are float32 whatever the model's own
-precision; contributions have the wire's, and so have updates by increments. Compute sets the pace
-of rounds: every fragment moves once in H steps, so N/H elements are carried per step and direction,
-whatever P is.
+The estimate is pure arithmetic on the layout and the settings (`islands.model.memory`). Published
+values are float32 whatever the model's own precision; contributions have the wire's, and so have
+updates by increments. Compute sets the pace of rounds: every fragment moves once in H steps, so N/H
+elements are carried per step and direction, whatever P is.
 
 Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
 """
@@ -17,12 +15,10 @@ from math import prod
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.model.memory import (
     ADAM_MOMENTS,
-    Processes,
+    ROOM,
+    SyncerMemory,
     TrainerMemory,
-    kept_at_the_syncer,
-    kept_for_laggards,
-    processes,
-    values_bytes,
+    syncer_memory,
 )
 from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
@@ -34,12 +30,8 @@ from islands.protocol.syncer.stability import overlong_because
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-LOOPBACK_BYTES_PER_S = 1e9
 SHARE_VALUES = 2
 """A learner that gossips sends φ and φ − θ to each neighbour."""
-
-ROBUST_LEAST = 3
-"""Contributions from which on a median or trimmed mean is not decided by one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +59,6 @@ class LearnerMemory:
         """All of it."""
         on_device = self.parameters + self.base + self.moments + self.gradients
         return on_device + self.snapshots + self.published
-
-
-@dataclass(frozen=True, slots=True)
-class SyncerMemory:
-    """Bytes on the syncer.
-
-    Args:
-        values: the newest version of every fragment, and older ones until all have adopted it.
-        outer: the outer optimizer's state.
-        rounds: largest total of contributions that wait for their merge.
-        increments: the newest increments and what they left, where updates are increments.
-        laggards: further old versions, at most, while a learner is behind or was lost; not in the
-            total.
-    """
-
-    values: int
-    outer: int
-    rounds: int
-    increments: int = 0
-    laggards: int = 0
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.values + self.outer + self.rounds + self.increments
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +90,6 @@ class Estimate:
         pace_s: seconds between two rounds as compute sets the pace.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
-        processes: memory of each process on its host.
         neighbours: with how many others a learner that gossips exchanges values in a round, on
             average; 0 if a syncer merges.
         warnings: sentences about settings that will work badly.
@@ -151,7 +117,6 @@ class Estimate:
     pace_s: float
     rounds_open: int
     exchange_bytes: int
-    processes: Processes
     neighbours: float = 0.0
     warnings: tuple[str, ...] = ()
 
@@ -159,6 +124,10 @@ class Estimate:
     def steps_per_s(self) -> float:
         """Steps of one learner per second."""
         return 1.0 if self.step_time_s is None else 1 / self.step_time_s
+
+    def host_bytes(self, learners: int) -> int:
+        """Return what a host needs at least for the syncer and so many learners."""
+        return round(ROOM * (self.syncer.total + learners * self.learner.total))
 
     def round_s(self, written_bytes_per_s: float) -> float:
         """Return the seconds between two rounds, given how fast the journal's disk writes.
@@ -227,7 +196,7 @@ def estimate(
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
             published=left,
         ),
-        syncer=_at_the_syncer(sizes, settings, outer, learners * at_once),
+        syncer=syncer_memory(layout, settings, learners),
         start_bytes=value,
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
         up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
@@ -238,21 +207,9 @@ def estimate(
         pace_s=settings.round_interval_steps(fragments) * (step_time_s or 1.0),
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(published),
-        processes=processes(layout, settings, held, learners=learners),
         neighbours=neighbours,
     )
     return _with_warnings(made, settings)
-
-
-def _at_the_syncer(
-    sizes: list[int], settings: RunSettings, outer: int, rounds: int
-) -> SyncerMemory:
-    """Return what a syncer holds of fragments of these sizes, beside outer state and rounds."""
-    increments = kept_at_the_syncer(sizes, settings)
-    values = values_bytes(sizes, settings)
-    laggards = max(0, settings.values_kept * sum(sizes) - values)
-    laggards += kept_for_laggards(sizes, settings)
-    return SyncerMemory(values, outer, rounds, increments, laggards)
 
 
 def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
@@ -290,11 +247,6 @@ def _of_sparse(settings: RunSettings) -> list[str]:
 
 def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     found = []
-    if made.fragments < made.fragments_wanted:
-        found.append(
-            f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
-            "model is small (a fragment needs a piece of 64 KiB)"
-        )
     if settings.budget_tokens is None and settings.budget_s is None:
         found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
     found += settings.rate_doubts
@@ -305,13 +257,6 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
             "before more join"
         )
-    asked = made.learners if settings.quorum is None else settings.quorum_least
-    if settings.merge.robust and min(asked, made.learners) < ROBUST_LEAST:
-        found.append(
-            f"merge is {settings.merge} and a round may close with {min(asked, made.learners)}: of "
-            f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
-            f"least {ROBUST_LEAST}"
-        )
     found += _of_sparse(settings)
     turns = settings.trigger is Trigger.LEARNER
     merged = 1 if turns else made.learners
@@ -320,34 +265,16 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         found.append(overlong)
     if turns:
         return found + _turn_warnings(settings, made.learners)
-    needed = made.hub_bytes_per_s(settings.overlap_steps_max)
-    if needed is None:
-        found.append(
-            "overlap_steps is 0: grace is always 0, so a round closes with the first "
-            f"{made.learners if settings.quorum is None else settings.quorum_least} and everybody "
-            "else is late"
-        )
-    elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
-        found.append(
-            f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
-            f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
-            "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
-        )
     return found
 
 
 def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
     """Return what does not fit so many learners where each is merged alone."""
-    found, delay = [], settings.outer.delay_merges
+    found = []
     if settings.staleness_max < learners:
         found.append(
             f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
             "after the other: a base that is older is replaced, and the work since then is lost, "
             f"so it should be at least {learners}"
-        )
-    if delay is not None and delay != learners:
-        found.append(
-            f"outer.delay_merges is {delay} and there are {learners} learners: they enter the "
-            f"momentum together where it is {learners}"
         )
     return found

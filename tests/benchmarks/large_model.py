@@ -215,7 +215,7 @@ def table(asked: Measurement, found: Found, watched: Watched, findings: Findings
     """Every figure beside its prediction."""
     estimate = findings.estimate
     assert estimate is not None
-    count, told = estimate.elements, estimate.processes
+    count = estimate.elements
     round_s = estimate.round_s(findings.written_bytes_per_s or inf)
     shown = Table(
         title=f"{count / 1e6:.0f}M parameters, M={asked.learners}, P={estimate.fragments}, "
@@ -232,8 +232,10 @@ def table(asked: Measurement, found: Found, watched: Watched, findings: Findings
     row("round, s", found.round_s, round_s, "{:.3f}")
     row("written per round, MB", found.round_bytes / 1e6, estimate.disk_per_round / 1e6, "{:.1f}")
     row("journal, MB", found.journal_bytes / 1e6, estimate.disk_bytes / 1e6, "{:.0f}")
-    peaks = {"hub": told.hub, "syncer": told.syncer}
-    peaks |= {name: told.learner for name in sorted(watched.peak) if name.startswith("learner")}
+    peaks = {"syncer": estimate.syncer.total}
+    peaks |= {
+        name: estimate.learner.total for name in sorted(watched.peak) if name.startswith("learner")
+    }
     for name, predicted in peaks.items():
         ever, peak = watched.ever.get(name, 0), watched.peak.get(name, 0)
         row(f"{name}: peak, MB", ever / 1e6, predicted / 1e6, "{:.0f}")

@@ -49,12 +49,12 @@ def test_a_dry_run_shows_what_an_engine_would_be_given(tmp_path: Path) -> None:
     assert "--name site-0 --threads 2" in text
     assert found.estimate is not None
     assert found.estimate.learners == 3
-    assert found.estimate.processes.learners == 0
+    assert found.learners == found.elsewhere
     assert any("islands of other hosts do not reach" in each for each in found.doubts)
     assert list(tmp_path.glob("*.job")) == []
     _, both = planned(run_file(tmp_path), *folder, "--learners", "2")
     assert both.estimate is not None
-    assert (both.learners, both.estimate.processes.learners) == (3, 2)
+    assert (both.learners, both.elsewhere) == (3, 1)
 
 
 @pytest.mark.parametrize(

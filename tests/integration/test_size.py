@@ -13,6 +13,9 @@ from islands.settings.host import RunOptions
 from tests.integration.fleet import SLEEPING
 from tests.integration.programs import merges, open_room, peak_bytes, pids, write_config
 
+PROGRAMS_BYTES = 600 << 20
+"""What code and libraries of a syncer and a learner take beside what they hold."""
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
@@ -33,14 +36,14 @@ async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
 
 @pytest.mark.long("tests/run/test_planner.py::test_memory_of_a_learner")
 async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
-    """No process of a real run takes 15 % more memory than was said, nor the journal more disk."""
+    """A real run takes no more memory than its host is said to need, nor the journal more disk."""
     task_settings = {"step_s": 0.1, "megabytes": 64}
     run = {"fragments": 2, "interval_steps": 4, "staleness_max": 0}
     told = {"task": SLEEPING, "task_settings": task_settings, "run": run}
     options = RunOptions(msgspec.convert(told, RunFile), learners=1, folder=tmp_path / "other")
     found = await asyncio.to_thread(examine, options, Common())
     assert found.estimate is not None, found.refused
-    said = found.estimate.processes
+    said = found.estimate.host_bytes(1)
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=1, run=run, task_settings=task_settings)
     async with open_room(tmp_path) as room:
@@ -50,9 +53,5 @@ async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
         said_disk = found.estimate.disk_bytes
         await room.wait(lambda: journal_bytes(folder) >= 0.99 * said_disk)
         journal = journal_bytes(folder)
-    limits = {"hub": said.hub, "syncer": said.syncer, "learner-0": said.learner}
-    assert {name: taken[name] <= 1.15 * limits[name] for name in taken} == dict.fromkeys(
-        limits, True
-    ), (taken, limits)
-    assert taken["syncer"] >= 0.7 * said.syncer
+    assert 0.5 * said < taken["syncer"] + taken["learner-0"] < said + PROGRAMS_BYTES, (taken, said)
     assert journal <= 1.01 * said_disk

@@ -7,7 +7,6 @@ import pytest
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.model.memory_faults import (
-    PeakMemory,
     compute_failure,
     host_memory_bytes,
     hub_lacks,
@@ -99,21 +98,3 @@ def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path) -> None:
     """Nothing is refused for its memory then."""
     none = tmp_path / "none"
     assert host_memory_bytes(none, none, none) is None
-
-
-def test_a_peak_is_measured_though_it_has_passed() -> None:
-    """What was taken and given back within the block counts; what came before does not."""
-    with PeakMemory() as peak:
-        block = bytearray(64 << 20)
-        del block
-    with PeakMemory() as nothing:
-        pass
-    assert peak.grown_bytes is None or peak.grown_bytes > 48 << 20
-    assert nothing.grown_bytes is None or nothing.grown_bytes < 16 << 20
-
-
-def test_where_the_system_tells_no_peak_nothing_is_known(tmp_path: Path) -> None:
-    """Nothing is added to what is promised then."""
-    with PeakMemory(tmp_path / "status") as peak:
-        pass
-    assert peak.grown_bytes is None

@@ -17,7 +17,6 @@ from islands.layout.leaves import Layout, Leaf
 from islands.model.memory import TrainerMemory
 from islands.protocol.settings.choices import (
     Anchor,
-    MergeRule,
     Neighbours,
     Precision,
     SendTo,
@@ -83,7 +82,6 @@ def test_memory_of_the_syncer() -> None:
     """Versions, momentum, and what waits in open rounds: the bound I5 (protocol §15.5)."""
     memory = made(learners=5, staleness_max=2).syncer
     assert memory.values == V + 2 * V // 4
-    assert memory.values + memory.laggards == 4 * V
     assert memory.outer == V
     assert memory.rounds == 5 * V // 4
     assert made(learners=5, overlap_steps=8).syncer.rounds == 5 * V  # all fragments open at once
@@ -123,7 +121,6 @@ def test_increments_are_less_to_send_and_more_to_keep() -> None:
     assert (whole.learner.published, whole.syncer.increments) == (0, 0)
     assert fp4.learner.total == whole.learner.total + V
     assert fp4.syncer.total == pytest.approx(whole.syncer.total + V + V / 8, rel=0.01)
-    assert fp4.syncer.laggards == pytest.approx(whole.syncer.laggards + V, rel=0.02)
     assert fp4.disk_bytes == 2 * 3 * V
     assert fp4.disk_per_round == 3 * V // 4
 
@@ -207,17 +204,13 @@ def test_the_least_bandwidth_for_a_grace() -> None:
 
 
 ALONE = {"trigger": Trigger.LEARNER, "anchor": Anchor.BASE, "send_to": SendTo.CONTRIBUTORS}
-DELAYED = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=2)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"fragments": 400}, "400 fragments are asked for and 128 are made: the model is small"),
         ({"quorum": 4}, "quorum is 4 and there are 3 learners"),
         ({"budget_tokens": None}, "the run goes on until stopped"),
-        ({"overlap_steps": 0}, "overlap_steps is 0: grace is always 0"),
-        ({"merge": MergeRule.MEDIAN, "quorum": 2}, "merge is median and a round may close with 2"),
         (
             {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",
@@ -228,22 +221,12 @@ DELAYED = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=2)
         ),
         ({"precision": Precision.TOP_K}, "precision is top_k and merge is rda"),
         ({**ALONE, "staleness_max": 2}, "staleness_max is 2 and 3 learners are merged one after"),
-        ({**ALONE, "outer": DELAYED}, "outer.delay_merges is 2 and there are 3 learners"),
-        ({"step_time_s": 0.001}, "needs 6.3 GB/s at the hub; on less, grace is 0"),
     ],
 )
 def test_what_is_doubtful_is_said(changes: dict[str, object], sentence: str) -> None:
     """It works, but probably not as wished."""
-    count = changes.get("fragments", 4)
-    assert isinstance(count, int)
     settings = {"interval_steps": 8, "fragments": 4, "budget_tokens": 10, **changes}
-    step_time_s = settings.pop("step_time_s", None)
-    found = estimate(
-        layout(count),
-        RunSettings(**settings),  # type: ignore[arg-type]
-        learners=3,
-        step_time_s=step_time_s,  # type: ignore[arg-type]
-    )
+    found = estimate(layout(4), RunSettings(**settings), learners=3)  # type: ignore[arg-type]
     assert any(sentence in warning for warning in found.warnings), found.warnings
     assert made().warnings == ()
 
@@ -265,7 +248,7 @@ def test_the_table_fits_a_terminal() -> None:
     told = console.export_text()
     assert max(map(len, told.splitlines())) <= 80
     assert re.search(r"parameters +2,097,152", told)
-    assert re.search(r"all here +[\d.]+ [MG]iB +hub, syncer, 3 learners", told)
+    assert re.search(r"This host, at least +[\d.]+ [MG]iB +syncer, 3 learners", told)
     assert "at 10 steps/s" in told
     assert "refused: something is wrong" in told
 

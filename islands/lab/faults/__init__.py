@@ -14,6 +14,7 @@
 `namespaces.py`      hosts of their own on one machine, with a router between them; needs root
 `evidence.py`        one history of the tapes of all processes
 `bare_loop.py`       a loop that only sleeps, beside the run: the machine's own stalls
+`peak_memory.py`     the peak of a process's memory
 `gaps.py`            gaps between steps, and the machine's part in them; pure
 `verdict.py`         measurements of each fault, and which promises were broken; pure
 `report.py`          one page with the verdict, a timeline and all figures

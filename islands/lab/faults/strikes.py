@@ -16,7 +16,7 @@ from islands.lab.faults.fault import HOSTS, LINKS, STRANGERS, Direction, FaultKi
 from islands.lab.faults.fleet import HUB_LOG, START, Fleet
 from islands.lab.faults.namespaces import Drop, Namespace, Shape
 from islands.lab.faults.paths import Paths
-from islands.model.memory_faults import PeakMemory
+from islands.lab.faults.peak_memory import PeakMemory
 from islands.protocol.errors import OF_NO_USE
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
