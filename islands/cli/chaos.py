@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.cli.schema import plain
 from islands.files.whole_files import replace_file
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import unusable
-from messaging.clock import MonotonicClock, WallClock
 
 if TYPE_CHECKING:
     from islands.lab.faults.verdict import Played, Verdict
 
-REPORT_FILE, HISTORY_FILE = "chaos.html", "history.jsonl"
+HISTORY_FILE = "history.jsonl"
 
 
-def run(options: ChaosOptions, common: Common) -> int:
-    """Play a scenario, print the verdict and write the page; returns 1 if a promise broke.
+def run(options: ChaosOptions, _: Common) -> int:
+    """Play a scenario, print the verdict and write the history; returns 1 if a promise broke.
 
     Raises:
         UserError: the scenario names no fault, or the folder cannot be used.
@@ -37,7 +35,7 @@ def run(options: ChaosOptions, common: Common) -> int:
     found = (played.findings, played.control, played.violations, played.left_out)
     verdict = verdict_of(options, *found)
     _show(verdict)
-    _write(options, common, folder, played, verdict)
+    _write(folder, played)
     return 0 if verdict.kept else 1
 
 
@@ -45,10 +43,6 @@ def _played(options: ChaosOptions, folder: Path) -> "Played":
     def say(sentence: str) -> None:
         print(sentence, flush=True)
 
-    if options.simulate:
-        from islands.lab.faults import simulated
-
-        return simulated.play(options, say)
     from islands.lab.faults import real
 
     return asyncio.run(_stoppable(real.play(options, folder, say)))
@@ -110,32 +104,10 @@ def _show(verdict: "Verdict") -> None:
     print(verdict.sentence[0].upper() + verdict.sentence[1:])
 
 
-def _write(
-    options: ChaosOptions, common: Common, folder: Path, played: "Played", verdict: "Verdict"
-) -> None:
-    import yaml
-
-    from islands.lab.faults.report import chapters, marks
-    from islands.page.report import history_lines, judged_page, run_lines
-    from islands.run.records.figures import FIGURES_FILE
-
-    files = " ".join(str(path) for path in common.config)
-    simulate = " --simulate" if options.simulate else ""
-    replay = f"islands chaos {files} --seed {options.seed}{simulate}"
-    scenario = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
-    around = chapters(options, played, verdict, replay, scenario)
-    run = options.file.run
+def _write(folder: Path, played: "Played") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / HISTORY_FILE, b"".join(line + b"\n" for line in played.history))
-        if options.simulate or not (folder / FIGURES_FILE).exists():  # one tape tells all
-            lines, struck = history_lines(folder / HISTORY_FILE, run), []
-        else:
-            offset_s = WallClock().now_s() - MonotonicClock().now_s()
-            found = [finding.struck for finding in played.findings]
-            lines, struck = run_lines(folder), list(marks(found, offset_s))
-        text = judged_page(lines, struck, f"chaos {run.run}", around)
-        replace_file(folder / REPORT_FILE, text.encode())
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be written", error) from error
-    print(f"{REPORT_FILE} and {HISTORY_FILE} are in {folder}")
+    print(f"{HISTORY_FILE} is in {folder}; `islands report {folder}` makes a page of the run")

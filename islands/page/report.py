@@ -3,17 +3,14 @@
 It is made from the folders of the runs alone, also while one of them goes on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from islands.files.whole_files import replace_file
 from islands.page.site_files import single_page
-from islands.page.tapes import GrowingTape, RunTapes
+from islands.page.tapes import RunTapes
 from islands.page.told import (
     CURVE_BYTES,
-    Told,
     curves_told,
     encoded,
     ended_run,
@@ -21,7 +18,6 @@ from islands.page.told import (
     states_told,
 )
 from islands.protocol.errors import unusable
-from islands.protocol.settings.run import RunSettings
 from islands.run.records.run_curves import curves_of
 
 NEWEST_BYTES = 8 * 2**20
@@ -42,35 +38,6 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
         raise unusable(f"{out} cannot be written", error) from error
 
 
-def judged_page(
-    lines: Sequence[bytes], marks: Iterable[Told], title: str, chapters: tuple[str, str]
-) -> str:
-    """Return the page of one run, with marks among its entries, and chapters around its parts."""
-    first, *entries = lines
-    timed = [(_time(line), line) for line in entries]
-    added = [(float(str(mark["t"])), encoded(mark)) for mark in marks]
-    whole = [line for _, line in sorted([*timed, *added], key=lambda entry: entry[0])]
-    return single_page([[first, *whole]], f"Islands: {title}", *chapters)
-
-
-def history_lines(history: Path, settings: RunSettings) -> list[bytes]:
-    """Return the entries of the page of a run that left nothing but one tape."""
-    tape = GrowingTape(history, NEWEST_BYTES)
-    entries = tape.read()
-    run: Told = {
-        "kind": "page.run",
-        "name": settings.run,
-        "folder": history.resolve().parent.name,
-        "task": "",
-        "preset": None,
-        "model": "",
-        "settings": msgspec.to_builtins(settings),
-        "fragments": [{"size": 0, "paths": []} for _ in range(settings.fragments)],
-        "whole": tape.whole,
-    }
-    return [encoded(run), *(line for _, line in entries)]
-
-
 def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
     """Return all entries of which the page of a run that does not go on is made.
 
@@ -85,14 +52,3 @@ def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
     curves = curves_told(ended.counted, curves_of(folder, CURVE_BYTES), tapes.origin_s or 0.0)
     first = [{**ended.run, "whole": tapes.whole}, curves]
     return [*map(encoded, first), *in_time(entries, states), encoded(ended.figures)]
-
-
-def _time(line: bytes) -> float:
-    """Return the time of an entry; what has none, such as the curves, comes first."""
-    return float(msgspec.json.decode(line, type=_Timed).t)
-
-
-class _Timed(msgspec.Struct):
-    """An entry, of which the time alone is read."""
-
-    t: float = 0.0

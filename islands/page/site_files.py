@@ -45,9 +45,7 @@ def content_of(name: str) -> bytes:
     return (FOLDER / name).read_bytes()
 
 
-def single_page(
-    runs: Sequence[Sequence[bytes]], title: str, above: str = "", among: str = ""
-) -> str:
+def single_page(runs: Sequence[Sequence[bytes]], title: str) -> str:
     """Return the page as one file, with the entries of runs inside.
 
     Its policy allows no script but those in it, and no network.
@@ -55,8 +53,6 @@ def single_page(
     Args:
         runs: the entries of each run.
         title: the page's title.
-        above: HTML of chapters above the run.
-        among: HTML of chapters below its lanes.
     """
     scripts = [*map(_text, (EARLY, SCRIPT)), bundle({name: _text(name) for name in MODULES})]
     styles = [_text(name) for name in STYLES]
@@ -70,7 +66,6 @@ def single_page(
     body += [f"<script>{script}</script>" for script in scripts[1:]]
     page = LINKS.sub(lambda _: "\n".join(head), _text(PAGE))
     page = page.replace("<title>Islands</title>", f"<title>{_plain(title)}</title>")
-    page = page.replace("<!-- above -->", above).replace("<!-- among -->", among)
     return page.replace("</body>", "\n".join([*body, "</body>"]))
 
 

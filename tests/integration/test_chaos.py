@@ -12,9 +12,7 @@ QUICK = Path(__file__).parents[2] / "examples" / "scenarios" / "quick.yaml"
 TIMED = ("gap_most_s", "step_rate_least", "back_most_s")
 
 
-@pytest.mark.long(
-    "tests/lab/faults/test_simulated.py::test_a_scenario_keeps_every_promise_on_a_virtual_clock"
-)
+@pytest.mark.long("tests/lab/world/test_faults.py::test_seed_keeps_every_promise")
 def test_five_faults_break_no_promise(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Killed and frozen learners, a killed syncer, a killed hub; what is timed is not judged."""
     untimed = [word for name in TIMED for word in (f"--{name}", "null")]

@@ -195,75 +195,6 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_flipped_payload_bits_are_never_delivered(seed: int) -> None:
-    """Flipped bits of a payload end the session with a reason; nothing wrong arrives."""
-    rng = random.Random(seed)
-    async with open_room(seed=seed) as room:
-        session = await room.open_session()
-        way = rng.choice(list(Way))
-        sender, receiver = session.ends(way)
-        struck = rng.choice((session.control, session.bulk))
-        struck.inject(Faults(flip_mean_bytes=30_000), way)
-        sent = envelopes(seed)
-        send_all(sender, sent)
-        received = await receive_until(receiver, 2 * len(sent))
-        expect_beginning(received, sent)
-        if struck.pump(way).mutator.flips:
-            assert len(received) < 2 * len(sent)
-            assert "damaged" in (receiver.close_reason or "")
-            await drain(sender)
-
-
-@pytest.mark.parametrize("struck", ["control", "bulk"])
-async def test_flipped_bits_of_the_framing_are_never_believed(struck: str, seed: int) -> None:
-    """A bit flipped anywhere, headers of frames too, never makes anything wrong arrive."""
-    rng = random.Random(f"{struck} {seed}")
-    settings = replace(SMALL, ping_s=0.05, silent_pings=4)
-    async with open_room(settings, seed=seed) as room:
-        session = await room.open_session()
-        connection: Connection = getattr(session, struck)
-        place = connection.up.read_bytes + rng.randrange(300)
-        connection.inject(Faults(flip_at=place), Way.UP)
-        sent = envelopes(seed, count=6, most_bytes=300)
-        send_all(session.near, sent)
-        await room.proxy.wait(lambda: connection.up.mutator.flips == 1)
-        session.near.close("all is said")
-        received, _ = await drain(session.far)
-        expect_beginning(received, sent)
-
-
-@pytest.mark.parametrize("struck", ["control", "bulk"])
-async def test_a_frame_that_becomes_a_pong_is_missed(struck: str) -> None:
-    """One bit of a header makes a data frame a pong: the session ends, for an envelope is lost."""
-    async with open_room() as room:
-        for attempt in range(40):
-            session = await room.open_session()
-            connection: Connection = getattr(session, struck)
-            connection.inject(Faults(flip_at=connection.up.read_bytes), Way.UP)
-            sent = [probe(number) for number in range(6)]
-            send_all(session.near, sent)
-            received = await receive_until(session.far, 2 * len(sent) - 1)
-            expect_beginning(received, sent)
-            assert session.far.close_reason, attempt
-
-
-@pytest.mark.parametrize("lane", list(Lane))
-async def test_a_frame_that_comes_twice_is_not_delivered_twice(lane: Lane) -> None:
-    """Whichever frame is repeated, the session ends, and nothing has arrived twice."""
-    async with open_room() as room:
-        for number in range(8):
-            session = await room.open_session()
-            connection = session.control if lane is Lane.CONTROL else session.bulk
-            place = connection.up.mutator.data_frames + number
-            connection.inject(Faults(duplicate_at=place), Way.UP)
-            sent = envelopes(number, most_bytes=40_000)
-            send_all(session.near, sent)
-            received = await receive_until(session.far, 2 * len(sent) + 1)
-            expect_beginning(received, sent)
-            assert session.far.close_reason
-            await drain(session.near)
-
-
 async def test_latency_and_jitter_keep_the_order() -> None:
     """Late bytes make nothing arrive in another order, and nothing is lost."""
     async with open_room() as room:
@@ -274,33 +205,6 @@ async def test_latency_and_jitter_keep_the_order() -> None:
             send_all(sender, sent)
             expect_beginning(received := await receive_all(receiver, 40), sent)
             assert len(received) == 40
-
-
-async def test_single_bytes_are_put_together() -> None:
-    """A path that hands over byte by byte, the upgrade included, is slow and nothing else."""
-    async with open_room() as room:
-        room.proxy.inject(Faults(dribble_s=0.0))
-        session = await room.open_session()
-        sent = envelopes(2, count=4, most_bytes=3000)
-        send_all(session.near, sent)
-        expect_beginning(await receive_all(session.far, 8), sent)
-
-
-@pytest.mark.parametrize("struck", ["control", "bulk"])
-async def test_a_dribbling_peer_is_closed_and_others_are_not_touched(struck: str) -> None:
-    """Bytes that come too slowly ever to make a message end that session and no other."""
-    async with open_room(replace(SMALL, ping_s=0.1, silent_pings=5)) as room:
-        slow, other = await room.open_session(), await room.open_session()
-        dribbling: Connection = getattr(slow, struck)
-        dribbling.inject(Faults(dribble_s=0.05), Way.UP)
-        sent = envelopes(3)
-        send_all(slow.near, sent)
-        received, reason = await drain(slow.far)
-        expect_beginning(received, sent)
-        assert len(received) < len(sent) * 2
-        assert reason
-        send_all(other.near, sent)
-        expect_beginning(await receive_all(other.far, 2 * len(sent)), sent)
 
 
 async def test_old_bytes_never_reach_a_newer_session() -> None:

@@ -128,19 +128,6 @@ async def test_bandwidth_is_not_exceeded() -> None:
         assert loop.time() - start_s >= 0.1
 
 
-async def test_dribble_gives_single_bytes_until_it_ends() -> None:
-    """Bytes come one by one; without the fault the rest comes at once."""
-    async with open_path() as path:
-        path.connection.inject(Faults(dribble_s=0.001), Way.UP)
-        path.near.send(TEXT)
-        for number in range(10):
-            assert await path.far.reader.read(100) == TEXT[number : number + 1]
-        path.proxy.inject(Faults(dribble_s=3600.0), Way.UP)
-        await path.proxy.wait(lambda: path.connection.up.read_bytes == len(TEXT))
-        path.proxy.heal()
-        assert await path.far.take(len(TEXT) - 10) == TEXT[10:]
-
-
 async def test_a_held_direction_delivers_late_and_the_other_goes_on() -> None:
     """While one way is held nothing passes there, the other way works; healed, all of it comes."""
     async with open_path() as path:
@@ -230,16 +217,6 @@ async def test_closing_can_be_slow() -> None:
         assert await path.far.take(len(TEXT)) == TEXT
         assert await path.far.rest() == b""
         assert loop.time() - start_s >= 0.1
-
-
-async def test_one_bit_is_flipped() -> None:
-    """The byte at the offset differs in one bit; all others are as sent."""
-    async with open_path() as path:
-        path.proxy.inject(Faults(flip_at=1000), Way.UP)
-        path.near.send(TEXT)
-        got = await path.far.take(len(TEXT))
-        assert got[:1000] + got[1001:] == TEXT[:1000] + TEXT[1001:]
-        assert (got[1000] ^ TEXT[1000]).bit_count() == 1
 
 
 async def test_nobody_behind_the_proxy_is_a_reset() -> None:

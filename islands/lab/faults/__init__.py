@@ -3,7 +3,6 @@
 ===================  ============================================================================
 `fault.py`           the vocabulary: kinds of faults, a fault, a strike; the world's and this room's
 `schedule.py`        which fault strikes whom and when; pure, from a scenario and its seed
-`simulated.py`       a scenario as `islands.lab.world` plays it, and what it cannot express
 `real.py`            plays a scenario on real processes
 `strikes.py`         how each kind of fault is done to processes, links and hosts: a table
 `fleet.py`           starts the hub, finds the processes, signals them, starts the hub again
@@ -17,7 +16,7 @@
 `peak_memory.py`     the peak of a process's memory
 `gaps.py`            gaps between steps, and the machine's part in them; pure
 `verdict.py`         measurements of each fault, and which promises were broken; pure
-`report.py`          one page with the verdict, a timeline and all figures
+`report.py`          the figures of a verdict's table, as texts
 ===================  ============================================================================
 
 Processes of a run that `islands run` starts read no orders to fail.

@@ -28,22 +28,14 @@ class FaultKind(StrEnum):
     CRASH = "crash"
     TERMINATE = "terminate"
     FREEZE = "freeze"
-    HOLD_GIL = "hold_gil"
-    BLOCK_LOOP = "block_loop"
     STRAGGLE = "straggle"
     HANG = "hang"
     SECOND = "second"
-    HALF_OPEN = "half_open"
-    GARBAGE = "garbage"
-    CLOCK = "clock"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
     FLAP = "flap"
     RESET = "reset"
-    DRIBBLE = "dribble"
-    FLIP = "flip"
-    DUPLICATE = "duplicate"
     DROP = "drop"
     SHAPE = "shape"
 
@@ -76,7 +68,7 @@ class FaultKind(StrEnum):
     @property
     def silences(self) -> bool:
         """Whether the victim sends nothing while it lasts."""
-        return self in SILENCING
+        return self is FaultKind.FREEZE
 
 
 IN_SCENARIOS = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.ISOLATE)]
@@ -85,16 +77,9 @@ ENDING = (
     *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
     *(FaultKind.TERMINATE, FaultKind.HANG),
 )
-SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
-LINKS = (
-    *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
-    *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
-)
+LINKS = (*(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),)
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
-COUNTED = (FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
-"""Kinds of which each single effect is counted."""
-STRANGERS = (FaultKind.HALF_OPEN, FaultKind.GARBAGE)
-AT_ONCE = (FaultKind.KILL, FaultKind.CLOCK, *LINKS)
+AT_ONCE = (FaultKind.KILL, *LINKS)
 """Kinds that can happen to all at once."""
 
 LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
@@ -119,8 +104,6 @@ class Peer(StrEnum):
 
 
 POSITIVE, NOT_NEGATIVE = Setting(above=0, below=inf), Setting(least=0, below=inf)
-CONNECTIONS = Setting(least=1, most=10_000)
-"""Of strangers: the ports of the loopback are not many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +114,8 @@ class Fault:
         kind: the key `fault` of a scenario's file.
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
             `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
-            those of a learner, or of all learners; beside them only `kill` and `clock` can happen
-            to all. `drop` and `shape` happen to `remote`.
+            those of a learner, or of all learners; beside them only `kill` can happen to
+            all. `drop` and `shape` happen to `remote`.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
@@ -145,12 +128,9 @@ class Fault:
         latency_s: how much later bytes arrive.
         jitter_s: up to how much later still.
         bytes_s: most bytes that pass in a second.
-        mean_bytes: mean number of bytes between two flipped bits, or before a reset.
-        share: share of frames that come twice.
+        mean_bytes: mean number of bytes before a reset.
         turn_s: for how long a flapping link is cut, and then whole.
         every: of the packets that may be dropped, each so manieth is.
-        count: number of connections of strangers.
-        jump_s: by how much the clock is ahead; below 0 it is behind.
         rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
@@ -167,11 +147,8 @@ class Fault:
     jitter_s: Annotated[float, NOT_NEGATIVE] = 0.1
     bytes_s: Annotated[float, POSITIVE] = 250e3
     mean_bytes: Annotated[float, POSITIVE] = 1e5
-    share: Annotated[float, Setting(above=0, most=1)] = 0.2
     turn_s: Annotated[float, Setting(least=0.01, below=inf)] = 1.0
     every: Annotated[int, Setting(least=1)] = 1
-    count: Annotated[int, CONNECTIONS] = 500
-    jump_s: float = 3600.0
     rate: str = "2mbit"
 
     @property
@@ -206,10 +183,10 @@ class Fault:
     def disturbs(self) -> bool:
         """Whether a victim may be evicted for it, however long it lasts.
 
-        Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
+        Its session ends for what comes broken or too slowly, and each next one may as well.
         """
-        broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
-        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE, FaultKind.DROP, FaultKind.SHAPE)
+        broken = (FaultKind.FLAP, FaultKind.RESET)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DROP, FaultKind.SHAPE)
         return self.kind in (*broken, *slow) and not self.drops_all and self.link is not Peer.SYNCER
 
 
@@ -308,7 +285,6 @@ class Struck:
         ended_s: when it ended.
         until_s: until when what is measured belongs to it.
         missed: why it could not be carried out; empty if it was.
-        broken: a promise that was seen broken while it lasted; empty if none was.
         count: how many single effects it had; None where that is not counted.
     """
 
@@ -317,5 +293,4 @@ class Struck:
     ended_s: float
     until_s: float
     missed: str = ""
-    broken: str = ""
     count: int | None = None

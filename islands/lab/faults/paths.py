@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from islands.lab.faults.fault import COUNTED, Direction, Fault, FaultKind, Peer
+from islands.lab.faults.fault import Direction, Fault, FaultKind, Peer
 from islands.lab.faults.proxy import FaultProxy, Way
 from islands.lab.faults.stream_faults import Cut, Faults
 from islands.run.hosting.process_identity import Identity
 
 HOST = "127.0.0.1"
-DRIBBLE_S = 1.0
-"""A dribbling link passes a byte so often."""
 RESETS_S = 0.2
 """How often it is looked for new connections that are to be reset."""
 
@@ -40,7 +38,7 @@ class Paths:
     """The proxies of one run.
 
     Args:
-        seed: decides which bits are flipped and which frames come twice.
+        seed: of what is drawn.
         identity: returns the process of a learner's name.
         names: of the learners.
 
@@ -79,7 +77,7 @@ class Paths:
             and the number of its effects, None where that cannot be counted.
         """
         names = tuple(victims)
-        before = self._damage(fault, names)
+        before = self._resets(fault, names)
         met = self._connected(fault)
         try:
             if fault.kind is FaultKind.FLAP:
@@ -97,15 +95,15 @@ class Paths:
         unmet = [name for name in names if name not in met]
         if unmet:
             return f"no connection of {', '.join(unmet)} passed the proxy", None
-        if fault.kind not in COUNTED:
+        if fault.kind is not FaultKind.RESET:
             return "", None
-        struck = self._damage(fault, names) - before
+        struck = self._resets(fault, names) - before
         return "" if struck else f"it struck nothing in {fault.for_s:g} s", struck
 
-    def _damage(self, fault: Fault, names: tuple[str, ...]) -> int:
-        """Return how often what can be counted has struck these links of learners so far."""
+    def _resets(self, fault: Fault, names: tuple[str, ...]) -> int:
+        """Return how many connections of these learners faults have reset so far."""
         connections = (each for proxy in self._broken(fault) for each in proxy.connections)
-        return sum(each.damage(fault.kind) for each in connections if each.client in names)
+        return sum(each.was_reset for each in connections if each.client in names)
 
     def _connected(self, fault: Fault) -> set[str]:
         """Return who has a connection now that a fault would strike."""
@@ -162,12 +160,6 @@ def stream_faults_of(fault: Fault) -> Faults:
             return Faults(bandwidth_bytes_s=fault.bytes_s)
         case FaultKind.CUT:
             return Faults(cut=Cut.HOLD)
-        case FaultKind.DRIBBLE:
-            return Faults(dribble_s=DRIBBLE_S)
-        case FaultKind.FLIP:
-            return Faults(flip_mean_bytes=fault.mean_bytes)
-        case FaultKind.DUPLICATE:
-            return Faults(duplicate_share=fault.share)
         case _:
             return Faults()
 

@@ -24,8 +24,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Self
 
-from islands.lab.faults.fault import FaultKind
-from islands.lab.faults.stream_faults import Cut, Faults, Mutator
+from islands.lab.faults.stream_faults import Cut, Faults
 
 PIECE_BYTES = 1 << 16
 _BANDWIDTH_STEP_S = 0.01
@@ -64,7 +63,7 @@ class FaultProxy:
         Args:
             target_host: Where connections are passed on to.
             target_port: Its port.
-            seed: Decides jitter, which bits are flipped and which frames come twice.
+            seed: Decides jitter.
             queue_bytes: How far each direction reads ahead of what it delivers.
             client_of: Names who dials, by its port; without it, nobody has a name.
         """
@@ -232,7 +231,6 @@ class Pump:
 
     Attributes:
         faults: What it suffers now.
-        mutator: What was done to its bytes.
         read_bytes: Taken from the sender so far.
         delivered_bytes: Given to the receiver's socket so far.
         lost_bytes: Swallowed by a cut, or for a receiver that is gone.
@@ -251,7 +249,6 @@ class Pump:
     ) -> None:
         """Join a reader to a writer; `notify` is called after each step."""
         self.faults = faults
-        self.mutator = Mutator(random.Random(f"{seed} bytes"))
         self.read_bytes = 0
         self.delivered_bytes = 0
         self.lost_bytes = 0
@@ -285,7 +282,7 @@ class Pump:
                 self._put(End.CLOSED, self.faults.close_delay_s)
                 return
             self.read_bytes += len(data)
-            self._put(self.mutator.change(data, self.faults), 0.0)
+            self._put(data, 0.0)
 
     async def deliver_all(self) -> End:
         """Give the receiver what was taken, when its time has come; return how it ended."""
@@ -337,8 +334,6 @@ class Pump:
 
     def _share(self, size: int, faults: Faults) -> tuple[int, float]:
         """Return how much may pass at once, and how long to wait afterwards."""
-        if faults.dribble_s is not None:
-            return 1, faults.dribble_s
         if faults.bandwidth_bytes_s is None:
             return size, 0.0
         size = min(size, max(1, int(faults.bandwidth_bytes_s * _BANDWIDTH_STEP_S)))
@@ -405,27 +400,9 @@ class Connection:
         self._writers = (near[1], far[1])
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def request(self) -> str:
-        """The HTTP request with which it began, as far as it has come; empty if there is none."""
-        return self.up.mutator.head.decode("latin-1")
-
     def pump(self, way: Way) -> Pump:
         """The pump of one direction."""
         return self.up if way is Way.UP else self.down
-
-    def damage(self, kind: FaultKind) -> int:
-        """The number of bits, frames or resets that a kind of fault struck; 0 of other kinds."""
-        mutators = (self.up.mutator, self.down.mutator)
-        match kind:
-            case FaultKind.FLIP:
-                return sum(mutator.flips for mutator in mutators)
-            case FaultKind.DUPLICATE:
-                return sum(mutator.duplicates for mutator in mutators)
-            case FaultKind.RESET:
-                return int(self.was_reset)
-            case _:
-                return 0
 
     def inject(self, faults: Faults, *ways: Way) -> None:
         """Let this connection alone suffer faults from now on; by default both ways."""

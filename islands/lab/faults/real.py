@@ -19,7 +19,7 @@ from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
 from islands.lab.faults.namespaces import open_pair, unavailable
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.strikes import Means, PromiseBroken, carry_out
+from islands.lab.faults.strikes import Means, carry_out
 from islands.lab.faults.verdict import Control, Played, control_of, demand_rates, finding_of
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
@@ -50,7 +50,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
         UnreachableError: the hub ended by itself.
         IslandsError: the learners did not come together, or the run did not end.
     """
-    allow_open_files()  # proxies and strangers take many
+    allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     sentences = left_out(options)
     for sentence in sentences:
@@ -213,16 +213,11 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed, broken = "", ""
-        count: int | None = None
-        try:
-            missed, count = await carry_out(self._means, strike)
-        except PromiseBroken as shown:
-            broken = str(shown)
+        missed, count = await carry_out(self._means, strike)
         ended_s = began_s if missed or strike.at_s == strike.ends_s else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed, broken, count)
+        return Struck(strike, began_s, ended_s, ended_s, missed, count)
 
 
 def ready_s(options: ChaosOptions) -> float:

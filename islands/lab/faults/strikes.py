@@ -2,29 +2,19 @@
 
 import asyncio
 import contextlib
-import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
-from islands.files.folder_lock import IN_USE
-from islands.lab.faults.fault import HOSTS, LINKS, STRANGERS, Direction, FaultKind, Strike
-from islands.lab.faults.fleet import HUB_LOG, START, Fleet
+from islands.lab.faults.fault import HOSTS, LINKS, Direction, FaultKind, Strike
+from islands.lab.faults.fleet import START, Fleet
 from islands.lab.faults.namespaces import Drop, Namespace, Shape
 from islands.lab.faults.paths import Paths
-from islands.lab.faults.peak_memory import PeakMemory
-from islands.protocol.errors import OF_NO_USE
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
-from islands.run.hosting.hub_address import read_hub_address
-from islands.run.hosting.process_output import last_line
-from islands.run.hosting.process_runtime import TOKEN_FILE
-from messaging.websocket.door import NAME_HEADER, PROTOCOL, PROTOCOL_HEADER
-from messaging.websocket.security import Secret
 
 DUTY_S = 0.1
 """How long a straggler and its pauses take together."""
@@ -33,15 +23,6 @@ GONE_S = 60.0
 hang."""
 SECOND = "second"
 """Folder, in the run's, of second learners of a name."""
-MIB = 1 << 20
-STRANGERS_MOST_BYTES = 50 * MIB
-"""By how much more memory a hub may take for what strangers send it."""
-GARBAGE_MOST_BYTES = 4096
-READ_BYTES = 1 << 16
-HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n"
-UPGRADED = b"HTTP/1.1 101 "
-BINARY_FRAME, MASKED, LONG = 0x82, 0x80, 126
-"""Bytes of a websocket frame's header (RFC 6455, 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +49,8 @@ class Effect(NamedTuple):
 NOBODY = Effect("nobody of that name runs")
 
 
-class PromiseBroken(Exception):  # noqa: N818  no error: what a strike has shown
-    """A promise that a strike itself has seen broken, as a sentence."""
-
-
 async def carry_out(means: Means, strike: Strike) -> Effect:
-    """Carry a strike out, to its end.
-
-    Raises:
-        PromiseBroken: it was carried out, and showed that a promise is not kept.
-    """
+    """Carry a strike out, to its end."""
     return await REAL[strike.kind](means, strike)
 
 
@@ -134,11 +107,9 @@ async def _straggle(means: Means, strike: Strike) -> Effect:
 
 async def _order(means: Means, strike: Strike) -> Effect:
     (name,) = strike.victims
-    if not means.fleet.order(name, f"{strike.kind} {strike.fault.for_s:g}"):
+    if not means.fleet.order(name, f"{strike.kind}"):
         return Effect("nobody of that name reads orders")
-    if not strike.kind.ends_process:
-        await asyncio.sleep(strike.fault.for_s)
-    elif name == SUPERVISOR:
+    if name == SUPERVISOR:
         await means.fleet.restart_hub(strike.fault.for_s)
     return Effect()
 
@@ -159,11 +130,8 @@ def hangs_most_s(timing: Timing) -> float:
 
 
 async def _second(means: Means, strike: Strike) -> Effect:
-    """Start another learner of the victim's name, and end it after a while; or another hub."""
+    """Start another learner of the victim's name, and end it after a while."""
     fleet, (name,) = means.fleet, strike.victims
-    if name == SUPERVISOR:
-        await _second_hub(fleet)
-        return Effect()
     words = fleet.command(name)
     if words is None:
         return NOBODY
@@ -179,18 +147,6 @@ async def _second(means: Means, strike: Strike) -> Effect:
     return Effect()
 
 
-async def _second_hub(fleet: Fleet) -> None:
-    path = fleet.folder / f"{SECOND}-{HUB_LOG}"
-    async with _started(fleet.hub_command, path) as other:
-        try:
-            await asyncio.wait_for(other.wait(), GONE_S)
-        except TimeoutError:
-            raise PromiseBroken(f"a second hub of the run was there for {GONE_S:g} s") from None
-    sentence = last_line(path)
-    if other.returncode != OF_NO_USE or IN_USE not in sentence:
-        raise PromiseBroken(f"a second hub of the run was not refused: {sentence}")
-
-
 @asynccontextmanager
 async def _started(words: list[str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Have a process run whose output goes to a file; it is killed at the end."""
@@ -204,18 +160,6 @@ async def _started(words: list[str], log: Path) -> AsyncIterator[asyncio.subproc
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-async def _clock(means: Means, strike: Strike) -> Effect:
-    """Set the wall clocks of the victims ahead, or back, and right again after a while."""
-    fleet, order = means.fleet, f"clock {strike.fault.jump_s}"
-    deaf = [name for name in strike.victims if not fleet.order(name, order)]
-    try:
-        await asyncio.sleep(strike.fault.for_s)
-    finally:
-        for name in strike.victims:
-            fleet.order(name, "clock 0")
-    return Effect(f"no clock of {', '.join(deaf)} could be set" if deaf else "")
 
 
 # --- links and hosts --------------------------------------------------------------------------
@@ -244,100 +188,6 @@ async def _break_host(means: Means, strike: Strike) -> Effect:
     return Effect()
 
 
-# --- strangers --------------------------------------------------------------------------------
-
-
-async def _strangers(means: Means, strike: Strike) -> Effect:
-    """Open connections to the hub that never become sessions; it must close them by itself.
-
-    Raises:
-        PromiseBroken: it left some open, upgraded none that asked for it, or took much memory.
-    """
-    fleet, count, for_s = means.fleet, strike.fault.count, strike.fault.for_s
-    url = urlsplit(read_hub_address(fleet.folder).supervisor)
-    token = fleet.folder / TOKEN_FILE
-    secret = Secret.read(token) if token.exists() else None
-    chance = random.Random(strike.name)
-    opened: list[asyncio.StreamWriter] = []
-    answers: list[asyncio.Task[bytes]] = []
-    missed = ""
-    try:
-        with PeakMemory(fleet.hub_status) as memory:
-            try:
-                for number in range(count):
-                    reader, writer = await asyncio.open_connection(url.hostname, url.port)
-                    opened.append(writer)
-                    answers.append(asyncio.create_task(_answer(reader)))
-                    half_open = strike.kind is FaultKind.HALF_OPEN
-                    writer.write(HALF_A_REQUEST if half_open else garbage(number, chance, secret))
-            except OSError as error:
-                missed = f"{len(opened)} of {count} connections could be opened"
-                missed += f": {error.strerror or error}"
-            if opened:
-                await asyncio.sleep(for_s)
-        left = sum(not answer.done() for answer in answers)
-    finally:
-        for writer in opened:
-            writer.transport.abort()
-        replies = await asyncio.gather(*answers)
-    if left:
-        raise PromiseBroken(
-            f"{left} of {len(opened)} connections of strangers were open after {for_s:g} s"
-        )
-    if missed:
-        return Effect(missed)
-    if strike.kind is FaultKind.GARBAGE and not any(
-        reply.startswith(UPGRADED) for reply in replies
-    ):
-        return Effect("the hub upgraded no connection")
-    if memory.grown_bytes is None:
-        return Effect("it cannot be measured how much memory the hub takes")
-    if memory.grown_bytes > STRANGERS_MOST_BYTES:
-        raise PromiseBroken(
-            f"{len(opened)} strangers had the hub take {memory.grown_bytes / MIB:.0f} MiB more; "
-            f"allowed are {STRANGERS_MOST_BYTES // MIB}"
-        )
-    return Effect()
-
-
-def garbage(number: int, chance: random.Random, secret: Secret | None) -> bytes:
-    """Return bytes that are no session: noise, or a request for one with noise behind it.
-
-    Of three connections one makes no request, one shows no secret, and one shows the run's.
-    """
-    noise = chance.randbytes(chance.randrange(1, GARBAGE_MOST_BYTES))
-    if number % 3 == 0:
-        return noise
-    if number % 3 == 1:
-        return upgrade(None) + noise
-    masked = bytes((BINARY_FRAME, MASKED | LONG)) + len(noise).to_bytes(2) + bytes(4) + noise
-    return upgrade(secret) + (masked if number % 2 else noise)
-
-
-def upgrade(secret: Secret | None) -> bytes:
-    """Return the request with which a session begins."""
-    lines = (
-        f"GET /{SUPERVISOR} HTTP/1.1",
-        "Host: a",
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
-        f"{PROTOCOL_HEADER}: {PROTOCOL}",
-        f"{NAME_HEADER}: stranger",
-        *([] if secret is None else [f"Authorization: {secret.header()}"]),
-    )
-    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
-
-
-async def _answer(reader: asyncio.StreamReader) -> bytes:
-    reply = b""
-    with contextlib.suppress(OSError):
-        while data := await reader.read(READ_BYTES):
-            reply += data
-    return reply
-
-
 REAL: Mapping[FaultKind, Callable[[Means, Strike], Awaitable[Effect]]] = {
     FaultKind.KILL: _kill,
     FaultKind.TERMINATE: _terminate,
@@ -345,12 +195,9 @@ REAL: Mapping[FaultKind, Callable[[Means, Strike], Awaitable[Effect]]] = {
     FaultKind.STRAGGLE: _straggle,
     FaultKind.HANG: _hang,
     FaultKind.SECOND: _second,
-    FaultKind.CLOCK: _clock,
     **dict.fromkeys((FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH), _order),
-    **dict.fromkeys((FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP), _order),
     **dict.fromkeys(LINKS, _break_links),
     **dict.fromkeys(HOSTS, _break_host),
-    **dict.fromkeys(STRANGERS, _strangers),
 }
 """The function that carries out each kind of fault on real processes, links and hosts."""
 

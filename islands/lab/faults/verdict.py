@@ -379,8 +379,6 @@ def _broken(
     if struck.missed:
         yield f"it did not take place: {struck.missed}"
         return
-    if struck.broken:
-        yield struck.broken
     for name in finding.wrong:
         yield f"{name} was evicted, and nothing was wrong with it"
     for name in finding.spared:
@@ -407,8 +405,7 @@ def _unnoticed(finding: Finding, timing: Timing) -> Iterator[str]:
     if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
         after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
         yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
-    second = kind is FaultKind.SECOND and SUPERVISOR not in finding.struck.strike.victims
-    if second and noticed_s is None:
+    if kind is FaultKind.SECOND and noticed_s is None:
         yield "the second learner of the name was not refused"
 
 

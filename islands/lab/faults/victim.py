@@ -6,13 +6,10 @@ It runs a module as `python -m MODULE` does, and beside it a thread that reads o
 pipe ORDERS, one a line:
 
 ==============  ===================================================================================
-`hold_gil 2.5`  no thread runs Python for 2.5 s, as in a long call of an extension
-`block_loop 1`  the main thread, and with it the event loop, sleeps for 1 s; other threads run
 `segfault`      it reads from address 0
 `exit`          it ends at once, with no cleaning up
 `hang`          its next step, if its device only sleeps, takes for ever
 `crash`         its main thread exits, as by `sys.exit` somewhere in a library
-`clock 3600`    its wall clock is an hour ahead of the system's; `clock 0` ends that
 ==============  ===================================================================================
 
 Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
@@ -27,7 +24,6 @@ import signal
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -39,9 +35,6 @@ from islands.protocol.errors import UserError, unusable
 EXIT_CODE = 7
 """The code of a process that was ordered to end, unlike those of `islands.protocol.errors`."""
 FOREVER_S = 86400.0
-TRUE_TIME: Callable[[], float] = vars(time)["time"]
-TRUE_TIME_NS: Callable[[], int] = vars(time)["time_ns"]
-"""Tell the system's wall clock, whatever an order has made of it."""
 ORDER_SIGNAL = signal.SIGUSR2
 
 
@@ -78,27 +71,17 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
     Raises:
         UserError: somebody else may write orders; the run needs a folder of its own.
     """
-    sleeping_s: list[float] = []
 
     def in_main_thread(_: int, __: FrameType | None) -> None:
-        if not sleeping_s:
-            raise SystemExit("ordered to crash")
-        time.sleep(sleeping_s.pop())
-
-    def block_loop(seconds: str) -> None:
-        sleeping_s.append(float(seconds))
-        signal.pthread_kill(main_thread, ORDER_SIGNAL)
+        raise SystemExit("ordered to crash")
 
     def crash(_: str) -> None:
         signal.pthread_kill(main_thread, ORDER_SIGNAL)
 
     known: dict[str, Callable[[str], object]] = {
-        "hold_gil": lambda seconds: hold_gil(float(seconds)),
-        "block_loop": block_loop,
         "segfault": lambda _: ctypes.string_at(0),
         "exit": lambda _: os._exit(EXIT_CODE),
         "crash": crash,
-        "clock": lambda seconds: set_clock_ahead(float(seconds)),
         "hang": lambda _: hang(),
         **(further or {}),
     }
@@ -137,20 +120,6 @@ def open_orders(orders: Path) -> int:
         )
     os.set_blocking(pipe, True)
     return pipe
-
-
-def hold_gil(seconds: float) -> None:
-    """Let no other thread of this process run Python for a while."""
-    ctypes.PyDLL(None).poll(None, 0, round(1000 * seconds))
-
-
-def set_clock_ahead(seconds: float) -> None:
-    """Let the module `time` of this process return a later wall time.
-
-    That is what jumps when a host's clock is set; its monotonic clock never does.
-    """
-    vars(time)["time"] = lambda: TRUE_TIME() + seconds
-    vars(time)["time_ns"] = lambda: TRUE_TIME_NS() + round(1e9 * seconds)
 
 
 def hang() -> None:

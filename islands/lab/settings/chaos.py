@@ -1,7 +1,6 @@
 """Options of `islands chaos SCENARIO`, and the reading of its faults.
 
-A scenario is a run, and faults that are injected into it. The same file drives real processes and,
-with `--simulate`, the actors on a virtual clock.
+A scenario is a run, and faults that are injected into it.
 """
 
 import difflib
@@ -21,7 +20,6 @@ from islands.lab.faults.fault import (
     IN_SCENARIOS,
     LEARNER,
     REMOTE,
-    STRANGERS,
     Fault,
     FaultKind,
 )
@@ -31,26 +29,14 @@ from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, che
 from islands.settings.groups import FLAT, RunFile
 
 SLEEPING = "islands.lab.toys.toy_workload:Sleeping"
-JUMP_MOST_S = 3e8
-"""Most by which a clock jumps: some ten years, after which dates still have four digits."""
-
-STRANGERS_LEAST_S = 7.0
-"""Least length of `half_open` and `garbage`: each second a hub closes what has had no session for
-5 s."""
-
 
 OF_ALL = ("fault", "who", "at_s", "every_s", "times", "for_s")
 OF_KINDS: dict[FaultKind, tuple[str, ...]] = {
     FaultKind.STRAGGLE: ("factor",),
-    FaultKind.HALF_OPEN: ("count",),
-    FaultKind.GARBAGE: ("count",),
-    FaultKind.CLOCK: ("jump_s",),
     FaultKind.LATENCY: ("latency_s", "jitter_s"),
     FaultKind.BANDWIDTH: ("bytes_s",),
     FaultKind.FLAP: ("turn_s",),
     FaultKind.RESET: ("mean_bytes",),
-    FaultKind.FLIP: ("mean_bytes",),
-    FaultKind.DUPLICATE: ("share",),
     FaultKind.DROP: ("way", "every"),
     FaultKind.SHAPE: ("rate",),
 }
@@ -85,7 +71,6 @@ class ChaosOptions:
             measured and not judged.
         back_most_s: most time from the end of a fault to a merge with its victim; null = it is
             measured and not judged.
-        simulate: whether to play the scenario on a virtual clock, with the actors alone.
         folder: of the run, its evidence and the report; by default a new one under runs/.
     """
 
@@ -100,7 +85,6 @@ class ChaosOptions:
     gap_most_s: Annotated[float | None, NOT_NEGATIVE] = 0.02
     step_rate_least: Annotated[float | None, NOT_NEGATIVE] = 0.98
     back_most_s: Annotated[float | None, NOT_NEGATIVE] = 10.0
-    simulate: bool = False
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -123,10 +107,9 @@ class ChaosOptions:
                 "remote is set, and there are faults of links, whose proxy remote learners cannot "
                 "reach; make a scenario of each"
             )
-        near = [kind for kind in kinds if kind in (FaultKind.SECOND, *STRANGERS)]
-        if self.remote and near:
+        if self.remote and FaultKind.SECOND in kinds:
             raise SettingsError(
-                f"remote is set, and there is {near[0]}, which is done from where remote learners "
+                "remote is set, and there is second, which is done from where remote learners "
                 "and their hub cannot be reached; make a scenario of each"
             )
 
@@ -203,21 +186,19 @@ def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
             f"{options.names[0]} to {options.names[-1]}"
         )
     if who == EVERYBODY and kind not in AT_ONCE:
-        yield ".who is all; only kill, clock and faults of links can happen to all at once"
+        yield ".who is all; only kill and faults of links can happen to all at once"
     if kind.of_hosts != (who == REMOTE):
         yield f".who is {who}; drop and shape happen to remote, and nothing else does"
     if who == REMOTE and not options.remote:
         yield ".who is remote; how many learners are, remote must tell"
-    if kind in STRANGERS and who != SUPERVISOR:
-        yield f".who is {who}; {kind} happens to the supervisor alone"
     if kind.of_links and who in (ANYBODY, SYNCER, SUPERVISOR):
         yield (
             f".who is {who}; {kind} happens to the links of a learner, or of all: link tells which"
         )
     if kind is FaultKind.HANG and who not in learners:
         yield f".who is {who}; hang happens to learners alone"
-    if kind is FaultKind.SECOND and who not in (*learners, SUPERVISOR):
-        yield f".who is {who}; second happens to learners and the supervisor alone"
+    if kind is FaultKind.SECOND and who not in learners:
+        yield f".who is {who}; second happens to learners alone"
     if kind is FaultKind.HANG and options.file.task != SLEEPING:
         yield f".fault is hang; only the steps of {SLEEPING} can"
 
@@ -225,14 +206,6 @@ def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
 def _wrong_values(fault: Fault) -> Iterator[str]:
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         yield " has at_s and every_s or times; at_s tells all times by itself"
-    if fault.kind in STRANGERS and fault.for_s < STRANGERS_LEAST_S:
-        yield (
-            f".for_s is {fault.for_s}; {fault.kind} must last at least {STRANGERS_LEAST_S:g} s, "
-            "since a hub closes such connections after 5 s"
-        )
-    if not 0 < abs(fault.jump_s) <= JUMP_MOST_S:
-        limits = f"from {-JUMP_MOST_S:g} to {JUMP_MOST_S:g}"
-        yield f".jump_s is {fault.jump_s}; it must be {limits}, and not 0"
     if not RATE.fullmatch(fault.rate) or not float(fault.rate.rstrip(ascii_lowercase)):
         needed = "it must be a bandwidth above 0 such as 2mbit, as tc reads it"
         yield f".rate is {fault.rate!r}; {needed}"

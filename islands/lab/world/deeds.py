@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from islands.lab.faults.fault import SILENCING, Direction, FaultKind, Strike
+from islands.lab.faults.fault import Direction, FaultKind, Strike
 from islands.lab.world.world import SPARE_SYNCER, World
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.messages.control import Verb
@@ -244,10 +244,8 @@ def _route_of(strike: Strike, usual: Route) -> Route:
             return replace(usual, latency_s=fault.latency_s, jitter_s=fault.jitter_s)
         case FaultKind.BANDWIDTH:
             return replace(usual, bandwidth_bytes_per_s=fault.bytes_s)
-        case FaultKind.DROP:
-            return replace(usual, drop=1 / fault.every)
         case _:
-            return replace(usual, duplicate=fault.share)
+            return replace(usual, drop=1 / fault.every)
 
 
 def set_route(world: World, source: str, target: str, route: Route) -> None:
@@ -355,7 +353,7 @@ SIMULATED: Mapping[FaultKind, Callable[[Strike, Route], Deeds]] = {
     **dict.fromkeys(
         (FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH), _killing
     ),
-    **dict.fromkeys(SILENCING, _freezing),
+    FaultKind.FREEZE: _freezing,
     FaultKind.TERMINATE: _leaving,
     FaultKind.STRAGGLE: _slowing,
     FaultKind.SECOND_SYNCER: _starting_second_syncer,
@@ -363,7 +361,7 @@ SIMULATED: Mapping[FaultKind, Callable[[Strike, Route], Deeds]] = {
     FaultKind.ISOLATE: _isolating,
     FaultKind.FLAP: _flapping,
     FaultKind.RESET: _resetting,
-    **dict.fromkeys((FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.DUPLICATE), _spoiling_paths),
+    **dict.fromkeys((FaultKind.LATENCY, FaultKind.BANDWIDTH), _spoiling_paths),
     **dict.fromkeys((FaultKind.DROP, FaultKind.PATH), _spoiling_paths),
     FaultKind.WEATHER: _changing_weather,
     FaultKind.DISK: _spoiling_disk,

@@ -1,12 +1,10 @@
 """A strike does to the processes of a folder what it is told, or says that nobody is there."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,7 @@ from islands.lab.faults.fault import Strike
 from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.paths import HOST
 from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.strikes import NOBODY, Means, PromiseBroken, carry_out
-from islands.lab.faults.victim import open_orders
+from islands.lab.faults.strikes import NOBODY, Means, carry_out
 from islands.lab.settings.chaos import ChaosOptions
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.run.hosting.process_identity import Identity, facts, write_records
@@ -103,80 +100,3 @@ async def hub(
     for each in held:
         if isinstance(each, asyncio.StreamWriter):
             each.close()
-
-
-@pytest.mark.parametrize("kind", ["half_open", "garbage"])
-async def test_connections_of_strangers_must_be_closed(tmp_path: Path, kind: str) -> None:
-    """The promise is broken by those that the hub has left open, and by what it takes for them."""
-    told = strike(fault=kind, who="supervisor", count=5, for_s=7.0)
-    blow = replace(told, fault=replace(told.fault, for_s=0.2))
-    near = Means(Near(tmp_path, HubSettings(RunSpec(), 2)))
-    async with hub(tmp_path):
-        assert await carry_out(near, blow) == ("", None)
-        missed, _ = await carry_out(means(tmp_path), blow)
-        assert missed == "it cannot be measured how much memory the hub takes"
-    async with hub(tmp_path, closes=False):
-        with pytest.raises(PromiseBroken, match=r"5 of 5 connections of strangers were open after"):
-            await carry_out(near, blow)
-    async with hub(tmp_path, grows_mib=20):
-        with pytest.raises(PromiseBroken, match=r"5 strangers had the hub take .* MiB more"):
-            await carry_out(near, blow)
-    missed, _ = await carry_out(near, blow)
-    assert "0 of 5 connections could be opened" in missed
-
-
-async def test_noise_that_the_hub_upgrades_nowhere_is_no_garbage(tmp_path: Path) -> None:
-    """Nothing would be shown of what it makes of messages."""
-    told = strike(fault="garbage", who="supervisor", count=5, for_s=7.0)
-    blow = replace(told, fault=replace(told.fault, for_s=0.2))
-    async with hub(tmp_path, says=b"HTTP/1.1 401 \r\n"):
-        missed, _ = await carry_out(Means(Near(tmp_path, HubSettings(RunSpec(), 2))), blow)
-        assert missed == "the hub upgraded no connection"
-
-
-async def test_clocks_are_set_and_set_right_again(tmp_path: Path) -> None:
-    """Whoever reads no orders is named; a strike that is given up sets them right as well."""
-    blow = strike(fault="clock", who="all", jump_s=-5.0, for_s=0.01)
-    pipe = open_orders(tmp_path / "orders" / "learner-1")
-    missed, _ = await carry_out(means(tmp_path), blow)
-    assert missed == "no clock of supervisor, syncer, learner-0, learner-2 could be set"
-    assert os.read(pipe, 100) == b"clock -5.0\nclock 0\n"
-    long = replace(blow, fault=replace(blow.fault, for_s=60.0))
-    striking = asyncio.create_task(carry_out(means(tmp_path), long))
-    await asyncio.sleep(0)
-    striking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await striking
-    assert os.read(pipe, 100) == b"clock -5.0\nclock 0\n"
-    os.close(pipe)
-
-
-class Busy(Fleet):
-    """A fleet whose second hub is another command."""
-
-    second = ""
-
-    @property
-    def hub_command(self) -> list[str]:
-        """A command in the hub's place."""
-        return [sys.executable, "-c", self.second]
-
-
-@pytest.mark.parametrize(
-    ("second", "broken"),
-    [
-        ("import sys; sys.exit('it is in use by another hub')", "not refused: it is in use by"),
-        ("raise SystemExit(2)", "was not refused: "),
-        ("import sys; print('it is in use by another hub'); sys.exit(2)", ""),
-    ],
-)
-async def test_a_second_hub_must_be_refused(tmp_path: Path, second: str, broken: str) -> None:
-    """By itself, with the sentence and the code: another end breaks the promise."""
-    fleet = Busy(tmp_path, HubSettings(RunSpec(), 2))
-    fleet.second = second
-    blow = strike(fault="second", who="supervisor")
-    if not broken:
-        assert await carry_out(Means(fleet), blow) == ("", None)
-        return
-    with pytest.raises(PromiseBroken, match=broken):
-        await carry_out(Means(fleet), blow)

@@ -5,7 +5,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,14 @@ from islands.files.growing_files import RotatingFile
 from islands.lab.faults.fleet import Fleet, HubSettings, MergedBy, Reader, Stepped, Watched, encode
 from islands.lab.faults.victim import (
     EXIT_CODE,
-    TRUE_TIME,
     WrittenThrough,
     open_orders,
-    set_clock_ahead,
     write_through,
 )
 from islands.protocol.errors import UserError
 from islands.run.hosting import process_runtime
 from islands.run.records import run_folder
 from islands.settings.run_spec import RunSpec
-from messaging.clock import MonotonicClock, WallClock
 
 ROOT = Path(__file__).parents[3]
 # Reads a line in its main thread, as a loop waits in one; says how long another thread stood still.
@@ -74,25 +70,6 @@ def test_it_ends_in_the_way_that_it_is_told(tmp_path: Path, order: str, code: in
     with start(tmp_path, 30.0) as process:
         assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", f"nonsense\n{order}")
         assert process.wait(20.0) == code
-
-
-def test_it_holds_its_gil(tmp_path: Path) -> None:
-    """No thread of it runs meanwhile, and it lives on."""
-    with start(tmp_path, 1.0) as process:
-        assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "hold_gil 0.5")
-        assert process.communicate(timeout=20.0)[0] == "True\n"
-
-
-def test_its_clock_is_ahead_until_it_is_right_again() -> None:
-    """What asks for the wall clock is told so; the monotonic clock goes on."""
-    before_s = time.monotonic()
-    set_clock_ahead(-3600.0)
-    try:
-        assert WallClock().now_s() < TRUE_TIME() - 3590.0
-        assert 0.0 <= MonotonicClock().now_s() - before_s < 60.0
-    finally:
-        set_clock_ahead(0.0)
-    assert abs(WallClock().now_s() - TRUE_TIME()) < 60.0
 
 
 def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
