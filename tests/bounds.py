@@ -132,8 +132,8 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("stored", "token"): Bound(1024, "the tape and the log rotate", TAPE, "LIMIT_BYTES"),
     ("stored", "admitted"): Bound(
-        *(1024, "as token; one account for each name, one cursor of 64 KiB for each loop"),
-        *("islands/protocol/messages/training.py", "CURSOR_BYTES_MAX"),
+        *(1024, "as token; one account for each name"),
+        *("islands/protocol/syncer/ledger.py", "books"),
     ),
     ("stored", "gossip"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),
     ("stored", "island"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),

@@ -1,11 +1,11 @@
-"""Checkpoints of Orbax and data of Grain: a loop that is killed reads again what was lost with it.
+"""Checkpoints of Orbax and data of Grain: a loop that is killed goes on from its own checkpoint.
 
     islands layout examples.loops.grain_loop:initial model.json
     python -m islands.syncer --layout model.json --run.budget_tokens 400000
     python examples/loops/grain_loop.py 127.0.0.1:7070 ana
 
-The checkpoint has parameters and moments. The run has newer parameters, and knows up to which
-record the work of this loop was merged. Only the lines marked with ★ are Islands'.
+The checkpoint has parameters, moments, and how far the data was read. The run has newer parameters.
+Only the lines marked with ★ are Islands'.
 """
 
 import sys
@@ -68,12 +68,11 @@ def main(address: str, name: str, folder: str = "checkpoints") -> None:
     )
     if kept.latest_step() is not None:
         like = ocp.args.StandardRestore({"params": params, "moments": moments, "step": 0})
-        saved = kept.restore(kept.latest_step(), args=like)
-        params, moments, step = saved["params"], saved["moments"], saved["step"]
-    cursor = data.get_state  # ★
-    with islands.join(address, params, tokens_per_step=ROWS, name=name, cursor=cursor) as run:  # ★
-        if run.position is not None:  # ★
-            data.set_state(run.position)  # ★
+        parts = ocp.args.Composite(state=like, data=ocp.args.JsonRestore())
+        saved = kept.restore(kept.latest_step(), args=parts)
+        params, moments, step = (saved.state[name] for name in ("params", "moments", "step"))
+        data.set_state(saved.data)
+    with islands.join(address, params, tokens_per_step=ROWS, name=name) as run:  # ★
         params, began = run.params, step  # ★
         print(f"it reads from {data.get_state()}", flush=True)
         while not run.over:  # ★
@@ -82,7 +81,10 @@ def main(address: str, name: str, folder: str = "checkpoints") -> None:
             step += 1
             if step % SAVED_EVERY == 0:
                 state = {"params": params, "moments": moments, "step": step}
-                kept.save(step, args=ocp.args.StandardSave(state))
+                parts = ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), data=ocp.args.JsonSave(data.get_state())
+                )
+                kept.save(step, args=parts)
     kept.close()
     print(f"{step - began} steps, loss {float(loss or 0):.4f}; {run.why}")
 

@@ -37,7 +37,6 @@ from islands.protocol.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
-    TellPosition,
 )
 
 
@@ -268,7 +267,7 @@ KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(AdoptValue, AllowSteps, LoadMoments, PlanSnapshots),
-        *(ReadMoments, ReadValue, ResetMoments, TellPosition, BookCopy, End),
+        *(ReadMoments, ReadValue, ResetMoments, BookCopy, End),
     )
 }
 """The commands that hosts agree on; learners that gossip are on one host each."""

@@ -44,7 +44,6 @@ from islands.protocol.learner.actions import (
     ResetMoments,
     SetTimer,
     SettleFeedback,
-    TellPosition,
     ToPeer,
 )
 from islands.protocol.learner.adaptation import precision_of
@@ -325,7 +324,6 @@ class LearnerActor(RoleActor[Item]):
                 | ReadValue()
                 | ReadMoments()
                 | LoadMoments()
-                | TellPosition()
             ):
                 self._command(action)
             case SetTimer(after_s):

@@ -40,7 +40,6 @@ from islands.protocol.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
-    TellPosition,
 )
 from islands.protocol.learner.events import (
     MomentsLoaded,
@@ -77,7 +76,7 @@ def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
 class PendingSnapshot:
     """A snapshot in transit to the host, with the base and the totals at its boundary.
 
-    It is for the share of a `round`, if it has one. `cursor` tells how far the data was read.
+    It is for the share of a `round`, if it has one.
     """
 
     fragment: FragmentIndex
@@ -86,7 +85,6 @@ class PendingSnapshot:
     tokens: int
     snapshot: Snapshot
     round: int | None = None
-    cursor: bytes = b""
 
     def on_host(self) -> SnapshotTaken:
         """Wait until the copy has ended; returns the event that reports it."""
@@ -97,7 +95,6 @@ class PendingSnapshot:
             tokens=self.tokens,
             payload=self.snapshot.buffer(),
             round=self.round,
-            cursor=self.cursor,
         )
 
 
@@ -136,10 +133,6 @@ class Boundary:
         report: receives an event for every command that has a result.
         copier: waits for copies to the host.
         follow: receives the leases of every `AllowSteps`.
-        cursor: tells at a boundary how far the data was read, where whoever steps reads their own.
-
-    Attributes:
-        position: the cursor from which a learner that was lost is to read again; empty if none.
     """
 
     def __init__(
@@ -150,7 +143,6 @@ class Boundary:
         report: Callable[[EngineEvent], None],
         copier: Copier,
         follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
-        cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self.model = model
         self.steps = 0
@@ -163,8 +155,6 @@ class Boundary:
         self._copier = copier
         self._asked: deque[ReadMoments] = deque()
         self._follow = follow
-        self._cursor = cursor
-        self.position = b""
         self._clock = clock_of(settings)
         self._until_tokens = 0
         self._until_steps: int | None = None
@@ -257,8 +247,6 @@ class Boundary:
             case ReadValue(request, incarnation):
                 payload = as_buffer(self.model.base_of(request.fragment))
                 self._report(ValueRead(request, incarnation, payload))
-            case TellPosition(cursor):
-                self.position = cursor
             case ResetMoments():
                 self.model.reset_moments()
                 self.resets += 1
@@ -380,14 +368,13 @@ class Boundary:
         if not self._copier.may_begin(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
-        self._copy(fragment, self._settings.precision.of_snapshots, cursor=self._cursor())
+        self._copy(fragment, self._settings.precision.of_snapshots)
 
     def _copy(
         self,
         fragment: FragmentIndex,
         precision: SnapshotPrecision,
         round_: int | None = None,
-        cursor: bytes = b"",
     ) -> None:
         """Begin a snapshot, relative to the base that is held."""
         taken = PendingSnapshot(
@@ -397,7 +384,6 @@ class Boundary:
             tokens=self.tokens,
             snapshot=self.model.snapshot(fragment, precision),
             round=round_,
-            cursor=cursor,
         )
         self._copier.await_snapshot(taken)
 

@@ -77,7 +77,6 @@ class SteppedCompute:
         batch_tokens: tokens of each step.
         clock: tells how long steps take.
         commands: where commands wait for their boundary; by default on this host alone.
-        cursor: tells at a boundary how far the loop has read its own data.
 
     Attributes:
         batch_tokens: tokens of each step.
@@ -91,7 +90,6 @@ class SteppedCompute:
         batch_tokens: int,
         clock: Clock | None = None,
         commands: Commands | None = None,
-        cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self._outlet = Outlet()
         self._commands = commands or LocalCommands()
@@ -109,7 +107,6 @@ class SteppedCompute:
             report=self._outlet.report,
             copier=self._copier,
             follow=self._follow,
-            cursor=cursor,
         )
         self._model = model
         self.batch_tokens = batch_tokens
@@ -169,11 +166,6 @@ class SteppedCompute:
     def clock(self) -> float:
         """The learning-rate clock at the next step: the fleet's count of steps."""
         return self._boundary.clock
-
-    @property
-    def position(self) -> bytes:
-        """The cursor from which to read again; empty if there is none, or before it is whole."""
-        return self._boundary.position
 
     @property
     def whole(self) -> bool:

@@ -9,7 +9,7 @@ what the user holds: boundaries, steps, the end `joined_run.py`
 parameters as a model, in any framework         `own_model.py`
 the same in JAX, with the optimizer's state     `jax_parameters.py`
 the same in PyTorch; its optimizer's state      `torch_parameters.py`, `torch_moments.py`
-the user's data: cursors, leased batches        `own_data.py`
+the user's data: leased batches                 `own_data.py`
 the file that tells a hub of a model            `layouts.py`
 the thread of the learner's actor               `background.py`
 the same where a loop is several processes      `host_background.py`

@@ -13,7 +13,6 @@ from islands.loops.background import Background
 from islands.loops.host_background import HostBackground, place_of
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import PathTest, leaves_of
-from islands.loops.own_data import Cursor, CursorReader, check_cursor
 from islands.loops.own_model import Parameters, Tree
 from islands.model.memory_faults import memory_told
 from islands.protocol.errors import SettingsError
@@ -44,7 +43,6 @@ def join(  # noqa: PLR0913  each is a choice of its own
     stacked: PathTest = lambda _: False,
     folder: Path | str | None = None,
     island_address: str | None = None,
-    cursor: Cursor | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> "JoinedRun[PyTree]":
     """Join a run with a tree of JAX arrays that a loop of one's own trains.
@@ -74,7 +72,6 @@ def join(  # noqa: PLR0913  each is a choice of its own
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
-        cursor: returns how far the loop has read its data; called in `boundary` (`own_data.py`).
         say: told what happens, in sentences for people.
 
     Returns:
@@ -94,11 +91,11 @@ def join(  # noqa: PLR0913  each is a choice of its own
         return JaxParameters(params, layout, settings, **like)
 
     who = membership(address, name, token_file, connecting, folder, say)
-    equal = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
+    equal = {"donate": donate, "rename": rename, "opt_state": opt_state}
     background = background_of(who, name, island_address, tokens_per_step, **equal)
     check_leaves(params, trainable)
     leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
-    return enter(who, tokens_per_step, made, background, leaves, cursor)
+    return enter(who, tokens_per_step, made, background, leaves)
 
 
 def background_of(
@@ -110,7 +107,6 @@ def background_of(
     donate: bool,
     rename: Mapping[str, str] | None,
     opt_state: object,
-    cursor: Cursor | None,
 ) -> Background | None:
     """Return where the learner's actor lives; None if this loop is one process.
 
@@ -129,7 +125,6 @@ def background_of(
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
         "whether opt_state is given": str(opt_state is not None),
-        "whether there is a cursor": str(cursor is not None),
     }
     return None if place is None else HostBackground(who, place, equal)
 
@@ -164,7 +159,6 @@ def enter(
     made: Callable[[Layout, RunSettings], Parameters[Tree]],
     background: Background | None = None,
     leaves: Callable[[], Sequence[Leaf]] | None = None,
-    cursor: Cursor | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
@@ -180,8 +174,6 @@ def enter(
             f"tokens_per_step is {tokens_per_step!r}; it must be a whole number"
         ) from error
     at_least("tokens_per_step", tokens, 1)
-    check_cursor(cursor)
-    reader = CursorReader(cursor)
     background = background or Background(who)
     compute = None
     try:
@@ -195,11 +187,10 @@ def enter(
             who.name,
             tokens,
             commands=begun.commands,
-            cursor=reader.take,
         )
         background.enter(compute)
         records = ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
-        return JoinedRun(who.name, parameters, compute, background, reader, records)
+        return JoinedRun(who.name, parameters, compute, background, records)
     except BaseException as error:  # such as a key that interrupts it
         if compute is not None:
             compute.rest()

@@ -10,7 +10,6 @@ from islands.layout.leaves import Layout
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import leaves_of
-from islands.loops.own_data import Cursor
 from islands.loops.torch_parameters import TorchParameters, check_alone, holds, trained_of
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
@@ -18,7 +17,7 @@ from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.settings.groups import ConnectOptions
 
 
-def join(  # noqa: PLR0913  each is a choice of its own
+def join(
     address: str | Sequence[str],
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
@@ -31,7 +30,6 @@ def join(  # noqa: PLR0913  each is a choice of its own
     rename: Mapping[str, str] | None = None,
     transposed: Collection[str] = (),
     folder: Path | str | None = None,
-    cursor: Cursor | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> JoinedRun[torch.nn.Module]:
     """Join a run with a PyTorch module, whose parameters are changed in place from now on.
@@ -51,7 +49,6 @@ def join(  # noqa: PLR0913  each is a choice of its own
         rename: path in the run by name in the module (joined by `/`), where both differ.
         transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
             [out, in], and layers of JAX hold [in, out].
-        cursor: returns how far the loop has read its own data, as of the last step.
 
     Returns:
         The run.
@@ -73,7 +70,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
 
     who = membership(address, name, token_file, connecting, folder, say)
     leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
-    run = enter(who, tokens_per_step, made, leaves=leaves, cursor=cursor)
+    run = enter(who, tokens_per_step, made, leaves=leaves)
     buffers = local_buffers(module)
     if buffers:
         say(f"{run.name}: {buffers}")

@@ -21,7 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
-from islands.loops.own_data import Batch, CursorReader, LeasedBatches, Read, unpacked
+from islands.loops.own_data import Batch, LeasedBatches, Read
 from islands.loops.own_model import Parameters, Tree
 from islands.protocol.errors import SettingsError, TaskError, TaskFailedError
 from islands.protocol.messages.control import wrong_metrics
@@ -55,7 +55,6 @@ class JoinedRun(Generic[Tree]):
         parameters: Parameters[Tree],
         compute: SteppedCompute,
         background: Background,
-        cursors: CursorReader | None = None,
         records: ShardPlan | None = None,
     ) -> None:
         """Wait for the run's first values."""
@@ -63,7 +62,6 @@ class JoinedRun(Generic[Tree]):
         self._parameters = parameters
         self._compute = compute
         self._background = background
-        self._cursors = cursors or CursorReader(None)
         self._records = records
         self._leased = False  # whether `batches` was called
         self._announced = False
@@ -76,7 +74,6 @@ class JoinedRun(Generic[Tree]):
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
         self._give()
-        self._position = unpacked(compute.position)
 
     @property
     def params(self) -> Tree:
@@ -85,15 +82,6 @@ class JoinedRun(Generic[Tree]):
         A step that donates its arguments makes them invalid.
         """
         return self._params
-
-    @property
-    def position(self) -> object:
-        """The cursor with the newest merged work of this name, from which to read again.
-
-        None if nothing with a cursor was merged, or an earlier loop of this name is forgotten. It
-        is that of the time of joining, and stays as it is. Tuples come back as lists.
-        """
-        return self._position
 
     @property
     def opt_state(self) -> Any:  # noqa: ANN401  a tree of the user's
@@ -342,7 +330,6 @@ class JoinedRun(Generic[Tree]):
             state = put_opt_state(put(state, params), self.opt_state)
             result = step(state, *rest, **named)
             last[0] = loss(result)
-            self._cursors.note()  # the loop reads the next batch before it comes here again
             return result
 
         return wrapped
@@ -401,7 +388,6 @@ class JoinedRun(Generic[Tree]):
         announced, self._announced = self._announced, False
         if not announced:
             return
-        self._cursors.booked(stepped=stepped)
         if stepped:
             logged, self._logged = self._logged, {}
             given = logged.pop("loss", None)

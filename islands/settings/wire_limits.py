@@ -12,7 +12,6 @@ from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
 from islands.protocol.messages.peers import StateOffer
 from islands.protocol.messages.training import (
-    CURSOR_BYTES_MAX,
     Contribution,
     FragmentSeed,
     FragmentUpdate,
@@ -34,9 +33,6 @@ SPEC_BYTES_MAX = 1 << 15
 """Most bytes of settings and task together, which are sent in one header."""
 
 FRAME_PREFIX_BYTES = 64
-
-CURSOR_TEXT_BYTES = CURSOR_BYTES_MAX * 4 // 3 + 4
-"""Most bytes of a cursor in a header; the hosts of an island tell it one another as text."""
 
 SCALES_BYTES = 8
 """Most bytes of an encoded value where its scales make it longer than float32."""
@@ -88,7 +84,7 @@ def limits_of(layout: Layout) -> Limits:
 def _header_of(fragments: int) -> tuple[int, int]:
     """Return the most bytes, and the most values, of a header of a run."""
     least = Limits()
-    header_bytes = least.header_bytes + CURSOR_TEXT_BYTES + REPORT_BYTES * fragments
+    header_bytes = least.header_bytes + REPORT_BYTES * fragments
     return header_bytes, least.items + REPORT_ITEMS * fragments
 
 

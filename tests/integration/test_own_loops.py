@@ -24,11 +24,9 @@ from tests.integration.programs import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-APART = "grain_loop"  # it has a test of its own
 TOGETHER = "functional"  # two loops of it share the budget
 UNTOLD = "step_infos"  # its hub is told no layout
-FILES = (ROOT / "examples" / "loops").glob("*.py")
-LOOPS = sorted(path.stem for path in FILES if path.stem != APART)
+LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
 NEEDS = {"torch_loop": "torch", "equinox_loop": "equinox"}
 ROWS = 16
 BUDGET = 200 * ROWS
@@ -117,57 +115,6 @@ async def test_loops_of_an_example_spend_a_budget(name: str, tmp_path: Path) -> 
         for who, program in zip(learners, loops, strict=True):
             beyond = steps_of(program) - counted[who]
             assert beyond in (0, 1), "a loop takes at most one step after the run is over"
-
-
-HALTED = """
-import signal
-from examples.loops import grain_loop
-
-made = grain_loop.batches
-
-
-class Halted:
-    def __init__(self, data):
-        self.data, self.taken = data, 0
-        self.get_state, self.set_state = data.get_state, data.set_state
-
-    def __next__(self):
-        self.taken += 1
-        while self.taken > {steps}:
-            signal.pause()
-        return next(self.data)
-
-
-grain_loop.batches = lambda name: Halted(made(name))
-grain_loop.main({address!r}, {learner!r})
-"""
-"""A loop that stands still after so many steps, until it is killed."""
-
-
-@pytest.mark.long("tests/loops/test_own_data.py::test_every_record_is_read_once_in_a_pass")
-async def test_a_loop_that_was_killed_reads_again_what_was_lost(tmp_path: Path) -> None:
-    """It begins at the record after those that were merged, and the ledger has lost the others."""
-    budget, folder = 300 * ROWS, tmp_path / "run"
-    async with open_room(tmp_path) as room:
-        hub, address = await hub_of(room, APART, budget)
-        code = HALTED.format(steps=100, address=address, learner="ana")
-        first = room.start_words((sys.executable, "-c", code), environment=AS_USERS_HAVE_IT)
-        await room.wait(lambda: bool(entries(folder / "tape.jsonl", "committed")))
-        first.process.kill()
-        assert await room.ended(first) != 0
-        again = loop(room, APART, address, "ana")
-        for each in (again, hub):
-            assert await room.ended(each) == 0, str(each)
-    summary = summary_of(folder) or {}
-    assert imbalance(summary) == 0
-    ledger = msgspec.convert(summary["ledger"], dict[str, object])
-    lost = min(row["lost"] for row in msgspec.convert(ledger["fragments"], list[dict[str, int]]))
-    began = re.search(r"reads from {'next_index': (\d+)}", again.out)
-    assert began is not None, str(again)
-    merged = int(began[1])
-    assert merged > 0
-    beyond = merged + steps_of(again) - (budget - lost) // ROWS
-    assert beyond in (0, 1), "a loop takes at most one step after the run is over"
 
 
 @pytest.mark.long("test_loops_of_an_example_spend_a_budget")

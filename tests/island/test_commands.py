@@ -27,7 +27,6 @@ from islands.protocol.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
-    TellPosition,
 )
 from islands.protocol.messages.training import FragmentRequest, Merged
 from islands.protocol.settings.choices import Precision
@@ -172,7 +171,6 @@ ENTRIES: tuple[LogEntry, ...] = (
     ReadMoments(3, "peer"),
     ReadValue(FragmentRequest(1, ZERO, 2), FIRST),
     ResetMoments(),
-    TellPosition(b"\0\xff" * 8),
     BookCopy(4),
     End(),
 )

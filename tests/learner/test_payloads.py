@@ -3,7 +3,7 @@
 import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
-from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed, TellPosition
+from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed
 from islands.protocol.learner.events import FromSyncer, SnapshotTaken, ValueAdopted, ValueRead
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import (
@@ -11,9 +11,8 @@ from islands.protocol.messages.training import (
     FragmentSeed,
     FragmentUpdate,
     Merged,
-    Welcome,
 )
-from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
+from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption
 from tests.learner.bench import ANA, BATCH, Bench, stepping
 
@@ -56,29 +55,6 @@ def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
     bench, newest = stepping(), memoryview(b"the newest")
     bench.do(SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
     assert contribute(bench, 1, newest).payload is newest
-
-
-def test_a_contribution_has_the_cursor_of_its_snapshot() -> None:
-    """How far data was read at that boundary, and not how far it is read by now."""
-    bench = stepping()
-    bench.step()
-    totals = bench.steps, bench.steps * BATCH
-    bench.do(SnapshotTaken(ZERO, Version(1, 0), *totals, memoryview(b"value"), cursor=b"read"))
-    bench.step()
-    bench.pull(0, 1)
-    (action,) = bench.of(Contribute)
-    assert action.message.cursor == b"read"
-
-
-def test_a_loop_is_told_once_from_where_to_read() -> None:
-    """By the first syncer that welcomes it; later the process holds its place by itself."""
-    bench = Bench()
-    bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None), position=b"read")))
-    assert bench.of(TellPosition) == [TellPosition(b"read")]
-    bench.do(FromSyncer(Welcome(2, (None, None), position=b"another")))
-    assert bench.of(TellPosition) == []
 
 
 @pytest.mark.parametrize("adoption", list(Adoption))

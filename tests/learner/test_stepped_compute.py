@@ -14,7 +14,7 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.compute import ComputeEvent, ComputeFailed, StepReport
 from islands.learner.stepped_compute import SteppedCompute
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots, TellPosition
+from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import (
     Idled,
     SnapshotTaken,
@@ -55,10 +55,8 @@ class Loop:
     def __init__(self) -> None:
         self.model = NumpyTrainer(2, batch_tokens=BATCH)
         self.model.setup()
-        self.read = 0
         self.compute = SteppedCompute(
             *(self.model, RunSettings(fragments=2), "ana", BATCH),
-            cursor=lambda: str(self.read).encode(),
         )
         self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
         self.compute.start(self.told.put_nowait)
@@ -77,7 +75,6 @@ class Loop:
     def step(self, told: Step = Step()) -> None:
         """Take the step that was announced, and count it."""
         batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
-        self.read += 1
         self.model.step(batch, 0.1)
         self.compute.stepped(told)
 
@@ -156,7 +153,7 @@ async def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None
 
 
 async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
-    """The step before the boundary is in it, and the one after it is not; so it is with data."""
+    """The step before the boundary is in it, and the one after it is not."""
     async with open_loop() as loop:
         loop.adopt(4, fragment=0)
         loop.adopt(5, fragment=1)
@@ -169,19 +166,7 @@ async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
         assert await loop.arrive()
         taken = await loop.wait(SnapshotTaken)
         assert (taken.fragment, taken.steps, taken.tokens) == (0, 1, BATCH)
-        assert taken.cursor == b"1"
         np.testing.assert_array_equal(np.frombuffer(taken.payload, np.float32), before - after)
-
-
-async def test_the_position_is_there_before_the_values_are_whole() -> None:
-    """Whoever waits for the values then knows from where to read."""
-    async with open_loop() as loop:
-        assert loop.compute.position == b""
-        loop.compute.command(TellPosition(b"7"))
-        loop.adopt(4, fragment=0)
-        loop.adopt(5, fragment=1)
-        assert await asyncio.to_thread(loop.compute.arrive, lambda: loop.compute.whole)
-        assert loop.compute.position == b"7"
 
 
 @pytest.mark.parametrize(("loss", "finite"), [(None, True), (0.5, True), (nan, False)])

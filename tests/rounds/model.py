@@ -493,7 +493,6 @@ class Model:
                 | learner_actions.AllowSteps()
                 | learner_actions.ReadMoments()
                 | learner_actions.LoadMoments()
-                | learner_actions.TellPosition()
             ):
                 compute.commands.append(action)
                 self._idle_boundary(name)

@@ -24,7 +24,6 @@ from islands.protocol.identities import (
 )
 from islands.protocol.messages.membership import Evicted, Leave
 from islands.protocol.messages.training import (
-    CURSOR_BYTES_MAX,
     Contribution,
     ContributionDeclined,
     FragmentProgress,
@@ -415,8 +414,6 @@ def another(value: object, chance: random.Random) -> object:
         return chance.choice((*NUMBERS, value + 1, value - 1))
     if isinstance(value, float):
         return chance.choice(TIMES)
-    if isinstance(value, bytes):
-        return chance.randbytes(chance.choice((0, 1, CURSOR_BYTES_MAX, CURSOR_BYTES_MAX + 1)))
     if isinstance(value, tuple):
         shorter = value[: chance.randrange(len(value) + 1)] if chance.random() < 0.1 else value
         return tuple(another(one, chance) for one in shorter)

@@ -119,13 +119,6 @@ class ResetMoments:
 
 
 @dataclass(frozen=True, slots=True)
-class TellPosition:
-    """Tell a loop that reads its own data from which cursor it is to read again."""
-
-    cursor: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class ToPeer:
     """Send a message to another learner, relayed by the syncer.
 
@@ -172,7 +165,6 @@ EngineAction = (
     | ResetMoments
     | ReadMoments
     | LoadMoments
-    | TellPosition
     | GossipEngineAction
 )
 

@@ -165,7 +165,6 @@ def _answer(core: Core, pull: PullFragment) -> None:
         precision=core.precision.precision.value,
         digest="",
         acknowledge=core.precision.acknowledges,
-        cursor=snapshot.cursor,
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     later = core.settings.feeds_back  # what is sent is not encoded yet (`on_encoded`)

@@ -45,7 +45,6 @@ class ComputeView:
 
     `ready` says that compute has compiled, `idle` that it stands still, `waiting` that it does so
     only until a merge, `late` only until its next batch is read. `order` numbers the `AllowSteps`.
-    `positioned` says that this process was told where its loop reads again.
     """
 
     ready: bool = False
@@ -63,7 +62,6 @@ class ComputeView:
     quota_tokens: int = 0
     leases: tuple[Lease, ...] = ()
     order: int = 0
-    positioned: bool = False
 
     @property
     def stopped(self) -> bool:

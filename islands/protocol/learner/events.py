@@ -146,8 +146,7 @@ class Idled:
 class SnapshotTaken:
     """A snapshot (base − local of one fragment, at these totals) has reached the host.
 
-    It is part of a share if it has a `round`. `cursor` tells how far whoever steps had read data of
-    their own.
+    It is part of a share if it has a `round`.
     """
 
     fragment: FragmentIndex
@@ -156,7 +155,6 @@ class SnapshotTaken:
     tokens: int
     payload: memoryview = field(compare=False, repr=False)
     round: int | None = None
-    cursor: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from islands.protocol.learner.account import Sent
 from islands.protocol.learner.actions import (
     ResetFeedback,
     ResetMoments,
-    TellPosition,
 )
 from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER, Core, Leaving
 from islands.protocol.learner.events import Ticked
@@ -160,10 +159,6 @@ def on_welcome(core: Core, welcome: Welcome) -> None:
     if followed is EpochOrder.OLDER:
         core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {seen}"))
         return
-    if not core.compute.positioned:  # later, the process holds its place by itself
-        core.compute.positioned = True
-        if welcome.position:
-            core.actions.append(TellPosition(welcome.position))
     on_donor(core, welcome.donor)
     if followed is EpochOrder.NEWER:
         core.pulls.link_changed()

@@ -1,6 +1,6 @@
 """Messages between learners and the syncer: fragments, rounds, leases, and the end of a run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from islands.protocol.identities import (
     Compact,
@@ -15,9 +15,6 @@ from islands.protocol.identities import (
     Version,
 )
 from messaging.envelope import message
-
-CURSOR_BYTES_MAX = 1 << 16
-"""Most bytes of a cursor: the syncer keeps one for each learner, in every record of its journal."""
 
 
 class FragmentProgress(Compact, frozen=True):
@@ -100,15 +97,12 @@ class Welcome:
 
     `proof` proves to another start of the syncer that a start of it had this epoch; the receiver
     passes it on. `donor` names the state donor whose inner moments the receiver may ask for.
-    `position` is the cursor with the newest of this name's contributions that were merged, for an
-    incarnation that has not stepped; empty if there is none.
     """
 
     epoch: int
     versions: tuple[Version | None, ...]
     donor: LearnerName | None = None
     proof: str = ""
-    position: bytes = field(default=b"", repr=False)
 
 
 @message("LeaseGranted")
@@ -139,8 +133,7 @@ class Contribution:
 
     `steps` and `tokens` are those of the open work at the step boundary at which the value was
     taken; `processed_tokens` is the incarnation's total at that boundary. With `acknowledge` the
-    sender asks to be told when the last byte has arrived. `cursor` tells how far the sender's own
-    data was read at that boundary; it is opaque, and empty if the sender has none.
+    sender asks to be told when the last byte has arrived.
     """
 
     ticket: Ticket
@@ -152,7 +145,6 @@ class Contribution:
     precision: str
     digest: str
     acknowledge: bool = False
-    cursor: bytes = field(default=b"", repr=False)
 
     @property
     def name(self) -> LearnerName:

@@ -61,7 +61,6 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts) -> None
     durable = core.durable
     version = Version(durable.epoch, round_.version.number + 1)
     belated = [_apply(core, round_, name, version) for name in sorted(round_.arrived)]
-    _keep_cursors(core, round_)
     settled = durable.ledger.totals[fragment].settled
     durable.make(fragment, Published(version, facts.digest, number, settled))
     made = facts.increment
@@ -100,15 +99,6 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts) -> None
         )
     )
     core.write_fragment(fragment)
-
-
-def _keep_cursors(core: Core, round_: Round) -> None:
-    """Keep the cursors of what is merged; tell once if there is no room for one."""
-    positions = core.durable.positions
-    refused = positions.merged(round_.contributions, core.durable.ledger.books)
-    if refused and core.journal.refuse_cursor():
-        kept, size_bytes = len(positions.held), positions.size_bytes
-        core.record(round_entries.CursorNotKept(refused[0], kept, size_bytes))
 
 
 def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> int:
@@ -152,7 +142,6 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     assert newest is not None, "what is journalled has a version"
     core.versions.commit(fragment, newest, newest)
     round_ = core.rounds.remove(fragment)
-    core.journal.positions.merged(round_.contributions, core.durable.ledger.books)
     core.went_forward()
     core.rounds.await_adoption(fragment, newest.version, round_)
     core.record(round_entries.Committed(fragment, str(newest.version), newest.digest))

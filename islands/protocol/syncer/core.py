@@ -19,7 +19,7 @@ from islands.protocol.syncer.actions import Action, Send, WriteJournal
 from islands.protocol.syncer.eligibility import ineligible_because, unready_because
 from islands.protocol.syncer.grace import overlap_needed
 from islands.protocol.syncer.health import Health
-from islands.protocol.syncer.journalling import ACCOUNT_BYTES, Journalling
+from islands.protocol.syncer.journalling import Journalling
 from islands.protocol.syncer.members import LearnerRecord, Members
 from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.rounds import Rounds
@@ -332,8 +332,7 @@ class Core:
         if any(fragment is None for _, fragment in self.journal.journalling):
             return None  # the time is known once the one under way is durable
         accounts = len(self.durable.ledger.books) * self.fragments
-        size_bytes = self.durable.positions.size_bytes
-        return self.journal.records.at_s(accounts + size_bytes // ACCOUNT_BYTES)
+        return self.journal.records.at_s(accounts)
 
     def write_due(self, now_s: float) -> None:
         """Write a record without a fragment if one is due."""

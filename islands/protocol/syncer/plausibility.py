@@ -18,7 +18,6 @@ step time               twice what this syncer's clock has seen for a step, and 
 tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
                         first step it gets no more of the remaining budget than others (`leases.py`)
 credits of the pace     one round and one report (`grace.py`)
-bytes of a cursor       `CURSOR_BYTES_MAX` (`journalling.py` bounds their number)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 
@@ -50,7 +49,7 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 
-from islands.protocol.messages.training import CURSOR_BYTES_MAX, Contribution, Progress
+from islands.protocol.messages.training import Contribution, Progress
 
 BATCHES_DIFFER = 4
 """The mean batch of a contribution differs from its learner's mean by less than this factor."""
@@ -196,7 +195,7 @@ def age_steps(contribution: Contribution, report: Progress) -> float:
 
 
 def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTotals) -> str | None:
-    """Return why the steps of a contribution cannot be true, or its cursor; None if they can.
+    """Return why the steps of a contribution cannot be true; None if they can.
 
     Args:
         contribution: its steps and tokens count since its base, its `processed_tokens` since the
@@ -205,8 +204,6 @@ def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTot
         marks: the totals of the sender's newest reports.
     """
     steps, tokens = contribution.steps, contribution.tokens
-    if len(contribution.cursor) > CURSOR_BYTES_MAX:
-        return f"a cursor of {len(contribution.cursor)} bytes, more than {CURSOR_BYTES_MAX}"
     if not 1 <= steps <= tokens:
         return f"{steps} steps of {tokens} tokens"
     mean_steps, mean_tokens = (

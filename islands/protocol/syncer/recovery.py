@@ -16,11 +16,10 @@ it is the same, the run is over
 The error of a refusal says in a sentence how to go on.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from islands.protocol.errors import JournalError
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.journalling import Positions
 from islands.protocol.syncer.leases import LeaseBook, ordinary_grant_steps
 from islands.protocol.syncer.ledger import Ledger
 from islands.protocol.syncer.members import Fence
@@ -38,7 +37,7 @@ class Durable:
     tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
     merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
     against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
-    from its value if H or P change. `positions` are those of loops that read their own data.
+    from its value if H or P change.
     `begun` is the beginning of the run from which incarnations count (`credentials.py`).
     """
 
@@ -64,7 +63,6 @@ class Durable:
     run: str = ""
     fingerprint: str = ""
     begun: str = ""
-    positions: Positions = field(default_factory=Positions)
 
     def make(self, fragment: int, published: Published) -> None:
         """Have the next record make a version durable."""

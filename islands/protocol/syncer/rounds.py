@@ -269,14 +269,6 @@ class Rounds:
         """Note that nobody is eligible for the next round, or (None) that somebody may be."""
         self.barren = number
 
-    def merge_cursor_of(self, name: LearnerName) -> bool:
-        """Return whether a round that has closed and is not durable has a cursor of a name."""
-        for round_ in self.open.values():
-            admitted = None if round_.stage is Stage.COLLECTING else round_.arrived.get(name)
-            if admitted is not None and admitted.contribution.cursor:
-                return True
-        return False
-
     def await_adoption(self, fragment: int, version: Version, round_: Round) -> None:
         """Count the reports that a round's version was adopted, from now on."""
         assert round_.closed_s is not None, "a round is closed before it is merged"

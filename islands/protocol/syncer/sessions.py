@@ -63,10 +63,6 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
     if learner is not None and learner.incarnation < hello.incarnation:
         retire(core, hello.name, "a newer incarnation said hello")
         learner = None
-    if learner is None and core.rounds.merge_cursor_of(hello.name):
-        notice = Refused(hello.name, "work of its name is being merged", retry=True)
-        core.actions.append(Dismiss(connection, notice))
-        return
     if learner is None:
         learner = _new_record(core, hello)
     learner.opened(connection, now_s)
@@ -181,10 +177,8 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
 
 def _welcome(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.versions.published)
-    reads = hello.role is Role.LEARNER and not hello.progress.tokens
-    position = core.journal.positions.of(hello.name) if reads else b""
     donor = name_donor(core, learner, hello, now_s)
-    return Welcome(core.durable.epoch, versions, donor, core.epoch_proof, position)
+    return Welcome(core.durable.epoch, versions, donor, core.epoch_proof)
 
 
 def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:

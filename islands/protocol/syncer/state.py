@@ -108,7 +108,7 @@ class SyncerState:
             versions=Versions.of(
                 settings, durable.published, initial=initial, returns_until_s=returns_until_s
             ),
-            journal=Journalling(now_s, durable.positions.copy()),
+            journal=Journalling(now_s),
             health=Health(now_s),
         )
         if durable.finished is not None:

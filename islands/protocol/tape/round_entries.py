@@ -240,17 +240,6 @@ class WaitsFor(Logged, frozen=True, tag="waits_for"):
     because: dict[LearnerName, str]
 
 
-class CursorNotKept(Logged, frozen=True, tag="cursor_not_kept"):
-    """How far a loop has read its own data is not kept, as the cursors of others take all the room.
-
-    It is told once in each start of the syncer.
-    """
-
-    name: str
-    kept: int
-    size_bytes: int
-
-
 # --- contributions and tokens ---------------------------------------------------------------------
 
 
