@@ -12,11 +12,9 @@ are merged as one tensor. Nothing in this package depends on event loops, links 
 - `increment.py`: Updates as quantised increments
 - `merge.py`: The merge combines contributions into one direction, and applies it as one outer step
 - `merge_kernel.py`: The compiled loops of the merge: measure, combine, step
-- `merge_rules.py`: The merge rules by name
 - `norms.py`: Measure the norms of a contribution and whether it is finite, once, when it arrives
 - `optax_chain.py`: Any optax chain as an outer optimizer, or one by its name
-- `outer.py`: Outer optimizers, and the correction of contributions that oppose their momentum
+- `outer.py`: Outer optimizers
 - `top_k.py`: Top-k
-- `trimmed.py`: Merges for less trusted fleets: coordinate-wise trimmed mean and median, rescaled
 - `types.py`: Shapes and dtypes of this package, as jaxtyping annotations
 """

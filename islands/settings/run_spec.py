@@ -10,7 +10,6 @@ finds out before it joins.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -26,20 +25,6 @@ from islands.settings.groups import OWN_LOOP, RunFile, put
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
 MEND = "restore it from a copy, or begin the run anew with --restart"
-
-DROPPED: Mapping[str, object] = MappingProxyType(
-    {
-        "interval_first_steps": None,
-        "interval_growth": "by_rate",
-        "interval_growth_steps": 500,
-        "outer.momentum_warmup": 0,
-        "outer.restart_every": None,
-        "outer.schedule": "constant",
-        "outer.schedule_merges": None,
-        "outer.final_learning_rate_share": 0.1,
-    }
-)
-"""Settings of older versions that this one lacks, each with the value at which it did nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +63,9 @@ class RunSpec:
             RefusedError: the text is no spec that this version understands.
         """
         try:
-            spec = msgspec.json.decode(text, type=RunSpec)
+            return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
-        stated = msgspec.json.decode(text, type=dict[str, object]).get("settings")
-        for key, harmless in DROPPED.items():
-            value = _at(stated if isinstance(stated, dict) else {}, key, harmless)
-            if value != harmless:
-                raise RefusedError(
-                    f"the run's settings are not understood here: {key} is {value}, and this "
-                    "version has no such setting; go on with the version that began the run"
-                )
-        return spec
 
     def with_precision(self, precision: Precision | None) -> "RunSpec":
         """Return the spec as a learner with a precision of its own follows it; None: the run's."""
@@ -164,12 +140,12 @@ def _plain(settings: RunSettings) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
 
 
-def _at(settings: dict[str, object], key: str, otherwise: object = None) -> object:
-    """Return the value at a dotted key, or another value if there is none."""
+def _at(settings: dict[str, object], key: str) -> object:
+    """Return the value at a dotted key; None if there is none."""
     value: object = settings
     for name in key.split("."):
         if not isinstance(value, dict) or name not in value:
-            return otherwise
+            return None
         value = value[name]
     return value
 

@@ -15,7 +15,7 @@ from islands.numerics.codecs import QUANTIZERS, decode, size_bytes
 from islands.numerics.codecs import Ranges as Elements
 from islands.numerics.contributions import rebase, weight
 from islands.numerics.increment import quantised
-from islands.numerics.merge_rules import RULES
+from islands.numerics.merge import averaged
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.protocol.errors import MalformedError, UserError
@@ -23,10 +23,9 @@ from islands.protocol.identities import Incarnation, LearnerName, Ticket, Versio
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.protocol.settings.choices import (
     Anchor,
-    Correction,
+    MergeRule,
     Precision,
     UpdatePrecision,
-    Weighting,
 )
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
@@ -142,9 +141,10 @@ class ValueStore:
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
-        rule = RULES[settings.merge]
-        self._combined = rule.combine(settings)
-        self._units = [rule.units(fragment.units) for fragment in layout.fragments]
+        averages_all = settings.merge is MergeRule.AVERAGE
+        self._units = [
+            averaged(each.units) if averages_all else tuple(each.units) for each in layout.fragments
+        ]
         averages = self._averages = [fragment.averages for fragment in layout.fragments]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._increments = [IncrementShelf(settings.update_precision, each) for each in averages]
@@ -269,8 +269,7 @@ class ValueStore:
         shelf = self._shelves[action.fragment]
         current = shelf.values[action.current]
         units = self._units[action.fragment]
-        weighting = Weighting.UNIFORM if self._settings.merge.robust else self._settings.weighting
-        weights = [weight(p.tokens, p.steps, weighting) for p in action.parts]
+        weights = [weight(p.tokens, p.steps, self._settings.weighting) for p in action.parts]
         contributions: list[Measured] = []
         for part in action.parts:
             measured = self._waiting[part.ticket][part.connection]
@@ -287,8 +286,6 @@ class ValueStore:
             contributions,
             weights,
             units,
-            combined=self._combined,
-            correct=self._settings.outer.correction is Correction.COSINE,
         )
         value, increment = self._increments[action.fragment].publish(
             action.current, action.target, current, step.value

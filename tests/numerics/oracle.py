@@ -64,25 +64,6 @@ def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence
     return merged
 
 
-def trimmed(deltas: Sequence[ArrayLike], trim: float, units: Sequence[Unit]) -> Double:
-    """Each coordinate's mean without its extremes, rescaled to the median norm, at most √M-fold."""
-    rows = np.array(deltas, np.float64)
-    count = len(rows)
-    if count == 1:
-        return np.array(deltas[0], np.float64)
-    dropped = min(max(1, int(np.floor(trim * count + 1e-9))), (count - 1) // 2)
-    merged = np.full(rows.shape[1], np.nan)
-    for unit in units:
-        where = slice(unit.offset, unit.offset + unit.size)
-        kept = [np.sort(column)[dropped : count - dropped] for column in rows[:, where].T]
-        middle = np.mean(kept, axis=1)
-        if unit.stepped:
-            usual = np.median(np.linalg.norm(rows[:, where], axis=1))
-            middle = phi(middle) * min(usual, np.sqrt(count) * np.linalg.norm(middle))
-        merged[where] = middle
-    return merged
-
-
 @dataclass
 class Syncer:
     """One fragment of a syncer: Θ and v, stepped by SGD with momentum."""
@@ -129,22 +110,6 @@ def outer_step(
     v, m = b2 * v + (1 - b2) * direction**2, b1 * m + (1 - b1) * direction
     ahead = m / (1 - b1**n) / (np.sqrt(v / (1 - b2**n)) + 1e-8)
     return value - rate * ahead, {"v": v, "m": m, "n": count}
-
-
-def corrected(
-    delta: ArrayLike, momentum: ArrayLike, units: Sequence[Unit], strength: float, weight: float
-) -> Double:
-    """Of each unit with c < 0, min(1, k·(−c)·‖δ‖/(‖δ‖ + κ‖v‖)) of its part along v̂ is removed."""
-    result = np.array(delta, np.float64)
-    for unit in units:
-        here = slice(unit.offset, unit.offset + unit.size)
-        d, v = result[here].copy(), np.array(momentum, np.float64)[here]
-        cosine = float(phi(d) @ phi(v))
-        if cosine < 0 and unit.stepped:
-            length = float(np.linalg.norm(d))
-            confidence = length / (length + weight * float(np.linalg.norm(v)))
-            result[here] = d - min(1.0, strength * -cosine * confidence) * (d @ phi(v)) * phi(v)
-    return result
 
 
 def noloco_momentum(

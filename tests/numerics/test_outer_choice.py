@@ -61,10 +61,6 @@ def test_adam_with_arguments_agrees_with_the_oracle() -> None:
         (OuterSettings(optimizer="chain"), "'chain'; it must be sgd"),
         (OuterSettings(optimizer="scale_by_rprop"), "'scale_by_rprop'; it must be sgd"),
         (
-            OuterSettings(0.1, optimizer="rmsprop", arguments={"momentum": -3.0}),
-            r"rmsprop; in two steps along .* which is not downhill",
-        ),
-        (
             OuterSettings(optimizer="adam", arguments={"beta": 1}),
             "arguments has 'beta', which adam does not take; it takes b1, b2, eps",
         ),
@@ -77,10 +73,6 @@ def test_adam_with_arguments_agrees_with_the_oracle() -> None:
             "adam with arguments {'b1': 'much'}, which cannot take an outer step",
         ),
         (OuterSettings(optimizer="lbfgs"), "lbfgs .* cannot take an outer step"),
-        (
-            OuterSettings(optimizer="adam", arguments={"eps": float("nan")}),
-            "adam; its first step is not finite",
-        ),
         (
             OuterSettings(optimizer="adam", arguments={"mu_dtype": "bfloat16"}),
             "is bfloat16, which the journal cannot hold",

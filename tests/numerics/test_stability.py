@@ -60,7 +60,12 @@ def test_the_limits_of_the_usual_settings() -> None:
         (LINEAGE, RDA, 4, "2 times .* set outer.momentum to 0 and outer.learning_rate to 0.9 or"),
         (OuterSettings(), RDA, 8, "2.83 times .* outer.learning_rate to 0.63 or less, or merge"),
         (OuterSettings(), RDA, 4096, "64 times .* outer.learning_rate to 0.028 or less, or merge"),
-        (OuterSettings(), MergeRule.MEDIAN, 4, "2 times .* set outer.learning_rate to 0.9 or less"),
+        (
+            OuterSettings(),
+            MergeRule.RADIAL_DIRECTIONAL,
+            4,
+            "2 times .* set outer.learning_rate to 0.9 or less",
+        ),
         (OuterSettings(50.0, optimizer="lion"), RDA, 4096, None),
         (OuterSettings(2.5), AVERAGE, 2, "is 2.5 with momentum 0: .* outer.learning_rate to 1 or"),
     ],

@@ -27,8 +27,6 @@ CASES = {
         _case("quorum-2", quorum=2),
         _case("quorum-all", quorum=None, fragments=3, interval_steps=6),
         _case("average", merge=MergeRule.AVERAGE, quorum=2),
-        _case("median", merge=MergeRule.MEDIAN, quorum=None),
-        _case("trimmed-mean", merge=MergeRule.TRIMMED_MEAN, trim=0.3, quorum=2),
         _case("anchor-base", anchor=Anchor.BASE),
         _case("bfloat16", precision=BF16),
         _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),

@@ -36,7 +36,6 @@ SMALL_ELEMENTS = 64
 MEDIAN_OVER = 8
 MEDIAN_OVER_MIN = 8
 LATELY = 16
-TRIMMED = ("median", "trimmed_mean")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Rules:
     """What the recomputation follows."""
 
     merge: str
-    trim: float
     weighting: str
     anchor: str
     learning_rate: float
@@ -61,7 +59,6 @@ class Rules:
         """The rules that a run was set to."""
         return cls(
             merge=settings.merge.value,
-            trim=settings.trim,
             weighting=settings.weighting.value,
             anchor=settings.anchor.value,
             learning_rate=settings.outer.learning_rate,
@@ -333,9 +330,6 @@ class Replay:
             deltas.append(delta)
         weights = [weight(part, rules.weighting) for part in merge.parts]
         fragment = self.run.layout.fragments[merge.fragment]
-        if rules.merge in TRIMMED:
-            share = 0.5 if rules.merge == "median" else rules.trim
-            return oracle.trimmed(deltas, share, units(fragment, "average"))
         wanted = weights[::-1] if rules.weights_reversed else weights
         return oracle.merge(deltas, wanted, units(fragment, rules.merge))
 

@@ -28,8 +28,6 @@ LEFT_OUT: dict[str, dict[str, object]] = {
 }
 OTHERWISE: list[tuple[str, dict[str, object]]] = [
     ("average", {"merge": "rda"}),
-    ("median", {"merge": "average"}),
-    ("trimmed-mean", {"merge": "rda"}),
     ("anchor-base", {"anchor": "current"}),
     ("weights-are-tokens", {"weighting": "tokens_squared_per_step"}),
     ("weights-are-equal", {"weighting": "tokens_squared_per_step"}),

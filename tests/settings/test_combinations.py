@@ -75,7 +75,6 @@ def test_what_the_table_lacks_is_refused(
         ({"quorum": 2}, "quorum is not 1; .* it must be 1"),
         ({"quorum": None}, "quorum is not 1"),
         ({"overlap_steps": 1}, "overlap_steps is not 0; .* it must be 0 if learners wait"),
-        ({"merge": MergeRule.MEDIAN, "outer": RunSettings().outer}, "merge is median; .* average"),
         ({"trigger": Trigger.PACE, "send_to": SendTo.ALL}, "interval_by_speed is true, which need"),
         ({"merge_moments": True}, "anchor is base; where merge_moments is set"),
     ],

@@ -72,8 +72,6 @@ from islands.protocol.settings.run import RunSettings, Timing
         ),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
         ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
-        ({"trim": 0.5}, "trim is 0.5; it must be above 0, and below 0.5"),
-        ({"trim": 0.0}, "trim is 0.0"),
         ({"top_k_share": 0.0}, "top_k_share is 0.0; it must be above 0, and at most 1"),
         ({"top_k_share": 1.01}, "top_k_share is 1.01"),
         ({"top_k_share": float("nan")}, "top_k_share is nan"),

@@ -1,6 +1,5 @@
 """What a run is, on disk and on its way to those who join."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,8 @@ from islands.lab.toys.toy_workload import Sleeping
 from islands.protocol.errors import DamagedError, RefusedError, UserError
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
-from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
-from islands.settings.groups import put
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 
 SPEC = RunSpec(
@@ -59,30 +56,6 @@ def test_what_is_no_spec_is_refused_with_a_sentence(text: str) -> None:
     """Another version's spec, or a setting out of range, does not end in a traceback."""
     with pytest.raises(RefusedError, match="settings are not understood"):
         RunSpec.decode(text)
-
-
-OLD = json.loads(Path(__file__).with_name("specs_of_17982be.json").read_text(encoding="utf-8"))
-"""The `run.json` of a run of each preset, as commit 17982be wrote it."""
-
-
-@pytest.mark.parametrize("preset", Preset)
-def test_a_run_of_an_older_version_goes_on(preset: Preset) -> None:
-    """Settings that this version has dropped did nothing in it."""
-    old = RunSpec.decode(json.dumps(OLD[preset]))
-    now = replace(old, settings=replace(PRESETS[preset], warmup_steps=50))  # it had been so
-    assert now.changed_from(old) is None
-    assert now.differences(old) == ()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("interval_first_steps", 4), ("outer.restart_every", 3), ("outer.schedule", "cosine")],
-)
-def test_a_run_that_needs_what_was_dropped_is_refused(key: str, value: object) -> None:
-    """It would train otherwise than it began."""
-    settings = put(OLD["decoupled"]["settings"], key, value)
-    with pytest.raises(RefusedError, match=f"{key} is {value}, and this version has no such"):
-        RunSpec.decode(json.dumps({**OLD["decoupled"], "settings": settings}))
 
 
 def test_a_folder_keeps_both(tmp_path: Path) -> None:

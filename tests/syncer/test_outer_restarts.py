@@ -14,7 +14,7 @@ from islands.numerics.norms import measure
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.settings.choices import MergeRule, UpdatePrecision
-from islands.protocol.settings.outer import DELAYED_NESTEROV, OuterSettings
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.recovery import fresh
@@ -108,18 +108,10 @@ def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
     return {name: (array.dtype.str, array.tobytes()) for name, array in found.items()}
 
 
-PLAYED = [
-    pytest.param(outer, rule, id=f"{name}-{rule}")
-    for name, outer in OUTER.items()
-    for rule in (MergeRule.RADIAL_DIRECTIONAL, MergeRule.MEDIAN)
-    if outer.kind != DELAYED_NESTEROV or not rule.robust
-]
-
-
-@pytest.mark.parametrize(("outer", "rule"), PLAYED)
-def test_a_restart_changes_no_bit(outer: OuterSettings, rule: MergeRule, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", OUTER)
+def test_a_restart_changes_no_bit(name: str, tmp_path: Path) -> None:
     """After 4 of 9 merges."""
-    goes_on_bit_for_bit(settings_of(outer, rule), tmp_path)
+    goes_on_bit_for_bit(settings_of(OUTER[name], MergeRule.RADIAL_DIRECTIONAL), tmp_path)
 
 
 @pytest.mark.parametrize("updates", [UpdatePrecision.INT8, UpdatePrecision.FP4])

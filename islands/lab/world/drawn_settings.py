@@ -12,7 +12,6 @@ from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
     Automatic,
-    Correction,
     GossipRule,
     LearnerWaits,
     MergeRule,
@@ -29,9 +28,6 @@ from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import TOP_K_SHARE, RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
 
-ROBUST = 0.25
-"""Share of scenarios whose merge is a median or a trimmed mean."""
-
 OTHER_OUTER = 0.15
 """Share of scenarios with another outer step."""
 
@@ -46,9 +42,6 @@ ADAPTING = 0.15
 
 TAKING_TURNS = 0.1
 """Share of scenarios whose learners open rounds of their own."""
-
-CORRECTED = 0.3
-"""Share of these, with a momentum, that correct contributions by it."""
 
 BY_INCREMENTS = 0.2
 """Share of scenarios whose updates are increments."""
@@ -66,10 +59,6 @@ def draw_settings(
     """Draw the settings of a seed's run: the common ones from `rng`, each family from its own."""
     settings = _common(rng, len(hosts), budget_tokens=budget_tokens)
     adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
-    robust = random.Random(f"robust {seed}")
-    if robust.random() < ROBUST:
-        merge = robust.choice([rule for rule in MergeRule if rule.robust])
-        settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
     outer = _draw_outer(random.Random(f"outer {seed}"), settings)
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
@@ -140,12 +129,8 @@ def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> Ru
     """Have learners open rounds of their own, with the other settings that this needs."""
     waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
     send_to = rng.choice((SendTo.CONTRIBUTORS, SendTo.CONTRIBUTORS, SendTo.ALL))
-    outer = settings.outer
-    if outer.momentum > 0 and rng.random() < CORRECTED:
-        outer = replace(outer, correction=Correction.COSINE)
     return replace(
         settings,
-        outer=outer,
         trigger=Trigger.LEARNER,
         interval_by_speed=rng.choice((True, False)),
         send_to=send_to,
@@ -153,7 +138,6 @@ def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> Ru
         anchor=Anchor.BASE,
         overlap_steps=0,
         learner_waits=waits,
-        merge=MergeRule.AVERAGE if settings.merge.robust else settings.merge,
         adoption=settings.adoption if send_to is not SendTo.ALL else Adoption.DELAY_CORRECTED,
         staleness_max=rng.choice((settings.staleness_max, learners, 2 * learners)),
     )
@@ -162,7 +146,7 @@ def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> Ru
 def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
     """Draw another optimizer for some scenarios; the others keep what they have."""
     outer = settings.outer
-    if OTHER_OUTER <= rng.random() < 2 * OTHER_OUTER and not settings.merge.robust:
+    if OTHER_OUTER <= rng.random() < 2 * OTHER_OUTER:
         delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
         return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
     return outer

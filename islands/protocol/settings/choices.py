@@ -43,17 +43,10 @@ class Weighting(StrEnum):
 
 
 class MergeRule(StrEnum):
-    """The rule that makes contributions one direction; see `islands.numerics.merge_rules`."""
+    """The rule that makes contributions one direction; see `islands.numerics.merge`."""
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"
-    MEDIAN = "median"
-    TRIMMED_MEAN = "trimmed_mean"
-
-    @property
-    def robust(self) -> bool:
-        """Whether a minority of contributions cannot decide the direction."""
-        return self in (MergeRule.MEDIAN, MergeRule.TRIMMED_MEAN)
 
     @property
     def keeps_length(self) -> bool:
@@ -101,13 +94,6 @@ class SendTo(StrEnum):
 
     ALL = "all"
     CONTRIBUTORS = "contributors"
-
-
-class Correction(StrEnum):
-    """The treatment of a contribution that points against the momentum."""
-
-    NONE = "none"
-    COSINE = "cosine"
 
 
 class Neighbours(StrEnum):

@@ -11,7 +11,6 @@ from islands.protocol.settings.choices import (
     Adoption,
     Anchor,
     Automatic,
-    Correction,
     LearnerWaits,
     Precision,
     SendTo,
@@ -60,17 +59,6 @@ RULES: tuple[Rule, ...] = (
         "outer.optimizer is {run.outer.optimizer}; it needs outer.delay_merges, the merges of a "
         "fragment that enter the momentum together, such as the number of learners",
     ),
-    Rule(
-        lambda run: run.outer.correction is not Correction.NONE and run.outer.momentum == 0,
-        "outer.correction is {run.outer.correction}; it needs an outer.momentum above 0, with "
-        "which contributions are compared",
-    ),
-    Rule(
-        lambda run: run.outer.kind == DELAYED_NESTEROV and run.merge.robust,
-        "merge is {run.merge}, which does not go with outer.optimizer {run.outer.optimizer}: it is "
-        "for contributions that are merged one by one, among which a robust merge has nothing to "
-        "drop; use rda or average",
-    ),
     # --- who opens a round, and who gets its value ---
     Rule(
         lambda run: not _by_learners(run) and run.send_to is SendTo.CONTRIBUTORS,
@@ -96,11 +84,6 @@ RULES: tuple[Rule, ...] = (
         lambda run: _by_learners(run) and run.anchor is not Anchor.BASE,
         "anchor is {run.anchor}; where trigger is learner it must be base, for a contribution that "
         "is merged alone would else undo all that was merged since its base",
-    ),
-    Rule(
-        lambda run: _by_learners(run) and run.merge.robust,
-        "merge is {run.merge}; where trigger is learner it must be average or rda, for a robust "
-        "merge of one contribution has nothing to drop",
     ),
     Rule(
         lambda run: _by_learners(run) and run.quorum != 1,

@@ -5,7 +5,6 @@ from math import inf
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import Correction
 from islands.protocol.settings.setting import ADVANCED, Setting, facts_of
 
 SGD, DELAYED_NESTEROV, OPTAX = "sgd", "delayed_nesterov", "optax"
@@ -29,9 +28,6 @@ class OuterSettings:
         arguments: further arguments of an optimizer of optax by name.
         delay_merges: N of `delayed_nesterov`: merges of a fragment whose directions enter the
             momentum together, such as the number of learners.
-        correction: what is done before a merge with a contribution that points against the
-            momentum: nothing (`none`), or the opposing part of each tensor is damped (`cosine`),
-            the more the more it opposes, for unlike data and old bases.
     """
 
     learning_rate: Annotated[float, Setting(above=0, below=inf)] = 1.0
@@ -44,9 +40,6 @@ class OuterSettings:
     delay_merges: Annotated[
         int | None, Setting(least=1, taken_by=(DELAYED_NESTEROV,), advanced=True)
     ] = None
-    correction: Annotated[Correction, Setting(taken_by=(SGD, DELAYED_NESTEROV), advanced=True)] = (
-        Correction.NONE
-    )
 
     @property
     def kind(self) -> str:

@@ -106,10 +106,7 @@ class RunSettings:
         pace_by: which learner's step time sets the interval between rounds.
         weighting: how a contribution is weighted in a merge.
         merge: rule for tensors that are not embeddings: `rda` merges length and direction apart,
-            `average` takes the weighted average. For less trusted fleets, and for all tensors:
-            `median` and `trimmed_mean` take each coordinate's, without weights.
-        trim: share of the contributions that `trimmed_mean` drops at either end of a coordinate; of
-            three or more it drops at least one.
+            `average` takes the weighted average.
         merge_moments: whether the moments of the inner optimizer are averaged with the parameters,
             so that all learners step in one direction: AdamW then sends twice as much, as its
             second moments follow from how the averaged first ones change.
@@ -171,7 +168,6 @@ class RunSettings:
     merge: Annotated[MergeRule, Setting(resumable=True, with_gossip=MergeRule.AVERAGE)] = (
         MergeRule.RADIAL_DIRECTIONAL
     )
-    trim: Annotated[float, Setting(above=0, below=0.5, resumable=True, advanced=True)] = 0.25
     merge_moments: Annotated[bool, Setting(with_gossip=False)] = False
     anchor: Annotated[
         Anchor, Setting(resumable=True, with_gossip=Anchor.CURRENT, advanced=True)

@@ -12,7 +12,7 @@ Both eigenvalues of this map lie inside the unit circle only for
 An average has the gain s = 1. RDA keeps the mean length of its contributions in the direction of
 their average, so s grows with their disagreement, up to √M for M of equal weight (the cap of
 `islands.numerics.merge`): learners that disagree about most directions lengthen the step in those
-few that saturate, too. The median and the trimmed mean are rescaled up to the same √M.
+few that saturate, too.
 
 All this is about SGD whose momentum is never taken away. Of other optimizers nothing is
 said.
