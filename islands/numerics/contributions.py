@@ -41,9 +41,9 @@ def outer_gradient(
 def rebase(contribution: ArrayT, base: ArrayT, current: ArrayT) -> ArrayT:
     """Measure a contribution from the value published now: Δ + (Θ_now − Θ_base) = Θ_now − local.
 
-    With `anchor: current` (the paper's) a contribution whose base is older than Θ pulls towards
-    where the learner is; with `anchor: base` it is applied as it was sent, and this function is
-    not called. The two differ only by what was merged in between.
+    So a contribution whose base is older than Θ pulls towards where the learner is. Where learners
+    open rounds it is applied as it was sent, and this function is not called. The two differ only
+    by what was merged in between.
 
     Args:
         contribution: Δ = Θ_base − local, float32.
@@ -55,7 +55,7 @@ def rebase(contribution: ArrayT, base: ArrayT, current: ArrayT) -> ArrayT:
         versions agree.
 
     Reference:
-        protocol §3.6, anchor.
+        protocol §3.6.
     """
     moved: ArrayT = contribution + (current - base)
     return moved

@@ -22,7 +22,6 @@ from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.protocol.settings.choices import (
-    Anchor,
     MergeRule,
     Precision,
     UpdatePrecision,
@@ -275,7 +274,7 @@ class ValueStore:
             measured = self._waiting[part.ticket][part.connection]
             if part.scale < 1:
                 measured = clip(measured, measured.norm * part.scale)
-            if self._settings.anchor is Anchor.CURRENT and part.base != action.current:
+            if self._settings.rebases and part.base != action.current:
                 base = shelf.values[part.base]
                 measured = measure(rebase(measured.values, base, current), units)
             contributions.append(measured)

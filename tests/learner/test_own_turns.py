@@ -42,19 +42,18 @@ def turns_of(bench: states.Bench) -> OwnTurns:
     return schedule
 
 
-def update(fragment: FragmentIndex, interval_steps: int) -> FragmentUpdate:
-    """A value that came with this H."""
-    digest = f"{fragment}@2"
-    return FragmentUpdate(1, fragment, Version(1, 2), 1, digest, 0.0, None, interval_steps)
+def update(fragment: FragmentIndex) -> FragmentUpdate:
+    """A new value."""
+    return FragmentUpdate(1, fragment, Version(1, 2), 1, f"{fragment}@2", 0.0, None)
 
 
 def test_a_turn_is_due_h_steps_after_its_base() -> None:
-    """With the H that came with the base, or else the run's; every fragment on its own."""
+    """Every fragment on its own."""
     bench = asynchronous()
     core, turns = bench.state.core, turns_of(bench)
-    turns.adopted(core, update(FIRST, 7))
-    turns.adopted(core, update(SECOND, 0))
-    core.accounts[FIRST].base_steps, core.accounts[SECOND].base_steps = 3, 8
+    turns.adopted(core, update(FIRST))
+    turns.adopted(core, update(SECOND))
+    core.accounts[FIRST].base_steps, core.accounts[SECOND].base_steps = 6, 8
     assert turns.until_steps(core) == 110
     due = {109: (), 110: (FIRST,), 111: (FIRST,), 112: (FIRST, SECOND)}
     for core.compute.steps, asked in due.items():
@@ -69,7 +68,7 @@ def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
     turns.refused_steps[FIRST] = 125
     assert turns.due(core, FIRST) == 129
     assert turns.until_steps(core) is None
-    turns.adopted(core, update(FIRST, 0))
+    turns.adopted(core, update(FIRST))
     assert turns.due(core, FIRST) == 119
 
 

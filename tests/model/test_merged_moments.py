@@ -1,6 +1,6 @@
 """Moments of the inner optimizer that are merged like parameters (`merge_moments`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -20,7 +20,8 @@ from islands.model.jax_workload import JaxWorkload
 from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
 from islands.protocol.errors import InvariantError, SettingsError
-from islands.protocol.settings.choices import Adoption, Anchor, Pattern
+from islands.protocol.settings.choices import Adoption, Pattern
+from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
@@ -213,8 +214,8 @@ def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
 
 def test_moments_are_merged_against_the_present_value_alone() -> None:
     """An old base says nothing of them: the difference of two may exceed what is published."""
-    with pytest.raises(SettingsError, match="anchor is base; where merge_moments is set"):
-        RunSettings(merge_moments=True, anchor=Anchor.BASE)
+    with pytest.raises(SettingsError, match="merge_moments is true; where trigger is learner"):
+        replace(PRESETS[Preset.ASYNC_DILOCO], merge_moments=True)
 
 
 @pytest.mark.quick("int8")

@@ -1,4 +1,4 @@
-"""Every combination of merge, outer step, adoption and anchor trains.
+"""Every combination of merge, outer step and adoption trains.
 
 Four learners pull a value to optima of their own, with noise. Each goes on while its contribution
 travels, and one of them misses every second update, so that adoption and anchor matter.
@@ -19,7 +19,6 @@ from islands.numerics.outer import merge_with, outer_optimizer
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
     Adoption,
-    Anchor,
     MergeRule,
     Precision,
     UpdatePrecision,
@@ -36,18 +35,17 @@ OUTER = {
     DELAYED_NESTEROV: OuterSettings(0.9, 0.5, optimizer="delayed_nesterov", delay_merges=3),
     OPTAX: OuterSettings(0.05, optimizer="adam"),
 }
-ALL = list(itertools.product(OUTER, MergeRule, Adoption, Anchor))
+ALL = list(itertools.product(OUTER, MergeRule, Adoption))
 
 
 def ended(
     kind: str,
     merge: MergeRule,
     adoption: Adoption,
-    anchor: Anchor,
     updates: UpdatePrecision = UpdatePrecision.FLOAT32,
 ) -> float:
     """Distance of Θ from the mean of the optima after the last round, as share of the first."""
-    settings = RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=OUTER[kind])
+    settings = RunSettings(merge=merge, adoption=adoption, outer=OUTER[kind])
     rng = np.random.default_rng(0)
     units = averaged(UNITS) if merge is MergeRule.AVERAGE else UNITS
     optima = (1 + 0.3 * rng.standard_normal((LEARNERS, SIZE))).astype(np.float32)
@@ -59,8 +57,7 @@ def ended(
     for round_ in range(ROUNDS):
         sent = [trained(x, optimum, 4, rng) for x, optimum in zip(local, optima, strict=True)]
         found = [outer_gradient(b, x) for b, x in zip(base, sent, strict=True)]
-        if anchor is Anchor.CURRENT:
-            found = [rebase(delta, b, value) for delta, b in zip(found, base, strict=True)]
+        found = [rebase(delta, b, value) for delta, b in zip(found, base, strict=True)]
         local = [trained(x, optimum, 2, rng) for x, optimum in zip(sent, optima, strict=True)]
         measured = [measure(delta, units) for delta in found]
         step = merge_with(optimizer, value, state, measured, [1.0] * LEARNERS, units)
@@ -85,20 +82,18 @@ def trained(local: Flat, optimum: Flat, steps: int, rng: np.random.Generator) ->
     return local
 
 
-@pytest.mark.parametrize(("kind", "merge", "adoption", "anchor"), ALL)
-def test_every_combination_trains(
-    kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor
-) -> None:
+@pytest.mark.parametrize(("kind", "merge", "adoption"), ALL)
+def test_every_combination_trains(kind: str, merge: MergeRule, adoption: Adoption) -> None:
     """Of the distance to the optimum, less than a fifth is left."""
-    assert ended(kind, merge, adoption, anchor) < 0.2
+    assert ended(kind, merge, adoption) < 0.2
 
 
-@pytest.mark.parametrize(("kind", "merge", "adoption", "anchor"), ALL)
+@pytest.mark.parametrize(("kind", "merge", "adoption"), ALL)
 def test_every_combination_trains_by_increments(
-    kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor
+    kind: str, merge: MergeRule, adoption: Adoption
 ) -> None:
     """Of the distance to the optimum, less than a fifth is left in the coarsest of them too."""
-    assert ended(kind, merge, adoption, anchor, updates=UpdatePrecision.FP4) < 0.2
+    assert ended(kind, merge, adoption, updates=UpdatePrecision.FP4) < 0.2
 
 
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from islands.protocol.settings.choices import Adoption, Anchor, MergeRule, Precision, Weighting
+from islands.protocol.settings.choices import Adoption, MergeRule, Precision, Weighting
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from tests.oracle.rules import Replay
@@ -27,7 +27,6 @@ CASES = {
         _case("quorum-2", quorum=2),
         _case("quorum-all", quorum=None, fragments=3, interval_steps=6),
         _case("average", merge=MergeRule.AVERAGE, quorum=2),
-        _case("anchor-base", anchor=Anchor.BASE),
         _case("bfloat16", precision=BF16),
         _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),
         _case("weights-are-equal", weighting=Weighting.UNIFORM),

@@ -44,7 +44,7 @@ class Rules:
 
     merge: str
     weighting: str
-    anchor: str
+    rebases: bool
     learning_rate: float
     momentum: float
     nesterov: bool
@@ -60,7 +60,7 @@ class Rules:
         return cls(
             merge=settings.merge.value,
             weighting=settings.weighting.value,
-            anchor=settings.anchor.value,
+            rebases=settings.rebases,
             learning_rate=settings.outer.learning_rate,
             momentum=settings.outer.momentum,
             nesterov=settings.outer.nesterov,
@@ -325,7 +325,7 @@ class Replay:
         deltas = []
         for part, scale in zip(merge.parts, merge.scales, strict=True):
             delta = part.delta * (scale if rules.clip else 1.0)
-            if rules.anchor == "current":
+            if rules.rebases:
                 delta = delta + (values[merge.before] - values[part.base])
             deltas.append(delta)
         weights = [weight(part, rules.weighting) for part in merge.parts]

@@ -22,13 +22,12 @@ LEFT_OUT: dict[str, dict[str, object]] = {
     "equal-weights": {"weighting": "uniform"},
     "weights-of-others": {"weights_reversed": True},
     "no-look-ahead": {"nesterov": False},
-    "no-re-anchoring": {"anchor": "base"},
+    "not-rebased": {"rebases": False},
     "momentum-forgotten": {"forget_momentum": "always"},
     "momentum-forgotten-at-the-restart": {"forget_momentum": "at a restart"},
 }
 OTHERWISE: list[tuple[str, dict[str, object]]] = [
     ("average", {"merge": "rda"}),
-    ("anchor-base", {"anchor": "current"}),
     ("weights-are-tokens", {"weighting": "tokens_squared_per_step"}),
     ("weights-are-equal", {"weighting": "tokens_squared_per_step"}),
     ("no-momentum", {"momentum": 0.9}),

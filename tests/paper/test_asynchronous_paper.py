@@ -1,9 +1,8 @@
 """Asynchronous DiLoCo, by the production actors on uneven machines, against one loop in float64.
 
 The loop shares no code with the program. It is given the batch and the rate of every step, and in
-which order contributions arrived, which is a fact of the machines. It does the rest itself: how
-many steps each learner does in its turn, inner steps, contributions, Delayed Nesterov, and what the
-contributor adopts.
+which order contributions arrived, which is a fact of the machines. It does the rest itself: inner
+steps, contributions, Delayed Nesterov, and what the contributor adopts.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.tape.member_entries import TurnSet
 from islands.protocol.tape.round_entries import Merged
 from messaging.simulation.virtual_time import run_virtual
 from tests.paper.recorded import Recorded
@@ -39,7 +37,6 @@ PRESET = replace(
 OUTER = PRESET.outer
 CASES = {
     "preset": PRESET,
-    "same-interval-for-all": replace(PRESET, interval_by_speed=False),
     "two-fragments": replace(PRESET, fragments=2, piece_bytes_min=4),
     "two-at-a-time": replace(PRESET, outer=replace(OUTER, delay_merges=2)),
     "nesterov-each": replace(PRESET, outer=OuterSettings(0.3, 0.5)),
@@ -53,7 +50,6 @@ class Run:
 
     learners: dict[str, Recorded]
     merges: list[tuple[str, int]]
-    turns: list[TurnSet]
 
 
 @dataclass
@@ -65,7 +61,6 @@ class Worker:
     moment: Array
     base: Array
     begun: list[int]
-    length: list[int]
     steps: int = 0
 
     def step_to(self, steps: int) -> None:
@@ -115,24 +110,18 @@ class Loop:
         workers = {
             name: Worker(
                 *(one, shared.copy(), np.zeros_like(shared), shared.copy()),
-                *([0] * count, [self.settings.interval_steps] * count),
+                [0] * count,
             )
             for name, one in self.run.learners.items()
         }
         for name, fragment in self.run.merges:
             worker, part = workers[name], first.parts[fragment]
-            due = worker.begun[fragment] + worker.length[fragment]
+            due = worker.begun[fragment] + self.settings.interval_steps
             worker.step_to(due)
             shared[part] -= outers[fragment].step(worker.base[part] - worker.local[part])
             worker.base[part] = worker.local[part] = shared[part]
-            worker.begun[fragment], worker.length[fragment] = due, self._turn(name)
+            worker.begun[fragment] = due
             self.adopted.append((name, fragment, due, shared[part].copy()))
-
-    def _turn(self, name: str) -> int:
-        if not self.settings.interval_by_speed:
-            return self.settings.interval_steps
-        share = min(STEP_S.values()) / STEP_S[name]
-        return max(1, int(self.settings.interval_steps * share + 1e-9))
 
 
 async def _play(settings: RunSettings) -> Run:
@@ -149,8 +138,7 @@ async def _play(settings: RunSettings) -> Run:
     entries = [entry for _, _, entry in History.of(list(tape.lines)).lines]
     merges = [(each.participants, each.fragment) for each in entries if isinstance(each, Merged)]
     assert all(len(names) == 1 for names, _ in merges)
-    turns = [each for each in entries if isinstance(each, TurnSet)]
-    return Run(found, [(names[0], fragment) for names, fragment in merges], turns)
+    return Run(found, [(names[0], fragment) for names, fragment in merges])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -172,9 +160,3 @@ def test_it_agrees_with_the_loop_over_20_outer_steps(name: str) -> None:
         assert np.linalg.norm(value - expected) / np.linalg.norm(expected) < 1e-5
     first, last = loop.adopted[0][3], loop.adopted[-1][3]
     assert first.size != last.size or np.linalg.norm(first - last) > 0.1
-
-
-def test_turns_are_as_long_as_speeds_allow() -> None:
-    """The fastest keeps H; the others get their share, rounded down, once their speed is known."""
-    run = run_virtual(_play(PRESET), limit_s=500)
-    assert {one.name: one.steps for one in run.turns} == {"ana": 10, "ben": 7, "eve": 5}

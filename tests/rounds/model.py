@@ -48,7 +48,6 @@ from islands.protocol.messages.training import (
     Progress,
     Quarantined,
 )
-from islands.protocol.settings.choices import Anchor
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
@@ -414,7 +413,7 @@ class Model:
         """Keep the new value as a store does; what contributions are measured against is held."""
         values = self._values[action.fragment]
         assert action.current in values, "the value to step from was freed"
-        if self.settings.anchor is Anchor.CURRENT:
+        if self.settings.rebases:
             freed = [str(part.base) for part in action.parts if part.base not in values]
             assert not freed, f"bases {freed} of fragment {action.fragment} were freed"
         values.add(action.target)

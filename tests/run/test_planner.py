@@ -16,10 +16,8 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory import TrainerMemory
 from islands.protocol.settings.choices import (
-    Anchor,
     Neighbours,
     Precision,
-    SendTo,
     Trigger,
     UpdatePrecision,
 )
@@ -203,7 +201,7 @@ def test_the_least_bandwidth_for_a_grace() -> None:
     assert made().hub_bytes_per_s(0) is None
 
 
-ALONE = {"trigger": Trigger.LEARNER, "anchor": Anchor.BASE, "send_to": SendTo.CONTRIBUTORS}
+ALONE = {"trigger": Trigger.LEARNER}
 
 
 @pytest.mark.parametrize(

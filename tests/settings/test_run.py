@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
-    Anchor,
     LearnerWaits,
     Precision,
-    SendTo,
     Trigger,
 )
 from islands.protocol.settings.outer import OuterSettings
@@ -62,12 +60,7 @@ from islands.protocol.settings.run import RunSettings, Timing
             "precision is adaptive; where learner_waits is at_tau every learner answers every pull",
         ),
         (
-            {
-                "precision": Precision.ADAPTIVE,
-                "trigger": Trigger.LEARNER,
-                "send_to": SendTo.CONTRIBUTORS,
-                "anchor": Anchor.BASE,
-            },
+            {"precision": Precision.ADAPTIVE, "trigger": Trigger.LEARNER},
             "precision is adaptive; where trigger is learner a learner is pulled only when it asks",
         ),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),

@@ -21,7 +21,7 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed, LeaseGranted
-from islands.protocol.settings.choices import Anchor, MergeRule, UpdatePrecision
+from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import (
     BeginMerge,
@@ -539,16 +539,6 @@ def test_a_sweep_frees_what_no_report_did() -> None:
     bench.report("ben")
     bench.tick(60.0)
     assert list(bench.core.versions.kept[0]) == [newest]
-
-
-def test_bases_are_admitted_without_values_where_the_anchor_is_the_base() -> None:
-    """Contributions are taken as they are then, so only the values go."""
-    settings = replace(SETTINGS, anchor=Anchor.BASE, merge=MergeRule.AVERAGE)
-    bench = seeded("ana", settings=settings, fragments=1)
-    newest = merged(bench)
-    bench.adopt("ana")
-    assert released(bench) == [(0, newest)]
-    assert list(bench.core.versions.kept[0]) == [Version(1, 0), newest]
 
 
 @pytest.mark.parametrize("precision", [UpdatePrecision.FLOAT32, UpdatePrecision.INT8])

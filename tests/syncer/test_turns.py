@@ -1,7 +1,6 @@
-"""Rounds that learners open: whom they ask, who gets their values, and how long turns are."""
+"""Rounds that learners open: whom they ask, and who gets their values."""
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
@@ -9,16 +8,14 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import PullFragment
-from islands.protocol.settings.choices import SendTo
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.grace import done_share, speed_share
+from islands.protocol.syncer.actions import ReleaseValues
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.tape.member_entries import TurnSet
 from islands.protocol.tape.round_entries import Abandoned, Opened
 from tests.syncer.bench import Bench, seeded
 
-SETTINGS = replace(PRESETS[Preset.ASYNC_DILOCO], interval_steps=4, interval_by_speed=False)
+SETTINGS = replace(PRESETS[Preset.ASYNC_DILOCO], interval_steps=4)
 FIRST = FragmentIndex(0)
 
 
@@ -126,12 +123,15 @@ def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
     assert bench.pulls() == []
 
 
-def test_with_send_to_all_everybody_gets_it() -> None:
-    """Where local work is carried over, that discards nothing."""
-    settings = replace(SETTINGS, send_to=SendTo.ALL, adoption=PRESETS[Preset.DECOUPLED].adoption)
-    bench = made("ana", "ben", settings=settings)
-    (pull,) = ask(bench, "ben")
-    assert exchange(bench, pull) == ["ana", "ben"]
+def test_bases_are_admitted_without_their_values() -> None:
+    """Contributions are measured against their own bases, so only the values go."""
+    bench = made("ana")
+    (pull,) = ask(bench, "ana")
+    assert exchange(bench, pull) == ["ana"]
+    newest = bench.core.version(0)
+    bench.adopt("ana")
+    assert [(one.fragment, one.version) for one in bench.of(ReleaseValues)] == [(0, newest)]
+    assert list(bench.core.versions.kept[0]) == [Version(1, 0), newest]
 
 
 def test_one_round_follows_the_other_and_the_oldest_base_comes_first() -> None:
@@ -208,33 +208,3 @@ def test_a_restarted_syncer_is_asked_again() -> None:
     assert later.receivers(0) == []
     (pull,) = ask(later, "ben", 0)
     assert exchange(later, pull) == ["ben"]
-
-
-def test_turns_follow_speeds() -> None:
-    """A learner is told its H with each value, and the tape has it when it changes, once."""
-    bench = made("ana", "ben", settings=replace(SETTINGS, interval_by_speed=True))
-    bench.learners["ben"].step_time_s = 0.15
-    noted: list[tuple[str, int]] = []
-    for name, steps in (("ana", 4), ("ben", 2), ("ana", 4), ("ben", 2)):
-        (pull,) = ask(bench, name)
-        exchange(bench, pull)
-        assert [update.interval_steps for update in bench.updates()] == [steps]
-        noted += [(entry.name, entry.steps) for entry in bench.entries(TurnSet)]
-        bench.adopt(name)
-    assert noted == [("ben", 2)]  # both were told 4 with version 0
-
-
-def test_the_done_share_of_a_turn() -> None:
-    """It is at most all; where nothing was told yet, it is all."""
-    assert done_share(1, 4) == 0.25
-    assert done_share(5, 4) == 1.0
-    assert done_share(3, 0) == 1.0
-
-
-def test_speed_shares() -> None:
-    """The fastest and the unknown do all steps; nobody does more."""
-    assert speed_share(0.2, 0.1) == 0.5
-    assert speed_share(0.1, 0.1) == 1.0
-    assert speed_share(0.0, 0.1) == 1.0
-    assert speed_share(0.1, 0.4) == 1.0
-    assert speed_share(0.3, inf) == 1.0

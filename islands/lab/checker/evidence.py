@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 
 from islands.layout.leaves import Layout
-from islands.protocol.settings.choices import Adoption, SendTo, Trigger
+from islands.protocol.settings.choices import Adoption, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
@@ -135,7 +135,7 @@ class Limits:
             records_per_shard=records_per_shard,
             mailbox_most=mailbox_most,
             moments_wait_s=settings.timing.scaled(settings.timing.resend_s) + late_s,
-            to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+            to_contributors=settings.trigger is Trigger.LEARNER,
             paced=paced,
             awaits=paced and keeps and not isinstance(settings.quorum, int),
             report_late_s=KNOWN_AFTER * settings.timing.scaled(settings.timing.resend_s) + late_s,

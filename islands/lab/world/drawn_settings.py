@@ -10,7 +10,6 @@ from dataclasses import replace
 from islands.lab.world.world import LearnerHost
 from islands.protocol.settings.choices import (
     Adoption,
-    Anchor,
     Automatic,
     GossipRule,
     LearnerWaits,
@@ -18,7 +17,6 @@ from islands.protocol.settings.choices import (
     Neighbours,
     PaceBy,
     Precision,
-    SendTo,
     Trigger,
     UpdatePrecision,
     Weighting,
@@ -79,7 +77,6 @@ def _common(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSett
         overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
         weighting=rng.choice(tuple(Weighting)),
         merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
-        anchor=rng.choice(tuple(Anchor)),
         staleness_max=rng.choice((0, 1, 2, 2)),
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
@@ -128,17 +125,12 @@ def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
 def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
     """Have learners open rounds of their own, with the other settings that this needs."""
     waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
-    send_to = rng.choice((SendTo.CONTRIBUTORS, SendTo.CONTRIBUTORS, SendTo.ALL))
     return replace(
         settings,
         trigger=Trigger.LEARNER,
-        interval_by_speed=rng.choice((True, False)),
-        send_to=send_to,
         quorum=1,
-        anchor=Anchor.BASE,
         overlap_steps=0,
         learner_waits=waits,
-        adoption=settings.adoption if send_to is not SendTo.ALL else Adoption.DELAY_CORRECTED,
         staleness_max=rng.choice((settings.staleness_max, learners, 2 * learners)),
     )
 

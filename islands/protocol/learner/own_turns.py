@@ -2,8 +2,7 @@
 
 A **turn** at a fragment begins when a value becomes the base, or when a contribution was not
 applied. It is **due** H steps later; then the learner asks for a round in its reports until it is
-pulled. The snapshot is taken at exactly that step. The syncer gives each learner its H with every
-value, since it may follow the learner's speed.
+pulled. The snapshot is taken at exactly that step.
 
 A learner that waits (`learner_waits: at_tau`) stands still where a turn is due, until the value
 that contains its own contribution has arrived, or until it hears that there will be none. It waits
@@ -31,27 +30,24 @@ class OwnTurns(Schedule):
     Args:
         interval_steps: H of the run's settings.
         waits: whether the learner stands still until its value has arrived.
-        given_steps: by fragment, the H that the syncer gave with the base.
         refused_steps: by fragment, the total when the last contribution was not applied.
     """
 
     interval_steps: int
     waits: bool
-    given_steps: dict[int, int] = field(default_factory=dict)
     refused_steps: dict[int, int] = field(default_factory=dict)
 
     def due(self, core: "Core", fragment: int) -> int:
         """Return the total at which the turn at a fragment is due."""
         base_steps = core.compute.origin_steps + core.accounts[fragment].base_steps
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
-        return begun + self.given_steps.get(fragment, self.interval_steps)
+        return begun + self.interval_steps
 
     def _due(self, core: "Core") -> list[int]:
         return [self.due(core, fragment) for fragment in range(core.fragments)]
 
     def end(self, *, sound: bool) -> None:
         """Forget all turns."""
-        self.given_steps.clear()
         self.refused_steps.clear()
 
     def until_steps(self, core: "Core") -> int | None:
@@ -89,8 +85,7 @@ class OwnTurns(Schedule):
         return core.compute.steps in self._due(core)
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
-        """Begin a turn, with the H that the value came with, if one was given."""
-        self.given_steps[update.fragment] = update.interval_steps or self.interval_steps
+        """Begin a turn."""
         self.refused_steps.pop(update.fragment, None)
         return True
 

@@ -221,9 +221,8 @@ class FragmentUpdate:
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps. `tokens` are those that the version accounts for:
-    merged into it, or discarded before it was made. `interval_steps` is the receiver's H from this
-    value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
-    that of the whole value either way.
+    merged into it, or discarded before it was made. `since` is given if increments are sent;
+    `digest` is that of the whole value either way.
     """
 
     epoch: int
@@ -233,7 +232,6 @@ class FragmentUpdate:
     digest: str
     clock: float
     merged: Merged | None
-    interval_steps: int = 0
     since: IncrementsSince | None = None
     tokens: int = 0
 

@@ -54,13 +54,6 @@ class MergeRule(StrEnum):
         return self is not MergeRule.AVERAGE
 
 
-class Anchor(StrEnum):
-    """The published value against which a contribution is measured."""
-
-    CURRENT = "current"
-    BASE = "base"
-
-
 class Adoption(StrEnum):
     """The treatment of the local value when a published one is adopted."""
 
@@ -87,13 +80,6 @@ class Trigger(StrEnum):
 
     PACE = "pace"
     LEARNER = "learner"
-
-
-class SendTo(StrEnum):
-    """Which learners get a new value."""
-
-    ALL = "all"
-    CONTRIBUTORS = "contributors"
 
 
 class Neighbours(StrEnum):

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from islands.protocol.settings.choices import (
     Adoption,
-    Anchor,
     Automatic,
     LearnerWaits,
     Precision,
-    SendTo,
     Trigger,
 )
 from islands.protocol.settings.outer import DELAYED_NESTEROV
@@ -59,32 +57,7 @@ RULES: tuple[Rule, ...] = (
         "outer.optimizer is {run.outer.optimizer}; it needs outer.delay_merges, the merges of a "
         "fragment that enter the momentum together, such as the number of learners",
     ),
-    # --- who opens a round, and who gets its value ---
-    Rule(
-        lambda run: not _by_learners(run) and run.send_to is SendTo.CONTRIBUTORS,
-        "send_to is {run.send_to}, which needs trigger learner: where all are asked together, "
-        "those whose answers came late would train on from an old value; use all",
-    ),
-    Rule(
-        lambda run: not _by_learners(run) and run.interval_by_speed,
-        "interval_by_speed is true, which needs trigger learner: at the pace of all, H is the same "
-        "for all",
-    ),
-    Rule(
-        lambda run: (
-            _by_learners(run)
-            and run.send_to is SendTo.ALL
-            and run.adoption is not Adoption.DELAY_CORRECTED
-        ),
-        "adoption is {run.adoption}, which with trigger learner does not go with send_to "
-        "{run.send_to}: the value of one learner would discard the work that the others are at; "
-        "use send_to contributors, or adoption delay_corrected",
-    ),
-    Rule(
-        lambda run: _by_learners(run) and run.anchor is not Anchor.BASE,
-        "anchor is {run.anchor}; where trigger is learner it must be base, for a contribution that "
-        "is merged alone would else undo all that was merged since its base",
-    ),
+    # --- who opens a round ---
     Rule(
         lambda run: _by_learners(run) and run.quorum != 1,
         "quorum is not 1; where trigger is learner it must be 1, for each contribution is merged "
@@ -134,8 +107,8 @@ RULES: tuple[Rule, ...] = (
     ),
     # --- what is kept beside the values ---
     Rule(
-        lambda run: run.merge_moments and run.anchor is Anchor.BASE,
-        "anchor is base; where merge_moments is set it must be current, for an old base says "
+        lambda run: run.merge_moments and _by_learners(run),
+        "merge_moments is true; where trigger is learner it must be false, for an old base says "
         "nothing of present moments",
     ),
     # --- timeouts ---

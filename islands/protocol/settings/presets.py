@@ -37,14 +37,12 @@ from types import MappingProxyType
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
     Adoption,
-    Anchor,
     Automatic,
     LearnerWaits,
     MergeRule,
     Neighbours,
     PaceBy,
     Precision,
-    SendTo,
     Trigger,
     Weighting,
 )
@@ -104,9 +102,6 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
             _DILOCO,
             quorum=1,
             trigger=Trigger.LEARNER,
-            interval_by_speed=True,
-            send_to=SendTo.CONTRIBUTORS,
-            anchor=Anchor.BASE,
             staleness_max=16,
             outer=OuterSettings(0.7, 0.9, optimizer=DELAYED_NESTEROV, delay_merges=4),
         ),

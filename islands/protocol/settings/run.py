@@ -12,14 +12,12 @@ from typing import Annotated
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import (
     Adoption,
-    Anchor,
     Automatic,
     LearnerWaits,
     MergeRule,
     PaceBy,
     Pattern,
     Precision,
-    SendTo,
     Trigger,
     UpdatePrecision,
     Weighting,
@@ -110,8 +108,6 @@ class RunSettings:
         merge_moments: whether the moments of the inner optimizer are averaged with the parameters,
             so that all learners step in one direction: AdamW then sends twice as much, as its
             second moments follow from how the averaged first ones change.
-        anchor: published value against which a contribution is measured: the `current` one, as in
-            the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
             is mixed with it (`mix`, as in Streaming DiLoCo), or local progress since the newest
             contribution in it is kept (`delay_corrected`).
@@ -119,11 +115,8 @@ class RunSettings:
         learner_waits: whether a learner stands still τ steps after its contribution until the value
             that contains it has arrived (`at_tau`, as DiLoCo does), or never.
         trigger: what opens a round: the `pace` of all learners, which are then asked together, or a
-            `learner` that has done its H steps, which is asked alone and merged at once.
-        interval_by_speed: with `trigger: learner`, whether a learner's H is that of the fastest one
-            times its share of that one's speed, so that all take the same time over theirs.
-        send_to: who gets a new value: `all` learners, or the `contributors` to it. Whoever joins,
-            or has a base that is too old, gets it in any case.
+            `learner` that has done its H steps, which is asked alone, merged at once, and gets the
+            value; so do who joins, and whose base is too old.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
         gossip: with whom learners exchange values directly, instead of being merged by a syncer.
@@ -169,17 +162,12 @@ class RunSettings:
         MergeRule.RADIAL_DIRECTIONAL
     )
     merge_moments: Annotated[bool, Setting(with_gossip=False)] = False
-    anchor: Annotated[
-        Anchor, Setting(resumable=True, with_gossip=Anchor.CURRENT, advanced=True)
-    ] = Anchor.CURRENT
     adoption: Annotated[Adoption, Setting(with_gossip=Adoption.OVERWRITE)] = Adoption.OVERWRITE
     local_share: Annotated[float, Setting(least=0, most=1, advanced=True)] = 0.5
     learner_waits: Annotated[
         LearnerWaits, Setting(with_gossip=LearnerWaits.NEVER, advanced=True)
     ] = LearnerWaits.NEVER
     trigger: Annotated[Trigger, Setting(with_gossip=Trigger.PACE, advanced=True)] = Trigger.PACE
-    interval_by_speed: Annotated[bool, Setting(with_gossip=False, advanced=True)] = False
-    send_to: Annotated[SendTo, Setting(with_gossip=SendTo.ALL, advanced=True)] = SendTo.ALL
     staleness_max: Annotated[int, Setting(least=0, advanced=True)] = 2
     outer: Annotated[OuterSettings, Setting(with_gossip=OuterSettings())] = field(
         default_factory=OuterSettings
@@ -247,12 +235,20 @@ class RunSettings:
         return Precision.TWO_BIT if self.error_feedback else Precision.FP4
 
     @property
+    def rebases(self) -> bool:
+        """Whether contributions are measured against the current value, and not their own base.
+
+        One that is merged alone would else undo all that was merged since its base.
+        """
+        return self.trigger is Trigger.PACE
+
+    @property
     def values_kept(self) -> int:
         """Versions of a fragment whose values the syncer keeps, the newest of them not durable yet.
 
-        Contributions are measured against older ones only where the anchor is the current value.
+        Contributions are measured against older ones only where they are rebased.
         """
-        return 2 + (self.staleness_max if self.anchor is Anchor.CURRENT else 0)
+        return 2 + (self.staleness_max if self.rebases else 0)
 
     @property
     def feeds_back(self) -> bool:

@@ -24,7 +24,6 @@ from collections.abc import Iterable
 
 from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Version
 from islands.protocol.messages.training import Merged
-from islands.protocol.settings.choices import Anchor
 from islands.protocol.syncer.actions import DropContribution, ReleaseValues
 from islands.protocol.syncer.contribution_admission import record_fate
 from islands.protocol.syncer.core import Core
@@ -155,7 +154,7 @@ def release_old_values(core: Core, fragments: Iterable[int]) -> None:
         if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):
             continue
         # under another anchor, bases are admitted without their values
-        kept.release(forget=core.settings.anchor is Anchor.CURRENT)
+        kept.release(forget=core.settings.rebases)
         if core.versions.increments:
             core.versions.increments[fragment].release()
         core.actions.append(ReleaseValues(FragmentIndex(fragment), core.version(fragment)))

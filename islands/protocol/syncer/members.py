@@ -91,11 +91,10 @@ class LearnerRecord:
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
     takes, as far as that can be believed, 0 while it is unknown, and `seen` what this syncer's own
-    clock shows of it. `paced_steps` is the step of it
-    that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
-    told, where learners open rounds, and `asking` has the fragments for which its newest report
-    asks for one, less those for which one was opened since. `still` says that it has stood still
-    for long (`standstill.py`), and `donor` is the one whose moments it may ask for (`donors.py`).
+    clock shows of it. `paced_steps` is the step of it that was last taken in as one of the
+    pace-setting learner. `asking` has the fragments for which its newest report asks for a round,
+    less those for which one was opened since. `still` says that it has stood still for long
+    (`standstill.py`), and `donor` is the one whose moments it may ask for (`donors.py`).
     `heard_s` is when anything was last heard over its link, `silent` what follows from that
     (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
     `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that it
@@ -126,7 +125,6 @@ class LearnerRecord:
     step_s: float = 0.0
     seen: SeenSteps = field(default_factory=SeenSteps)
     paced_steps: int = 0
-    turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
     still: bool = False
     donor: LearnerName | None = None

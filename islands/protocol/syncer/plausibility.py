@@ -23,7 +23,7 @@ repeated answers        `COPIES_MAX` over one link (`Answers`)
 
 Two things stay a matter of trust. A learner that invents all of its numbers so that they agree with
 each other cannot be told from one with other batches. And nothing shows that a step takes longer
-than is claimed: with `interval_by_speed`, whoever claims to be fast shortens the turns of others.
+than is claimed.
 
 **Norms.** A finite norm costs its sender nothing but its scale: `NormGauge.scales` clips it when
 the round closes, to a multiple of the median over learners of each one's own median. So each has

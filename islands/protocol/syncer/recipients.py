@@ -4,14 +4,12 @@ from collections.abc import Sequence
 
 from islands.protocol.identities import FragmentIndex, Phase, Role, Version
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.settings.choices import SendTo, Trigger
+from islands.protocol.settings.choices import Trigger
 from islands.protocol.syncer.actions import SendValue
 from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because
-from islands.protocol.syncer.grace import set_turn
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.versions import increments_since
-from islands.protocol.tape.member_entries import TurnSet
 
 
 def asks_all(core: Core) -> bool:
@@ -22,11 +20,11 @@ def asks_all(core: Core) -> bool:
 def is_owed(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     """Return whether a learner that does not hold the newest value of a fragment is to get it.
 
-    With `send_to: contributors` those get it whose contribution it contains, and those who could
+    Where learners open rounds those get it whose contribution it contains, and those who could
     not contribute without it: who has no base, or one that is too old. At the end of the run
     everybody gets it, once no round of the fragment is to come.
     """
-    if core.settings.send_to is SendTo.ALL or learner.role is not Role.LEARNER:
+    if core.settings.trigger is Trigger.PACE or learner.role is not Role.LEARNER:
         return True
     if learner.quarantined or learner.phase is Phase.HEALING:
         return True
@@ -45,7 +43,7 @@ def is_under_way(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     value is lost, the newest one is sent in its place (`retries.py`).
     """
     sent, held = learner.sent.get(fragment), learner.holds(fragment)
-    if core.settings.send_to is SendTo.ALL or core.closing is not None or sent is None:
+    if core.settings.trigger is Trigger.PACE or core.closing is not None or sent is None:
         return False
     if not sent.times:
         return False  # it was sent over an earlier link
@@ -77,9 +75,6 @@ def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float)
         return
     again = learner.sending(fragment, published.version, now_s)
     held, newest = None if again else learner.holds(fragment), published.version
-    trained = (core.members.learners[name] for name in core.rounds.pace.ranked)
-    if set_turn(core.settings, core.settings.interval_steps, learner, core.rounds.fastest, trained):
-        core.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
     message = FragmentUpdate(
         epoch=core.durable.epoch,
         fragment=FragmentIndex(fragment),
@@ -88,7 +83,6 @@ def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float)
         digest=published.digest,
         clock=core.durable.clock,
         merged=core.durable.ledger.merged_into(learner.name, fragment, newest),
-        interval_steps=learner.turn_steps,
         since=increments_since(core.versions.increments, fragment, held, newest, core.settings),
         tokens=published.tokens,
     )

@@ -15,7 +15,7 @@ from math import inf
 
 from islands.protocol.identities import LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution
-from islands.protocol.syncer.grace import Durations, FastestStep, Pace, Patience
+from islands.protocol.syncer.grace import Durations, Pace, Patience
 from islands.protocol.syncer.plausibility import NormGauge
 
 ABANDONED_KEPT = 64
@@ -229,7 +229,7 @@ class Rounds:
 
     `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells when
     rounds were abandoned, by number, so that it is known by how much a late answer missed its own.
-    `fastest` is known for the event being handled. `ended` counts the changes of rounds that are
+    `ended` counts the changes of rounds that are
     over.
     """
 
@@ -239,7 +239,6 @@ class Rounds:
     barren: int | None = None
     abandoned_s: dict[int, float] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations.unknown)
-    fastest: FastestStep = field(default_factory=FastestStep)
     adoptions: dict[int, Adoption] = field(default_factory=dict)
     ended: int = 0
 

@@ -32,7 +32,7 @@ from islands.protocol.syncer.commits import in_time_share
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import NOT_ADOPTED
-from islands.protocol.syncer.grace import Patience, done_share, grace_s, patience
+from islands.protocol.syncer.grace import Patience, grace_s, patience
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.recipients import asks_all
@@ -284,8 +284,7 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
         core.rounds.gauges[round_.fragment].merged(name, one.rate, scale)
     if not asks_all(core):
         for one, _ in admitted:
-            turn_steps = core.members.learners[one.contribution.ticket.name].turn_steps
-            share = done_share(one.contribution.steps, turn_steps)
+            share = min(1.0, one.contribution.steps / core.settings.interval_steps)
             core.advance_clock(core.rounds.pace.round_interval_steps * share)
     round_.merge(now_s)
     _record_closing(core, round_)

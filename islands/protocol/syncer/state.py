@@ -179,7 +179,6 @@ class SyncerState:
         core = self._core
         core.actions = []
         core.members.begin_event()
-        core.rounds.fastest.forget()
         count_time(core, now_s)
         if self._over:
             self._handle_late(event, now_s)

@@ -37,7 +37,6 @@ from dataclasses import dataclass, field
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import Incarnation, LearnerName, Version
 from islands.protocol.messages.training import IncrementsSince, Kept
-from islands.protocol.settings.choices import Anchor
 from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
 from islands.protocol.syncer.events import IncrementFacts
 
@@ -262,7 +261,7 @@ class Versions:
             assert held is not None, "every fragment has a version"
             epoch, newest = held.version.epoch, held.version.number
             oldest = max(0, newest - settings.staleness_max)
-            for number in range(oldest if settings.anchor is Anchor.BASE else newest, newest + 1):
+            for number in range(oldest if not settings.rebases else newest, newest + 1):
                 kept[index].append(Version(epoch, number))
         return cls(
             published=list(durable) if complete else [None] * fragments,

@@ -37,17 +37,6 @@ class Evicted(Logged, frozen=True, tag="evicted"):
     reason: str
 
 
-class TurnSet(Entry, frozen=True, tag="turn_set"):
-    """A learner's own interval (`interval_by_speed`): the steps after which it asks for a round.
-
-    It follows from its step time and that of the fastest learner, and holds from its next base on.
-    """
-
-    name: str
-    steps: int
-    step_s: float
-
-
 class Left(Logged, frozen=True, tag="left"):
     """An incarnation left on its own will."""
 

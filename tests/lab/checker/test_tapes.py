@@ -17,7 +17,7 @@ from islands.lab.checker.evidence import Limits, TicketFacts, pair, ticket
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
-from islands.protocol.settings.choices import Anchor, SendTo, Trigger
+from islands.protocol.settings.choices import Trigger
 from islands.protocol.settings.run import RunSettings, Timing
 from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes, pull_tapes
 from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
@@ -117,9 +117,7 @@ def test_limits_are_those_of_the_settings() -> None:
     to_some = replace(
         settings,
         quorum=1,
-        anchor=Anchor.BASE,
         trigger=Trigger.LEARNER,
-        send_to=SendTo.CONTRIBUTORS,
     )
     assert Limits.of(to_some, layout, **rest).to_contributors  # type: ignore[arg-type]
     assert Limits.of(to_some, layout, **rest).moments_wait_s == 6.0  # type: ignore[arg-type]

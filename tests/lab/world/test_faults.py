@@ -49,10 +49,9 @@ def test_settings_are_varied() -> None:
             "overlap_steps": settings.overlap_steps,
             "precision": settings.precision,
             "update precision": settings.update_precision,
-            "anchor": settings.anchor,
             "merge": settings.merge,
             "outer step": settings.outer.optimizer,
-            "turns": (settings.trigger, settings.send_to),
+            "turns": settings.trigger,
             "learners": len(scenario.hosts),
         }
 
