@@ -162,7 +162,7 @@ class HubSource:
         core = self._hub.cluster.core
         addresses = () if core is None else core.addresses()
         if self._hub.syncer is None:
-            await self._peer.ask(addresses[0].address if addresses else None)
+            await self._peer.ask(addresses[0] if addresses else None)
 
     def _read(self) -> None:
         found = os.statvfs(self._hub.settings.folder)

@@ -143,7 +143,7 @@ class ObserverActor(RoleActor[Event]):
                     )
             case Keep(message, payload):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
-            case Evaluate(_, clock, tokens):
+            case Evaluate(clock, tokens):
                 values = [self._values[index] for index in sorted(self._values)]
                 began_s = self.now_s()
                 self._evaluator.submit(

@@ -186,7 +186,7 @@ class MembershipState:
         if ack.supervisor_epoch < self.supervisor_epoch:
             return ()
         self._follow(ack)
-        return tuple(syncer.address for syncer in ack.syncers)
+        return ack.syncers
 
     def _follow(self, word: Joined | HeartbeatAck) -> None:
         self.supervisor_epoch = word.supervisor_epoch

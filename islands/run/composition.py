@@ -22,7 +22,6 @@ from islands.actors.role_actor import Context
 from islands.files.disk import Disk
 from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
-from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.core import Core
 from islands.protocol.supervisor.launching import LEARNERS
@@ -82,7 +81,7 @@ class Cluster:
         disk: Disk,
         credentials: Credentials,
         told: tuple[str, memoryview] | None = None,
-        syncers: tuple[SyncerAddress, ...] = (),
+        syncers: tuple[str, ...] = (),
         hooks: Hooks | None = None,
     ) -> SupervisorActor:
         """Make the supervisor, which decides which processes run; call again for each restart.

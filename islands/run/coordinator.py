@@ -44,7 +44,6 @@ from islands.protocol.errors import (
 )
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
-from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
@@ -382,7 +381,7 @@ class Coordinator:
                 disk=epoch_disk(self.settings.folder, SUPERVISOR),
                 credentials=self._credentials,
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
-                syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
+                syncers=self.settings.syncers,
                 hooks=Hooks(
                     noted=self._on_note,
                     figures=self._on_figures,

@@ -29,7 +29,6 @@ from islands.protocol.messages.membership import (
     Refused,
     RunSpecReply,
     Stop,
-    SyncerAddress,
 )
 from islands.protocol.supervisor.actions import (
     Action,
@@ -95,7 +94,7 @@ class SupervisorActor(RoleActor[Event]):
         credentials: Credentials,
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
-        syncers: tuple[SyncerAddress, ...] = (),
+        syncers: tuple[str, ...] = (),
         told: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
@@ -281,7 +280,7 @@ class SupervisorActor(RoleActor[Event]):
                 self._name(connection, body.name)
                 link = self._link(connection)
                 host = None if link is None else link.host
-                self.post(HeartbeatArrived(body, connection, trusted=True, host=host))
+                self.post(HeartbeatArrived(body, connection, host))
             case Heartbeat():
                 self._disown(connection, body.name, body.incarnation)
             case Command():

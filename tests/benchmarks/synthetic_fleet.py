@@ -238,7 +238,7 @@ class Fleet:
             view_epoch=self.syncer.core.members.view.epoch,
             view=self.syncer.core.members.view.number,
         )
-        self._supervise(supervisor_events.HeartbeatArrived(beat, SYNCER_LINK, trusted=True))
+        self._supervise(supervisor_events.HeartbeatArrived(beat, SYNCER_LINK))
         self._at(BEAT_S, self._beat_syncer)
 
     # --- learners -----------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Fleet:
         beat = Heartbeat(
             Role.LEARNER, str(learner.name), learner.incarnation, learner.phase, learner.steps
         )
-        self._supervise(supervisor_events.HeartbeatArrived(beat, learner.connection, trusted=True))
+        self._supervise(supervisor_events.HeartbeatArrived(beat, learner.connection))
         self._at(BEAT_S, lambda: self._beat(learner))
 
     def _boundary(self, learner: SyntheticLearner) -> None:

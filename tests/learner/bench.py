@@ -28,7 +28,6 @@ from islands.protocol.learner.events import (
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import (
     Joined,
-    SyncerAddress,
 )
 from islands.protocol.messages.training import (
     Contribution,
@@ -101,7 +100,7 @@ class Bench:
 
     def admit(self, counter: int = 1) -> None:
         """The supervisor admits it, and its links are up."""
-        where = (SyncerAddress("syncer"),)
+        where = ("syncer",)
         joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
         self.do(FromSupervisor(joined))
 

@@ -19,7 +19,7 @@ from islands.learner.actor import LearnerActor
 from islands.learner.inline_compute import InlineCompute
 from islands.numerics.increment import quantised
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
-from islands.protocol.messages.membership import Joined, SyncerAddress
+from islands.protocol.messages.membership import Joined
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince, Welcome
 from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.run import RunSettings
@@ -77,7 +77,7 @@ async def open_learner(settings: RunSettings = SETTINGS) -> AsyncIterator[Stage]
     async with beside(actor):
         supervisor = await doors[0].accept()
         await supervisor.receive()
-        joined = Joined("run", ANA, WHO, "", 1, (SyncerAddress("syncer"),))
+        joined = Joined("run", ANA, WHO, "", 1, ("syncer",))
         supervisor.send(Envelope("supervisor", "ana", 1, joined))
         link = await doors[1].accept()
         await link.receive()

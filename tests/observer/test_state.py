@@ -21,7 +21,6 @@ from islands.protocol.messages.membership import (
     Joined,
     Refused,
     Stop,
-    SyncerAddress,
 )
 from islands.protocol.messages.training import FragmentUpdate, Hello, Progress, Welcome
 from islands.protocol.observer.actions import Action, Evaluate, Keep
@@ -41,7 +40,7 @@ from islands.protocol.settings.run import RunSettings
 
 ME = Incarnation(1, 4)
 BYTES = memoryview(b"a value")
-JOINED = Joined("r", "watcher", ME, "signed", 1, (SyncerAddress("syncer"),))
+JOINED = Joined("r", "watcher", ME, "signed", 1, ("syncer",))
 
 
 class Seat:
@@ -119,7 +118,7 @@ def test_it_evaluates_when_it_holds_everything() -> None:
     assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
     keep, evaluate = seat.take(1, 0, clock=4.0)
     assert isinstance(keep, Keep)
-    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0, 0)
+    assert evaluate == Evaluate(8.0, 0)
 
 
 def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
@@ -131,7 +130,7 @@ def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "one runs"
     (begun,) = seat.handle(EvaluationFinished())
-    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0, 0)
+    assert begun == Evaluate(0.0, 0)
     seat.handle(EvaluationFinished())
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
@@ -221,7 +220,7 @@ def test_an_older_supervisor_is_not_believed() -> None:
     seat = Seat()
     seat.handle(MessageArrived(HeartbeatAck(2)))
     assert seat.handle(MessageArrived(JOINED)) == []
-    assert seat.handle(MessageArrived(HeartbeatAck(1, (SyncerAddress("elsewhere"),)))) == []
+    assert seat.handle(MessageArrived(HeartbeatAck(1, ("elsewhere",)))) == []
 
 
 def test_it_heals_until_it_holds_every_fragment() -> None:
@@ -242,7 +241,7 @@ def test_it_heals_until_it_holds_every_fragment() -> None:
 def test_it_follows_a_syncer_that_moved() -> None:
     """The supervisor's acknowledgements say where the syncer is now."""
     seat = Seat().seated()
-    ack = HeartbeatAck(1, (SyncerAddress("elsewhere"),))
+    ack = HeartbeatAck(1, ("elsewhere",))
     assert seat.handle(MessageArrived(ack)) == [DialSyncer("elsewhere")]
 
 

@@ -16,7 +16,6 @@ from islands.protocol.messages.membership import (
     Join,
     Joined,
     Leave,
-    SyncerAddress,
 )
 from islands.protocol.messages.training import Welcome
 
@@ -34,7 +33,7 @@ def outside(role: Role = Role.LEARNER, proof: str = "") -> MembershipState:
 def joined(incarnation: Incarnation, epoch: int | None = None) -> Joined:
     """An admission, by the supervisor that gives such incarnations, or by another one."""
     by = incarnation.epoch if epoch is None else epoch
-    return Joined("run", NAME, incarnation, f"of {incarnation}", by, (SyncerAddress("syncer"),))
+    return Joined("run", NAME, incarnation, f"of {incarnation}", by, ("syncer",))
 
 
 def admitted(incarnation: Incarnation = FIRST) -> MembershipState:
@@ -107,12 +106,12 @@ def test_the_end_of_another_incarnation_is_old_news() -> None:
 def test_an_older_supervisor_is_fenced() -> None:
     """Neither its admissions nor its addresses count, once a newer one was heard."""
     state = outside()
-    assert state.on_ack(HeartbeatAck(2, (SyncerAddress("a"), SyncerAddress("b")))) == ("a", "b")
-    assert state.on_ack(HeartbeatAck(1, (SyncerAddress("old"),))) == ()
+    assert state.on_ack(HeartbeatAck(2, ("a", "b"))) == ("a", "b")
+    assert state.on_ack(HeartbeatAck(1, ("old",))) == ()
     assert not state.on_joined(joined(Incarnation(1, 9)))
     assert not state.on_joined(joined(Incarnation(2, 1), epoch=1))
     assert state.on_joined(joined(Incarnation(2, 1)))
-    assert state.on_ack(HeartbeatAck(2, (SyncerAddress("c"),))) == ("c",)
+    assert state.on_ack(HeartbeatAck(2, ("c",))) == ("c",)
 
 
 def test_every_supervisor_is_shown_the_proof_of_the_newest() -> None:

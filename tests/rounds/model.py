@@ -38,7 +38,6 @@ from islands.protocol.messages.membership import (
     Leave,
     Member,
     MembershipChanged,
-    SyncerAddress,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import (
@@ -251,7 +250,7 @@ class Model:
         incarnation = Incarnation(1, self._next("admission"))
         self.view[name] = Member(name, incarnation, Status.LIVE)
         self._publish()
-        where = (SyncerAddress("syncer"),)
+        where = ("syncer",)
         joined = Joined(self.settings.run, name, incarnation, "", 1, where)
         self._learner(name, learner_events.FromSupervisor(joined))
 

@@ -3,8 +3,7 @@
 import pytest
 
 from islands.protocol.identities import Role
-from islands.protocol.tape.kinds import LOGGED, NOTABLE, kinds_of
-from islands.protocol.tape.learner_entries import MomentsKept
+from islands.protocol.tape.kinds import NOTABLE
 from islands.run.records.notes import BURST, CHARACTERS_MAX, NAMES_MAX, NOTED, PER_S, NoteBudget
 
 KIND = "moments_fresh"
@@ -72,7 +71,6 @@ def test_names_without_end_are_forgotten() -> None:
 def test_each_kind_that_is_kept_is_somebodys() -> None:
     """No kind can be noted that the folder does not know, and learners note none of a syncer's."""
     assert set().union(*NOTED.values()) <= NOTABLE
-    assert NOTED[Role.LEARNER] - LOGGED == kinds_of(MomentsKept), "what a picture marks"
     assert not NOTED[Role.LEARNER] & {"merged", "admitted", "status", "finished", "diverged"}
 
 

@@ -17,7 +17,6 @@ from islands.protocol.identities import (
     Role,
     Version,
 )
-from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from islands.protocol.messages.training import (
     FragmentProgress,
@@ -39,7 +38,7 @@ from islands.settings.wire_limits import (
 )
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, Codec, chunk_parts, head_frame
 from messaging.codec.limits import Limits
-from messaging.envelope import Envelope, message
+from messaging.envelope import Envelope
 
 MOST = 2**63 - 1
 INCARNATION = Incarnation(MOST, MOST)
@@ -80,20 +79,11 @@ def hello(fragments: int) -> Hello:
     )
 
 
-@message("Addressed")
-@dataclass(frozen=True, slots=True)
-class Addressed:
-    """A syncer's address alone, which other messages carry."""
-
-    address: SyncerAddress
-
-
 LONGEST: dict[str, Callable[[int], object]] = {
     "hello": hello,
     "progress": progress,
     "welcome": lambda count: Welcome(MOST, (VERSION,) * count, NAME),
     "grant": lambda _: LeaseGranted(MOST, INCARNATION, MOST, LEASES),
-    "address": lambda count: Addressed(SyncerAddress("ws://" + "h" * 300, tuple(range(count)))),
 }
 
 
@@ -104,7 +94,7 @@ def test_the_longest_reports_fit_at_any_number_of_fragments(
 ) -> None:
     """Whatever lists the fragments or the leases travels, with every number at its largest."""
     limits = limits_of(layout(fragments))
-    codec = Codec([*MESSAGE_TYPES, Addressed], limits)
+    codec = Codec(MESSAGE_TYPES, limits)
     body = longest(fragments)
     data = codec.encode(Envelope("a" * 64, "b" * 64, MOST, body))
     assert codec.decode(data).body == body

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
-from islands.protocol.messages.membership import Heartbeat, Join, Joined, SyncerAddress
+from islands.protocol.messages.membership import Heartbeat, Join, Joined
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor.actions import Action, Send
@@ -48,7 +48,7 @@ class Desk:
             epoch=epoch,
             address="ws://hub:7070/supervisor",
             launched=launched,
-            syncers=(SyncerAddress("configured"),),
+            syncers=("configured",),
             now_s=0.0,
         )
 
@@ -79,8 +79,8 @@ class Desk:
         (joined,) = sent(self.join(name, connection, **changed), Joined)
         return joined.incarnation
 
-    def hear(self, beat: Heartbeat, connection: int = 1, *, trusted: bool = True) -> list[Action]:
-        return self.handle(HeartbeatArrived(beat, connection, trusted=trusted))
+    def hear(self, beat: Heartbeat, connection: int = 1) -> list[Action]:
+        return self.handle(HeartbeatArrived(beat, connection))
 
     def command(
         self, verb: Verb, target: str = "", count: int = 1, *, genuine: bool = True

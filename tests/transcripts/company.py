@@ -27,7 +27,6 @@ from islands.protocol.messages.membership import (
     MembershipChanged,
     Refused,
     Stop,
-    SyncerAddress,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FragmentUpdate, Hello, Welcome
@@ -171,7 +170,7 @@ class Company:
 
     def start_supervisor(self) -> None:
         """There is a supervisor from now on; without one, whoever asks is admitted."""
-        where = (SyncerAddress(SYNCER),)
+        where = (SYNCER,)
         self.supervisor = SupervisorState(
             *(self.settings, FINGERPRINT),
             epoch=1,
@@ -229,7 +228,7 @@ class Company:
                 self._supervisor(for_supervisor(message, connection))
             elif isinstance(message, Join):
                 incarnation = Incarnation(1, self._next("admission"))
-                where = (SyncerAddress(self._newest()),)
+                where = (self._newest(),)
                 self._from_supervisor(name, Joined(message.run, name, incarnation, "", 1, where))
 
         self._post(f"{name} to supervisor", arrive)

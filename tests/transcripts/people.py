@@ -88,7 +88,7 @@ def for_supervisor(message: ToSupervisor, connection: int) -> supervisor_events.
             returns = message.previous is not None
             return supervisor_events.JoinArrived(message, connection, proven=True, returns=returns)
         case Heartbeat():
-            return supervisor_events.HeartbeatArrived(message, connection, trusted=True)
+            return supervisor_events.HeartbeatArrived(message, connection)
         case Leave():
             return Received(message, connection)
         case Command():

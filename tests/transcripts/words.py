@@ -115,14 +115,14 @@ def _membership_words(message: object) -> str:
             before = "" if message.previous is None else f", was {message.previous}"
             return f"join as {message.role} {message.name}{before}"
         case Joined():
-            where = listed(one.address for one in message.syncers)
+            where = listed(message.syncers)
             return f"joined as {message.incarnation}, syncer at {where}"
         case Refused():
             return f"refused{', try again' if message.retry else ''}: {message.reason}"
         case Heartbeat():
             return f"heartbeat of {message.incarnation}: {message.phase}, step {message.step}"
         case HeartbeatAck():
-            return f"ack, syncer at {listed(one.address for one in message.syncers)}"
+            return f"ack, syncer at {listed(message.syncers)}"
         case MembershipChanged():
             paused = "" if message.paused is None else f", paused={value(message.paused)}"
             members = " ".join(
@@ -319,8 +319,8 @@ def _other_words(action: object) -> str:
             return f"give up {name}: {reason}"
         case observer_actions.Keep(message):
             return f"keep {message.fragment} at {message.version}"
-        case observer_actions.Evaluate(held, _):
-            return f"evaluate {versions(held)}"
+        case observer_actions.Evaluate():
+            return "evaluate"
         case _:
             return ""
 

@@ -12,7 +12,7 @@
 - `own_turns.py`: the schedule of a learner that opens rounds itself
 - `pulls.py`: the snapshot that answers a pull
 - `reports.py`: figures for the hub, sentences for the terminal
-- `schedule.py`: when to step, snapshot and adopt; `Paced`, the default
+- `schedule.py`: when to step, snapshot and adopt; the default
 - `state.py`: dispatch of events to all these rules
 - `steps.py`: permission to step, reports of compute, adoption
 - `synchronous.py`: the schedule of a learner that waits for the fleet's rounds

@@ -105,7 +105,7 @@ def on_joined(core: Core, joined: Joined) -> None:
     if core.membership.on_joined(joined):
         core.reporting.steps = core.compute.steps
         core.compute.quota_tokens = 0
-        core.actions.extend(DialSyncer(syncer.address) for syncer in joined.syncers)
+        core.actions.extend(DialSyncer(address) for address in joined.syncers)
         _hello(core)
 
 

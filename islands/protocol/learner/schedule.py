@@ -2,8 +2,8 @@
 
 A run has one of four, which `schedule_of` makes from its settings:
 
-- `Paced`, the default: the learner steps on its own clock, waits for nobody, adopts on arrival, and
-  snapshots what is pulled next.
+- `Schedule` itself, the default: the learner steps on its own clock, waits for nobody, adopts on
+  arrival, and snapshots what is pulled next.
 - `Synchronous` (`synchronous.py`): it waits for the fleet's rounds.
 - `OwnTurns` (`own_turns.py`): it opens rounds itself.
 - `Gossip` (`islands/protocol/gossip/gossip.py`): it exchanges values with other learners.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the memory holds its schedule
 
 
 class Schedule:
-    """The answers of a learner that waits for nobody; other schedules override what differs.
+    """The default, of a learner that waits for nobody; other schedules override what differs.
 
     Attributes:
         announces: whether the supervisor is to hear of the first step at once.
@@ -118,7 +118,3 @@ class Schedule:
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
         """Return what a heartbeat says, with what the supervisor is to know of this schedule."""
         return content
-
-
-class Paced(Schedule):
-    """The default: the learner's own clock paces it, and everything happens on arrival."""

@@ -37,7 +37,7 @@ from islands.protocol.learner.core import (
 )
 from islands.protocol.learner.own_turns import OwnTurns
 from islands.protocol.learner.pulls import Pulls
-from islands.protocol.learner.schedule import Paced, Schedule
+from islands.protocol.learner.schedule import Schedule
 from islands.protocol.learner.synchronous import Synchronous
 from islands.protocol.membership import MembershipState
 from islands.protocol.sessions import ToSyncer
@@ -214,4 +214,4 @@ def schedule_of(settings: RunSettings, name: LearnerName, fragments: int) -> Sch
         return OwnTurns(settings.interval_steps, waits)
     if settings.learner_waits is not LearnerWaits.NEVER:
         return Synchronous(settings.interval_steps, fragments, settings.overlap_steps_max)
-    return Paced()
+    return Schedule()

@@ -48,14 +48,6 @@ class Join:
     supervisor_proof: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncerAddress:
-    """One entry of the map fragment → syncer; None means every fragment."""
-
-    address: str
-    fragments: tuple[int, ...] | None = None
-
-
 @message("Joined")
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -69,7 +61,7 @@ class Joined:
     incarnation: Incarnation
     credential: str
     supervisor_epoch: int
-    syncers: tuple[SyncerAddress, ...]
+    syncers: tuple[str, ...]
     supervisor_proof: str = ""
 
 
@@ -122,7 +114,7 @@ class HeartbeatAck:
     """
 
     supervisor_epoch: int
-    syncers: tuple[SyncerAddress, ...] = ()
+    syncers: tuple[str, ...] = ()
     supervisor_proof: str = ""
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 
@@ -22,7 +21,6 @@ class Evaluate:
     `tokens` are those that these values account for, mean over fragments.
     """
 
-    versions: tuple[Version, ...]
     clock: float
     tokens: int
 

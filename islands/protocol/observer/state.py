@@ -116,7 +116,7 @@ class ObserverState:
         match message:
             case Joined(syncers=syncers):
                 if self.membership.on_joined(message):
-                    self._actions.extend(DialSyncer(syncer.address) for syncer in syncers)
+                    self._actions.extend(map(DialSyncer, syncers))
                     self._hello()
             case HeartbeatAck():
                 self._actions.extend(map(DialSyncer, self.membership.on_ack(message)))
@@ -180,11 +180,10 @@ class ObserverState:
         )
 
     def _evaluate(self, now_s: float) -> None:
-        versions = [version for version in self.held if version is not None]
         if not self.whole or not self._news or self._evaluating:
             return
         if now_s < self._began_s + self._interval_s:
             return
         self._began_s, self._news, self._evaluating = now_s, False, True
         tokens = sum(self._tokens) // len(self._tokens)
-        self._actions.append(Evaluate(tuple(versions), self._clock, tokens))
+        self._actions.append(Evaluate(self._clock, tokens))

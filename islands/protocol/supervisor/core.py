@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.protocol.messages.membership import Member, MembershipChanged, SyncerAddress
+from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
 from islands.protocol.supervisor.eviction import MemberRecord, Stalls
@@ -57,7 +57,7 @@ class Core:
     fingerprint: str
     epoch: int
     address: str
-    syncers: tuple[SyncerAddress, ...]
+    syncers: tuple[str, ...]
     launched: dict[str, Restarts]
     kinds: tuple[str, ...]
     ticked_s: float
@@ -98,11 +98,9 @@ class Core:
         """Whether a syncer says that it cannot write its journal, so that nothing is merged."""
         return any(one.phase is Phase.BLOCKED for one in self.here[Role.SYNCER].values())
 
-    def addresses(self) -> tuple[SyncerAddress, ...]:
+    def addresses(self) -> tuple[str, ...]:
         """Addresses of syncers: those that live ones announce, else those of the settings."""
-        heard = [
-            SyncerAddress(member.address) for member in self.present(Role.SYNCER) if member.address
-        ]
+        heard = [member.address for member in self.present(Role.SYNCER) if member.address]
         return tuple(heard) or self.syncers
 
     # --- members ------------------------------------------------------------------------------

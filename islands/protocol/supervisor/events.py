@@ -26,14 +26,13 @@ class JoinArrived:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatArrived:
-    """A heartbeat arrived; `trusted` tells whether its credential is signed with the run's key.
+    """A heartbeat arrived whose credential is signed with the run's key.
 
     `host` is where the link was dialled from; None inside one process.
     """
 
     message: Heartbeat
     connection: int
-    trusted: bool
     host: str | None = None
 
 

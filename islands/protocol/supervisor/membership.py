@@ -241,7 +241,6 @@ def on_heartbeat(
     beat: Heartbeat,
     connection: int,
     *,
-    trusted: bool,
     host: str | None = None,
     now_s: float,
 ) -> None:
@@ -250,8 +249,6 @@ def on_heartbeat(
     Raises:
         OutdatedError: a supervisor of a higher epoch admitted it; this one must end.
     """
-    if not trusted:
-        return
     if beat.incarnation.epoch > core.epoch:
         give_way(core, beat.name, beat.incarnation.epoch, kept=False)
     member = core.members.get(beat.name)

@@ -7,7 +7,6 @@ from typing import assert_never
 
 from islands.protocol.errors import UNFORESEEN
 from islands.protocol.handlers import Received
-from islands.protocol.messages.membership import SyncerAddress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Drop
 from islands.protocol.supervisor.commands import on_command
@@ -60,7 +59,7 @@ class SupervisorState:
         address: str,
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
-        syncers: tuple[SyncerAddress, ...] = (),
+        syncers: tuple[str, ...] = (),
         now_s: float,
     ) -> None:
         self._core = Core(
@@ -132,8 +131,8 @@ class SupervisorState:
                 judge_all(core, now_s)
             case JoinArrived(message, connection, proven, returns):
                 on_join(core, message, connection, now_s, proven=proven, returns=returns)
-            case HeartbeatArrived(message, connection, trusted, host):
-                on_heartbeat(core, message, connection, trusted=trusted, host=host, now_s=now_s)
+            case HeartbeatArrived(message, connection, host):
+                on_heartbeat(core, message, connection, host=host, now_s=now_s)
             case NewerSupervisorProven(name, epoch, kept):
                 give_way(core, name, epoch, kept=kept)
             case Received(message, connection):

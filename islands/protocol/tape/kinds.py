@@ -19,7 +19,7 @@ from islands.protocol.tape import (
     round_entries,
     simulation_entries,
 )
-from islands.protocol.tape.entry import VERSION, Entry, Line, Logged, Notable, Stamp, kind_of
+from islands.protocol.tape.entry import VERSION, Entry, Line, Notable, Stamp, kind_of
 from islands.protocol.tape.process_entries import TapeBegan
 
 MODULES = (
@@ -47,9 +47,6 @@ def kinds_of(*entries: type[Entry]) -> frozenset[str]:
     """The names on the tape of these types."""
     return frozenset(map(kind_of, entries))
 
-
-LOGGED = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Logged)))
-"""Kinds of entries that are also written to `run.log`."""
 
 NOTABLE = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Notable)))
 """Kinds of entries that are also kept in the run's folder, whichever process writes them."""
