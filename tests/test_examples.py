@@ -37,7 +37,6 @@ QUICK = {
     "line.yaml": ("--run.budget_tokens", "10_000"),
     "text.yaml": ("--run.budget_tokens", "5_000", "--learners", "1"),
     "lora.yaml": ("--run.budget_tokens", "5_000", "--learners", "1"),
-    "tabular.yaml": ("--run.budget_tokens", "5_000", "--learners", "1"),
     "two_hosts.yaml": ("--run.budget_tokens", "5_000", "--learners", "1"),
 }
 DRY = ("stdlib.yaml", "line.yaml")
@@ -211,14 +210,14 @@ PROGRAMS = {
 @pytest.mark.integration
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    """Those without a file of a run; every other Python file is a task of one, or a loop."""
+    """Those without a file of a run; every other Python file is a task, its data, or a loop."""
     words = [*PROGRAMS[name]]
     if "run" in words:
         words += ["--folder", str(tmp_path / "run"), "--listen", "127.0.0.1:0"]
     found = python(*words)
     assert found.returncode == 0, found.stderr
     files = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert files == {*PROGRAMS, "line", "lora"}
+    assert files == {*PROGRAMS, "line", "lora", "digits", "streams", "arrivals"}
 
 
 @pytest.mark.long("tests/lab/study/test_study.py::test_a_study_goes_on_where_it_stopped")

@@ -43,6 +43,7 @@ def test_a_recipe_has_nothing_to_mend(
     (tmp_path / "arriving").mkdir()
     np.save(tmp_path / "arriving" / "0001.npy", np.ones((160, 8), np.float32))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
     source = "\n".join(BLOCKS[index] for index in (SHARED, *RECIPES[name]))
     (tmp_path / f"recipe_{name}.py").write_text(source)
     spec = spec_from_file_location(f"recipe_{name}", tmp_path / f"recipe_{name}.py")

@@ -116,9 +116,7 @@ async def asked(island: Island, _: Path) -> tuple[int, ...]:
 
 async def measure(options: argparse.Namespace) -> list[Found]:
     """One fault after the other, in one run."""
-    task = (
-        "islands.tasks.digits:Digits" if options.jax else "tests.benchmarks.several_hosts:Sticking"
-    )
+    task = "examples.digits:Digits" if options.jax else "tests.benchmarks.several_hosts:Sticking"
     told = {} if options.jax else {"step_s": options.step_s, "megabytes": options.megabytes}
     settings = RunSettings(
         run="hosts", interval_steps=12, fragments=6, timing=Timing(stalled_s=STALLED_S)

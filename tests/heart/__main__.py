@@ -64,7 +64,7 @@ RUNS: tuple[Run, ...] = (
     (
         "a small model in one fragment, two learners",
         Bounds(participation=0.85, unmerged_s=3.0, in_time=0.97, bits=0.0),
-        ("run", "--task", "islands.tasks.digits:Digits", "--learners", "2", *SHORT),
+        ("run", "--task", "examples.digits:Digits", "--learners", "2", *SHORT),
     ),
 )
 """Each real run, its bounds, and its command."""

@@ -109,9 +109,7 @@ async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_pat
     """
     async with open_room(tmp_path) as room:
         budget = 100 * 32 * 3
-        hub, address = await hub_of(
-            room, budget, task="islands.tasks.digits:Digits", task_settings={}
-        )
+        hub, address = await hub_of(room, budget, task="examples.digits:Digits", task_settings={})
         await control(room, "pause")
         sizes = {"one": 1, "two": 2, "four": 4}
         programs = [

@@ -72,7 +72,7 @@ def test_a_users_own_model_trains() -> None:
         ("islands.tasks", "not of the form"),
         (":factory", "not of the form"),
         ("no_such_package:Task", "cannot be loaded"),
-        ("islands.tasks.digits:NoSuch", "cannot be loaded"),
+        ("islands.tasks.text:NoSuch", "cannot be loaded"),
         ("islands.tasks.task:Task", "refuses its settings"),
         ("builtins:dict", "is no class of a task; it must be derived from islands.Task"),
     ],
@@ -85,8 +85,8 @@ def test_a_name_that_makes_no_task_is_refused(name: str, sentence: str) -> None:
 
 def test_settings_a_factory_does_not_know_are_refused() -> None:
     """A misspelt setting is told, with the task's name."""
-    with pytest.raises(TaskError, match=r"Digits.*refuses its settings"):
-        task_of("islands.tasks.digits:Digits", {"hiden": 3})
+    with pytest.raises(TaskError, match=r"StdlibBytes.*refuses its settings"):
+        task_of("islands.tasks.stdlib_bytes:StdlibBytes", {"lenght": 3})
 
 
 def test_paths_are_the_keys_of_the_tree() -> None:

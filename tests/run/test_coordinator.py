@@ -35,7 +35,7 @@ from messaging.simulation.virtual_time import run_virtual
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
     """A file to start from that is not there is refused before the folder is made."""
-    spec = RunSpec(RunSettings(), "islands.tasks.digits:Digits", {})
+    spec = RunSpec(RunSettings(), "islands.tasks.stdlib_bytes:StdlibBytes", {})
     folder = tmp_path / "run"
     with pytest.raises(UserError, match="there is no such file"):
         claim_folder(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")

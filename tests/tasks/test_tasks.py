@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from jaxtyping import PyTree
 
+from examples import digits
+from examples.digits import Digits
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import DataError, SettingsError
 from islands.tasks.data.corpus import standard_library
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.digits import Digits
 from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig
 from islands.tasks.models.language import sample
-from islands.tasks.rows import table_of_scikit_learn
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.tasks.table import Table
 from islands.tasks.task import Task
 from tests.tasks.by_name import task_of
 
@@ -95,43 +94,22 @@ def test_the_digits_task_learns() -> None:
     assert after["val_accuracy"] > 0.9
 
 
-@pytest.mark.long("test_the_digits_task_learns")
-def test_the_table_task_learns() -> None:
-    """More than nine in ten unseen rows are told apart after some passes."""
-    pytest.importorskip("sklearn")
-    _, after = learned(Table(), 200, 3e-3)
-    assert after["val_accuracy"] > 0.92
-
-
 def test_digits_count_each_image_once() -> None:
     """A pass over all shards counts as many tokens as there are training images."""
     pytest.importorskip("sklearn")
     task = Digits(rows=50)
     batches = [b for s in range(task.shards) for b, _ in task.batches(ShardKey(0, s), 0)]
     assert sum(task.tokens(batch) for batch in batches) == 1797 - 300
-    assert {batch.figures.shape for batch in batches} == {(50, 64)}
-
-
-def test_tables_are_those_that_scikit_learn_loads() -> None:
-    """They are read without its help, which would take a second."""
-    datasets = pytest.importorskip("sklearn.datasets")
-    for file, header_lines, load in (
-        ("digits.csv.gz", 0, datasets.load_digits),
-        ("breast_cancer.csv", 1, datasets.load_breast_cancer),
-    ):
-        figures, classes = table_of_scikit_learn(file, header_lines=header_lines)
-        expected, expected_classes = load(return_X_y=True)
-        np.testing.assert_array_equal(figures, expected)
-        np.testing.assert_array_equal(classes, expected_classes)
+    assert {batch.pixels.shape for batch in batches} == {(50, 64)}
 
 
 def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing optional package is one sentence, not a traceback of imports."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    for task in (Digits(), Table()):
-        type(task).records.cache_clear()  # other tests may have loaded them
-        with pytest.raises(DataError, match="scikit-learn, which is not installed"):
-            next(iter(task.batches(ShardKey(0, 0), 0)))
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    digits.records.cache_clear()  # other tests may have loaded them
+    with pytest.raises(DataError, match="scikit-learn, which is not installed"):
+        next(iter(Digits().batches(ShardKey(0, 0), 0)))
 
 
 def test_the_byte_task_resumes_at_any_position() -> None:

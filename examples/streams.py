@@ -6,7 +6,7 @@ iterator's state at some of the positions it reaches. To read from a position, i
 nearest saved state before it and skips the batches between: a learner that continues its own shard
 pays nothing, one that continues another learner's reads the batches before the position again.
 
-    self._stream = Stream(lambda shard: iter(dataset(shard)))       # in the task
+    self._stream = Stream(lambda shard: iter(dataset(shard)))       # in the task, beside this file
     def batches(self, shard, position):
         return self._stream.batches(shard, position)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.arrivals import Arrivals
 from islands.protocol.errors import DataError, UserError
 from islands.protocol.identities import Lease
-from islands.tasks.data.arrivals import Arrivals
 from islands.tasks.data.batch_source import DirectSource, Taken
 from islands.tasks.data.shards import ShardKey
 

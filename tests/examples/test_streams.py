@@ -8,8 +8,8 @@ import grain
 import numpy as np
 import pytest
 
+from examples.streams import STATES_EVERY, STATES_MAX, Stream
 from islands.tasks.data.shards import ShardKey
-from islands.tasks.data.streams import STATES_EVERY, STATES_MAX, Stream
 
 SHARD, OTHER = ShardKey(0, 3), ShardKey(1, 3)
 
