@@ -1,0 +1,82 @@
+"""How much there is: rooms and kinds of things have a most in `pyproject.toml`."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from islands.cli.schema import keys_of
+from islands.protocol.learner import actions as learner_actions
+from islands.protocol.learner import core as learner_core
+from islands.protocol.learner import events as learner_events
+from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.supervisor import actions as supervisor_actions
+from islands.protocol.supervisor import core as supervisor_core
+from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.syncer import actions as syncer_actions
+from islands.protocol.syncer import core as syncer_core
+from islands.protocol.syncer import events as syncer_events
+from islands.protocol.tape.kinds import ENTRIES
+from islands.settings.host import RunOptions
+
+ROOT = Path(__file__).parent.parent
+LIMITS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["islands"]
+WHOLE = ("tests", "examples")
+"""Folders whose rooms have one limit together."""
+
+COUNTS: dict[str, Callable[[], int]] = {
+    "settings": lambda: len(keys_of(RunOptions)),
+    "messages": lambda: len(MESSAGE_TYPES),
+    "tape_entries": lambda: len(ENTRIES),
+    "learner_events": lambda: len(get_args(learner_events.Event)),
+    "learner_actions": lambda: len(get_args(learner_actions.Action)),
+    "learner_fields": lambda: len(fields(learner_core.Core)),
+    "syncer_events": lambda: len(get_args(syncer_events.Event)),
+    "syncer_actions": lambda: len(get_args(syncer_actions.Action)),
+    "syncer_fields": lambda: len(fields(syncer_core.Core)),
+    "supervisor_events": lambda: len(get_args(supervisor_events.Event)),
+    "supervisor_actions": lambda: len(get_args(supervisor_actions.Action)),
+    "supervisor_fields": lambda: len(fields(supervisor_core.Core)),
+}
+
+
+def lines_of_rooms(root: Path) -> Counter[str]:
+    """Lines of Python by folder."""
+    found: Counter[str] = Counter()
+    for top in ("islands", "messaging", *WHOLE):
+        for path in (root / top).rglob("*.py"):
+            room = top if top in WHOLE else path.parent.relative_to(root).as_posix()
+            found[room] += path.read_bytes().count(b"\n")
+    return found
+
+
+def over(found: dict[str, int], most: dict[str, int]) -> list[str]:
+    """A sentence for each limit that is exceeded, is missing, or belongs to nothing."""
+    return [
+        f"{name}: there are {found.get(name, 0)}, and pyproject.toml has {most.get(name)}"
+        for name in sorted({*found, *most})
+        if name not in most or not 0 < found.get(name, 0) <= most[name]
+    ]
+
+
+def test_no_room_has_more_lines_than_it_may() -> None:
+    """Whoever raises a limit, or adds a room, says why in the commit."""
+    assert over(lines_of_rooms(ROOT), LIMITS["lines"]) == []
+
+
+def test_there_are_no_more_things_of_a_kind_than_there_may_be() -> None:
+    """Settings, messages, entries of the tape, events, actions, fields of memories."""
+    assert over({name: count() for name, count in COUNTS.items()}, LIMITS["counts"]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "told"), [({"a": 3}, ["a: there are 3"]), ({}, ["a: there are 0"]), ({"a": 2}, [])]
+)
+def test_what_is_too_much_is_named(found: dict[str, int], told: list[str]) -> None:
+    """So is a limit of what is gone."""
+    assert [each.partition(",")[0] for each in over(found, {"a": 2})] == told
+    assert over({"b": 1}, {}) == ["b: there are 1, and pyproject.toml has None"]
