@@ -41,7 +41,6 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.metrics.offering import learner_view, offered_at
     from islands.model.memory import ADAM_MOMENTS, slow_write_s
     from islands.run.hosting.process_runtime import say
     from islands.run.learner_process import (
@@ -55,7 +54,6 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from messaging.websocket.security import Keyring
 
     who, keyring = Membership.of(options, name, say), Keyring()
-    own = options.connecting
     async with network_to_hub(who) as network:
         run = await fetch_run(who, network)
         async with _peer_links(options, run, keyring) as peers:
@@ -66,8 +64,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
                 run, compute, kept=kept, peers=peers, keyring=None if peers is None else keyring
             )
             try:
-                async with offered_at(options.metrics, lambda: learner_view(process.learner), own):
-                    await process.live()
+                await process.live()
             finally:
                 await process.close()
             keep_s = ADAM_MOMENTS * slow_write_s(run.plan.layout)

@@ -24,7 +24,6 @@ class Who(StrEnum):
 
     ALL = "all"
     HUB = "hub"
-    MEMBER = "learner, observer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +55,6 @@ METRICS = (
     # --- each process -------------------------------------------------------------------------
     _gauge("build_info", "", "1, with the version of Islands", "version", who=Who.ALL),
     _gauge("ready", "0 or 1", "whether `/readyz` answers 200", who=Who.ALL),
-    _gauge("process_time_seconds", "seconds", "this host's wall clock, since 1970", who=Who.ALL),
-    _gauge(
-        "process_clock_drift_seconds",
-        "seconds",
-        "by how much the wall clock was set since the process began, against the monotonic clock",
-        who=Who.ALL,
-    ),
-    _gauge(
-        "certificate_expiry_timestamp_seconds",
-        "seconds",
-        "when a certificate ends, since 1970: that which is shown to others (server), or the "
-        "earliest of an authority's (authority)",
-        "kind",
-        who=Who.ALL,
-    ),
     # --- the run ------------------------------------------------------------------------------
     _gauge("run_info", "", "1, with the name of the run", "run"),
     _gauge(
@@ -160,22 +144,6 @@ METRICS = (
         "ledger_processed_tokens", "tokens", "tokens processed, as the ledger has booked them"
     ),
     _gauge("ledger_imbalance_tokens", "tokens", "tokens without a fate; 0 unless there is a bug"),
-    # --- a member's own process ---------------------------------------------------------------
-    _gauge(
-        "member_info", "", "1, with the member's role and name", "role", "learner", who=Who.MEMBER
-    ),
-    _gauge("member_phase", "1", "1 for what it does now", "phase", who=Who.MEMBER),
-    _gauge(
-        "member_linked",
-        "0 or 1",
-        "whether it has a session with the supervisor, the syncer",
-        "kind",
-        who=Who.MEMBER,
-    ),
-    _counter("member_steps", "steps", "steps of this process", who=Who.MEMBER),
-    _counter("member_tokens", "tokens", "tokens of this process", who=Who.MEMBER),
-    _counter("member_sent_bytes", "bytes", "bytes sent by this process", who=Who.MEMBER),
-    _counter("member_received_bytes", "bytes", "bytes received by this process", who=Who.MEMBER),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}

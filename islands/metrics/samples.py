@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import isfinite
 
 from islands.metrics.catalogue import FIGURES_MOST, Sample
-from islands.protocol.identities import TRAINING, Phase
 from islands.protocol.syncer.state import SyncerState
 from islands.run.records.figures import ABOUT, RunFigures
 from islands.run.run_status import LEARNERS_SHOWN, LearnerLine, RunStatus, first_lines
@@ -146,39 +145,6 @@ def syncer_samples(state: SyncerState) -> Iterator[Sample]:
     yield Sample("islands_ledger_processed_tokens_total", state.durable.ledger.processed)
     imbalance = sum(abs(row.imbalance) for row in rows)
     yield Sample("islands_ledger_imbalance_tokens", imbalance)
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """A learner or an observer, as its own process sees it; traffic and steps are its process's."""
-
-    role: str
-    name: str
-    phase: Phase
-    supervisor_up: bool
-    syncer_up: bool
-    admitted: bool
-    steps: int | None = None
-    tokens: int | None = None
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is admitted, and trains or observes."""
-        return self.admitted and self.phase in (*TRAINING, Phase.OBSERVING, Phase.PAUSED)
-
-
-def member_samples(seen: MemberView) -> Iterator[Sample]:
-    """Yield the samples of a member's own process."""
-    yield Sample("islands_member_info", 1, (seen.role, seen.name))
-    yield Sample("islands_member_phase", 1, (seen.phase.value,))
-    yield Sample("islands_member_linked", seen.supervisor_up, ("supervisor",))
-    yield Sample("islands_member_linked", seen.syncer_up, ("syncer",))
-    yield from _known("islands_member_steps_total", seen.steps)
-    yield from _known("islands_member_tokens_total", seen.tokens)
-    yield from _known("islands_member_sent_bytes_total", seen.sent_bytes)
-    yield from _known("islands_member_received_bytes_total", seen.received_bytes)
 
 
 def finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The sources of samples: what a hub, a syncer apart and another member read of themselves.
+"""The sources of samples: what a hub, and a syncer in a process of its own, read of themselves.
 
 A hub whose syncer is a process of its own asks that one for its samples when it is asked itself, so
 that one address tells all of a run. What may block (a disk that hangs, a syncer that is away) is
@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -21,21 +20,17 @@ from islands.layout.leaves import VALUE_BYTES
 from islands.metrics.catalogue import Sample
 from islands.metrics.samples import (
     DiskFigures,
-    MemberView,
     disk_samples,
-    member_samples,
     run_samples,
     syncer_samples,
 )
 from islands.metrics.site import STATUS, decode
-from islands.protocol.errors import not_installed
 from islands.protocol.identities import BLOCKED, Phase
-from islands.run.hosting.process_runtime import say, token_of
+from islands.run.hosting.process_runtime import token_of
 from islands.run.run_end import has_live_syncer
 from islands.run.run_status import run_status_of
-from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.groups import ConnectOptions
 from islands.syncer.actor import SyncerActor
-from messaging.clock import MonotonicClock, WallClock
 from messaging.websocket.security import client_tls
 
 if TYPE_CHECKING:
@@ -47,53 +42,13 @@ RESERVE_BYTES_LEAST = 1 << 30
 RESERVED_RECORDS = 4
 """Whole values of the model for which the disk of a run's folder should have room."""
 OF_SYNCER = ("islands_journal_", "islands_ledger_", "islands_rounds_")
-"""What a hub takes over of a syncer's samples: its clock and its version are its own."""
+"""What a hub takes over of a syncer's samples: its version is its own."""
 
 
-class ProcessFacts:
-    """What every process tells of itself: its version, its clocks and its certificates."""
-
-    def __init__(self, listening: ListenOptions | None, connecting: ConnectOptions) -> None:
-        """Note how the two clocks stand to one another now, and when the certificates end.
-
-        They are read here alone, as the process has read them: one that is renewed later is not
-        shown to anybody before the process starts again.
-        """
-        self._wall, self._monotonic = WallClock(), MonotonicClock()
-        self._apart_s = self._wall.now_s() - self._monotonic.now_s()
-        server = None if listening is None else listening.tls_certificate
-        ends = {"server": _end_s(server), "authority": _end_s(connecting.tls_ca)}
-        self._ends_s = {kind: end_s for kind, end_s in ends.items() if end_s is not None}
-
-    def samples(self, *, ready: bool) -> Iterator[Sample]:
-        """Yield the samples."""
-        wall_s = self._wall.now_s()
-        yield Sample("islands_build_info", 1, (version("islands"),))
-        yield Sample("islands_ready", ready)
-        yield Sample("islands_process_time_seconds", wall_s)
-        drift_s = wall_s - self._monotonic.now_s() - self._apart_s
-        yield Sample("islands_process_clock_drift_seconds", drift_s)
-        for kind, end_s in self._ends_s.items():
-            yield Sample("islands_certificate_expiry_timestamp_seconds", end_s, (kind,))
-
-
-def _end_s(path: Path | None) -> float | None:
-    """Return when the first of a file's certificates ends, since 1970; None if that is not known.
-
-    The standard library tells it of a peer's certificate or an authority's alone.
-    """
-    if path is None:
-        return None
-    try:
-        from cryptography.x509 import load_pem_x509_certificates
-
-        found = load_pem_x509_certificates(path.read_bytes())
-    except ImportError:
-        say(f"no alert will tell that {path} ends: {not_installed('that', 'cryptography')}")
-        return None
-    except (OSError, ValueError):  # the process itself has said what is wrong with it
-        return None
-    return min(each.not_valid_after_utc.timestamp() for each in found)
+def process_samples(*, ready: bool) -> Iterator[Sample]:
+    """Yield what every process tells of itself."""
+    yield Sample("islands_build_info", 1, (version("islands"),))
+    yield Sample("islands_ready", ready)
 
 
 class Reading:
@@ -124,9 +79,7 @@ class HubSource:
 
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
-        settings = hub.settings
-        self._facts = ProcessFacts(settings.listening, settings.connecting)
-        self._peer = SyncerElsewhere(settings.connecting)
+        self._peer = SyncerElsewhere(hub.settings.connecting)
         self._disk: DiskFigures | None = None
         self._reading = Reading(self._read)
 
@@ -137,7 +90,7 @@ class HubSource:
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""
         hub, syncer = self._hub, self._hub.syncer
-        yield from self._facts.samples(ready=not self.unready_because())
+        yield from process_samples(ready=not self.unready_because())
         yield from run_samples(run_status_of(hub), hub.wall_s)
         if self._disk is not None:
             yield from disk_samples(self._disk)
@@ -224,22 +177,17 @@ class SyncerSource:
 
     Args:
         syncer: its actor.
-        listening: has its certificate.
-        connecting: has the authority that it trusts.
     """
 
-    def __init__(
-        self, syncer: SyncerActor, listening: ListenOptions, connecting: ConnectOptions
-    ) -> None:
+    def __init__(self, syncer: SyncerActor) -> None:
         self._syncer = syncer
-        self._facts = ProcessFacts(listening, connecting)
 
     async def refresh(self) -> None:
         """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""
-        yield from self._facts.samples(ready=not self.unready_because())
+        yield from process_samples(ready=not self.unready_because())
         if self._syncer.begun:
             yield from syncer_samples(self._syncer.state)
 
@@ -248,30 +196,3 @@ class SyncerSource:
         if not self._syncer.begun:
             return "the journal is being read"
         return BLOCKED if self._syncer.state.phase is Phase.BLOCKED else ""
-
-
-class MemberSource:
-    """A learner or an observer.
-
-    Args:
-        look: returns what it is and does now.
-        connecting: has the authority that it trusts.
-    """
-
-    def __init__(self, look: Callable[[], MemberView], connecting: ConnectOptions) -> None:
-        self._look = look
-        self._facts = ProcessFacts(None, connecting)
-
-    async def refresh(self) -> None:
-        """Do nothing: all of it is in memory."""
-
-    def samples(self) -> Iterator[Sample]:
-        """Yield the samples of now."""
-        seen = self._look()
-        yield from self._facts.samples(ready=seen.ready)
-        yield from member_samples(seen)
-
-    def unready_because(self) -> str:
-        """Return why the member does not take part yet; empty if it does."""
-        seen = self._look()
-        return "" if seen.ready else f"it is {seen.phase.value}"

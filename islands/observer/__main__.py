@@ -25,7 +25,6 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
-    from islands.metrics.offering import observer_view, offered_at
     from islands.protocol.identities import Role
     from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
     from islands.run.hosting.process_runtime import (
@@ -66,8 +65,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             failed=SaidOnce(say),
             interval_s=options.evaluate_every_s,
         )
-        async with offered_at(options.metrics, lambda: observer_view(observer), connecting):
-            await live([observer], observer.ref.stop, tape)
+        await live([observer], observer.ref.stop, tape)
     finally:
         await network.close()
     return 0

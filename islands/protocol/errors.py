@@ -60,7 +60,6 @@ EXTRAS = {
     "wandb": "wandb",
     "mlflow": "mlflow",
     "trackio": "trackio",
-    "cryptography": "metrics",
     "sky": "skypilot",
     "kubernetes": "kubernetes",
 }

@@ -191,8 +191,6 @@ class MemberOptions:
             default only those that come with islands, as this host runs the code that is named.
         task_settings: this host's own arguments of the task, such as rows per batch; they override
             those of the run.
-        metrics: host:port at which this process tells its own metrics; by default nowhere, for the
-            hub tells those of all members. A host beyond loopback needs a token.
     """
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
@@ -202,7 +200,6 @@ class MemberOptions:
     folder: Path = Path(".islands")
     tasks: tuple[str, ...] = ()
     task_settings: dict[str, object] = field(default_factory=dict)
-    metrics: Annotated[str | None, ADVANCED] = None
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
@@ -268,8 +265,6 @@ def _check_member(options: MemberOptions, role: Role) -> None:
     if not options.supervisor:
         raise SettingsError("supervisor is empty; it must be the address of the run's hub")
     hub_urls("supervisor", options.supervisor, "supervisor")
-    if options.metrics is not None:
-        split_address("metrics", options.metrics)
     if options.name is not None:
         check_name(options.name, role)
 

@@ -77,7 +77,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             may_return=plan.may_return,
             hooks=hooks_of(options.folder, spec, context, watchdog.ready),
         )
-        offer_syncer(network, syncer, listening, connecting)
+        offer_syncer(network, syncer, connecting)
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
         await live([syncer], syncer.ref.stop, tape)
     finally:

@@ -27,18 +27,7 @@ MIB = 2**20
 DISK_BYTES, TAKEN_BYTES = 1200 * MIB, 400 * MIB
 """A disk should keep 1 GiB free."""
 JOURNAL_BYTES = 16 * MIB
-AHEAD_S = 60.0
-SHORT_DAYS, LONG_DAYS = 13, 365
-SETTING_CLOCK = """
-import sys
-from pathlib import Path
-from islands.cli.__main__ import main
-from messaging.clock import WallClock
-true_s, ahead = WallClock.now_s, Path(sys.argv.pop(1))
-WallClock.now_s = lambda clock: true_s(clock) + float(ahead.read_text())
-sys.exit(main())
-"""
-"""A hub whose clock is ahead by what a file says."""
+LONG_DAYS = 365
 
 
 @dataclass(slots=True)
@@ -214,38 +203,6 @@ class IslandsLossNotFinite(Fault):
         return run.room.folder / "poison"
 
 
-class IslandsClockSkewed(Fault):
-    """The hub's clock is set by a minute; it is set back."""
-
-    def place(self, run: Run, stack: AsyncExitStack) -> None:
-        run.command = ("-c", SETTING_CLOCK, str(self._file(run)))
-        self._file(run).write_text("0")
-
-    async def strike(self, run: Run) -> None:
-        self._file(run).write_text(str(AHEAD_S))
-
-    async def mend(self, run: Run) -> None:
-        self._file(run).write_text("0")
-
-    def _file(self, run: Run) -> Path:
-        return run.room.folder / "ahead"
-
-
-class IslandsCertificateEnds(Fault):
-    """The hub starts again with a certificate of 13 days; then with one of a year."""
-
-    def place(self, run: Run, stack: AsyncExitStack) -> None:
-        certify(run, LONG_DAYS)
-
-    async def strike(self, run: Run) -> None:
-        certify(run, SHORT_DAYS)
-        await run.start_again()
-
-    async def mend(self, run: Run) -> None:
-        certify(run, LONG_DAYS)
-        await run.start_again()
-
-
 class IslandsDown(Fault):
     """The hub gets SIGKILL; it is started again."""
 
@@ -258,7 +215,7 @@ class IslandsDown(Fault):
 
 FAULTS = (
     *(IslandsNothingMerged, IslandsLearnerFlaps, IslandsYieldLow, IslandsDisk, IslandsJournalLags),
-    *(IslandsLossNotFinite, IslandsClockSkewed, IslandsCertificateEnds, IslandsDown),
+    *(IslandsLossNotFinite, IslandsDown),
 )
 
 

@@ -125,8 +125,8 @@ NAMES_CODE = {"RunSpecReply.spec"}
 """Fields of messages that hold a name of code; each has a canary above."""
 
 TEXTS = {
-    *("address", "coordinator", "host", "hardware", "name", "process", "run", "target"),
-    *("credential", "digest", "digests", "epoch_proof", "fingerprint", "proof", "share_digest"),
+    *("address", "syncers", "coordinator", "host", "hardware", "name", "process", "run", "target"),
+    *("credential", "digest", "digests", "epoch_proof", "fingerprint", "proof"),
     *("supervisor_proof", "schema", "precision", "kind", "facts", "fields", "metrics", "body"),
     *("doing", "newest", "reason", "told"),
 }

@@ -78,10 +78,10 @@ def test_a_loop_of_ones_own_finds_the_hub_in_its_environment() -> None:
 
 def test_options_of_a_learner_are_words() -> None:
     """As its command line takes them."""
-    assert learner_words({"threads": 1, "devices": "0-3", "metrics": None}) == [
+    assert learner_words({"threads": 1, "devices": "0-3", "precision": None}) == [
         *("--threads", "1"),
         *("--devices", "0-3"),
-        *("--metrics", "null"),
+        *("--precision", "null"),
     ]
 
 

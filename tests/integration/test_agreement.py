@@ -64,13 +64,8 @@ SCRAPE_S = 1.0
 MERGES = 8
 TOKENS_PER_S = 8 / 0.01
 """A learner processes no more."""
-UNTOLD = (
-    *("islands_run_budget_", "islands_run_left_", "islands_certificate_", "islands_member_"),
-    "islands_learner_metric",
-)
-"""This run has no budget, no certificate, no member that tells its own metrics, and its task none
-of its steps.
-"""
+UNTOLD = (*("islands_run_budget_", "islands_run_left_", "islands_learner_metric"),)
+"""This run has no budget, and its task tells no metrics of its steps."""
 FOLD = """
 import { begin, reduce } from "REDUCER";
 let text = "";

@@ -26,8 +26,6 @@ STEPS = 80
 CAUSE = range(10, 45)
 """The steps at which the cause of an alert is there."""
 WELL: Mapping[tuple[str, Labels], float] = {
-    ("islands_process_clock_drift_seconds", ()): 0.0,
-    ("islands_certificate_expiry_timestamp_seconds", ("server",)): 60 * 86400.0,
     ("islands_run_since_merge_seconds", ()): 2.0,
     ("islands_run_merge_interval_seconds", ()): 3.0,
     ("islands_run_yield_ratio", ()): 0.9,
@@ -49,10 +47,6 @@ CAUSES: Mapping[str, Mapping[tuple[str, Labels], float]] = {
     "IslandsDisk": {("islands_disk_free_bytes", ()): 2.0**30 - 1},
     "IslandsJournalLags": {("islands_journal_lag_seconds", ()): 31.0},
     "IslandsLossNotFinite": {("islands_learner_diverged", ("ana",)): 1.0},
-    "IslandsClockSkewed": {("islands_process_clock_drift_seconds", ()): -6.0},
-    "IslandsCertificateEnds": {
-        ("islands_certificate_expiry_timestamp_seconds", ("server",)): 14 * 86400.0 - 1
-    },
 }
 CLEARED = {"IslandsLearnerFlaps": STEPS}
 """The step at which an alert is over, where the cause outlasts its end."""
