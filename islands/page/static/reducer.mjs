@@ -214,9 +214,6 @@ const HANDLERS = {
         learner.phase = entry.phase;
         if (!learner.gone) enterPhase(learner, entry.t, entry.phase);
     },
-    turn_set: (state, entry) => {
-        learnerOf(state, entry.name).interval_steps = entry.steps;
-    },
     adapted: (state, entry) => {
         Object.assign(learnerOf(state, entry.actor), { sends: entry.precision, exchange: entry });
     },

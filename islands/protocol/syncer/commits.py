@@ -3,7 +3,7 @@
 **Old values** are freed no later than nobody contributes from them any more.
 
 The syncer holds the values of a fragment's `staleness_max` + 1 newest versions, since a learner may
-be so far behind: its contribution is measured against them (`anchor: current`). Mostly everybody
+be so far behind: its contribution is measured against them, where it is rebased. Mostly everybody
 has adopted the newest version long before the next one is made. Then the older ones are freed, and
 a syncer holds each value about once, instead of `staleness_max` + 2 times.
 
@@ -153,7 +153,7 @@ def release_old_values(core: Core, fragments: Iterable[int]) -> None:
         kept = core.versions.kept[fragment]
         if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):
             continue
-        # under another anchor, bases are admitted without their values
+        # where nothing is rebased, bases are admitted without their values
         kept.release(forget=core.settings.rebases)
         if core.versions.increments:
             core.versions.increments[fragment].release()
