@@ -115,7 +115,7 @@ async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_pat
         programs = [
             program
             for name, hosts in sizes.items()
-            for program in island(room, address, name, hosts)
+            for program in island(room, address, name, hosts, "--tasks", "examples.digits")
         ]
         await room.wait(lambda: all(phase(room.folder, name) == "paused" for name in sizes), 120)
         await control(room, "resume")
