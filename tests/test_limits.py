@@ -22,8 +22,8 @@ from islands.protocol.syncer import core as syncer_core
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.tape.kinds import ENTRIES
 from islands.settings.host import RunOptions
+from tests.environment import ROOT
 
-ROOT = Path(__file__).parent.parent
 LIMITS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["islands"]
 WHOLE = ("tests", "examples")
 """Folders whose rooms have one limit together."""

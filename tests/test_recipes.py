@@ -13,10 +13,11 @@ import pytest
 
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.settings.run import RunSettings
+from tests.environment import ROOT
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
-PAGE = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
+PAGE = (ROOT / "docs" / "tasks.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHARED = 1
 """The block that all recipes begin with; the one before it shows how a result is loaded."""
@@ -43,7 +44,7 @@ def test_a_recipe_has_nothing_to_mend(
     (tmp_path / "arriving").mkdir()
     np.save(tmp_path / "arriving" / "0001.npy", np.ones((160, 8), np.float32))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
     source = "\n".join(BLOCKS[index] for index in (SHARED, *RECIPES[name]))
     (tmp_path / f"recipe_{name}.py").write_text(source)
     spec = spec_from_file_location(f"recipe_{name}", tmp_path / f"recipe_{name}.py")

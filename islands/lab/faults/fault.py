@@ -77,7 +77,7 @@ ENDING = (
     *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
     *(FaultKind.TERMINATE, FaultKind.HANG),
 )
-LINKS = (*(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),)
+LINKS = (FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET)
 HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
 AT_ONCE = (FaultKind.KILL, *LINKS)
 """Kinds that can happen to all at once."""

@@ -68,14 +68,14 @@ class RecordSchedule:
 class Journalling:
     """Records and grants under way from the books to the journal, and from there to learners.
 
-    `journalling` holds the number and the fragment
-    of each record being written. `grants` holds the grants that are not durable yet, each with the
-    number of its record once that is written, and `written_grants` the content of each such record,
-    oldest first: a grant may be renewed repeatedly before it is durable, and only what is durable
-    is sent. `ungranted` are the learners that may need tokens or data since the last grants,
-    `hungry` those that could not be given a whole batch, and `unspent` shows that tokens are left
-    (`closing.py`). Up to `counted_s` time counts against the budget. `lag_s` is for how long the
-    record `oldest` has been the oldest of those that are not durable.
+    `journalling` holds the number and the fragment of each record being written. `grants` holds the
+    grants that are not durable yet, each with the number of its record once that is written, and
+    `written_grants` the content of each such record, oldest first: a grant may be renewed
+    repeatedly before it is durable, and only what is durable is sent. `ungranted` are the learners
+    that may need tokens or data since the last grants, `hungry` those that could not be given a
+    whole batch, and `unspent` shows that tokens are left (`closing.py`). Up to `counted_s` time
+    counts against the budget. `lag_s` is for how long the record `oldest` has been the oldest of
+    those that are not durable.
     """
 
     counted_s: float

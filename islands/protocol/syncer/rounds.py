@@ -229,8 +229,7 @@ class Rounds:
 
     `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells when
     rounds were abandoned, by number, so that it is known by how much a late answer missed its own.
-    `ended` counts the changes of rounds that are
-    over.
+    `ended` counts the changes of rounds that are over.
     """
 
     pace: Pace

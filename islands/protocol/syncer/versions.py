@@ -261,7 +261,7 @@ class Versions:
             assert held is not None, "every fragment has a version"
             epoch, newest = held.version.epoch, held.version.number
             oldest = max(0, newest - settings.staleness_max)
-            for number in range(oldest if not settings.rebases else newest, newest + 1):
+            for number in range(newest if settings.rebases else oldest, newest + 1):
                 kept[index].append(Version(epoch, number))
         return cls(
             published=list(durable) if complete else [None] * fragments,
