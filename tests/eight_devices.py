@@ -198,7 +198,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
     task: Task[PyTree], devices: int, model: int
 ) -> None:
-    """Training agrees but for rounding; boundaries and moments agree to the bit, both ways."""
     trainer, single = made(task, devices, model), made(task, 1, 1)
     for mine, theirs in zip(values(trainer), values(single), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -269,7 +268,6 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
 
 
 def test_stacks_keep_donation_on_a_mesh() -> None:
-    """Each device holds its part of the model once, and no more than its part."""
     trainer = made(Stacks(), 6, 2)
     learner = trainer._learner  # noqa: SLF001  (buffers are no part of the interface)
     assert learner is not None
@@ -291,7 +289,6 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
 
 
 def test_stacks_are_ready_to_give_their_moments_on_a_mesh() -> None:
-    """What is compiled by shapes alone takes the arrays, and nothing is compiled for a piece."""
     trainer = made(Stacks(), 6, 2)
     trainer.prepare_giving()
     compiled = trainer._program.functions._compiled  # noqa: SLF001  (what is counted here)
@@ -301,7 +298,6 @@ def test_stacks_are_ready_to_give_their_moments_on_a_mesh() -> None:
 
 
 def test_stacks_on_a_mesh_heal_and_are_evaluated() -> None:
-    """A broken state, moments and parameters become whole, and the figures are those of one."""
     task = Stacks()
     trainer = made(task, 6, 2)
     good = values(trainer)
@@ -337,7 +333,6 @@ def finished(system: LocalSystem, folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize(("learners", "each", "model"), [(1, 8, 2), (2, 4, 1)])
 def test_a_system_runs_on_meshes(tmp_path: Path, learners: int, each: int, model: int) -> None:
-    """One learner on all devices, or two on disjoint halves: a proper end, every token told."""
     settings = RunSettings(
         interval_steps=4,
         fragments=2,
@@ -359,6 +354,5 @@ def test_a_system_runs_on_meshes(tmp_path: Path, learners: int, each: int, model
 
 
 def test_a_system_refuses_devices_that_do_not_exist() -> None:
-    """Two learners never share a device unknowingly."""
     with pytest.raises(SettingsError, match=r"3 learner.* of 4 device.* need 12.* has 8"):
         LocalSystem(Line(), RunSettings(), learners=3, devices_per_learner=4)

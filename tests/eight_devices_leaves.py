@@ -276,7 +276,6 @@ DRAWN = pytest.mark.parametrize(
 
 @DRAWN
 def test_read_bits_are_those_of_one_device(mesh: str, case: int) -> None:
-    """Whatever the sharding, what is gathered is what the host reads, and differences agree."""
     drawn = Drawn(mesh, case)
     for each in drawn.both:
         same_bits(each.read(gather, drawn.leaves), on_host.read(drawn.fragment, drawn.leaves))
@@ -285,7 +284,6 @@ def test_read_bits_are_those_of_one_device(mesh: str, case: int) -> None:
 
 @DRAWN
 def test_written_bits_are_those_of_one_device(mesh: str, case: int) -> None:
-    """Whatever the sharding, adopted, shifted and mixed leaves agree, and lie where they lay."""
     drawn = Drawn(mesh, case)
     drawn.written_alike(overwrite, drawn.value)
     if case:
@@ -361,7 +359,6 @@ def own_leaves(mesh: Mesh, *cuts: Spec) -> tuple[Layout, tuple[jax.Array, ...]]:
 
 @pytest.mark.parametrize("mesh", ["two axes, explicit", "two axes, automatic", "three axes, mixed"])
 def test_a_model_of_own_leaves_is_that_of_one_device(mesh: str) -> None:
-    """A user's loop on a mesh: what a boundary reads and writes, and where the leaves stay."""
     grid = mesh_of(mesh)
     one, *_, last = grid.axis_names
     layout, leaves = own_leaves(grid, ((last, one), None), (one, None, last), ())
@@ -394,7 +391,6 @@ def test_a_model_of_own_leaves_is_that_of_one_device(mesh: str) -> None:
 def test_moments_on_a_mesh_are_those_of_one_device(
     mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop's optimizer, with a count beside the mesh: equal pieces, each put where it was."""
     monkeypatch.setattr(jax_parameters, "MOMENT_PIECE_BYTES", 700)
     grid = mesh_of(mesh)
     one, last = grid.axis_names
@@ -415,7 +411,6 @@ def test_moments_on_a_mesh_are_those_of_one_device(
 
 
 def test_a_model_follows_a_step_that_cuts_a_leaf_otherwise() -> None:
-    """JAX may choose how a step's results are cut; the next boundary leaves them like that."""
     mesh = mesh_of("two axes, automatic")
     layout, leaves = own_leaves(mesh, (), ("replica",), ())
     model = JaxModel.of(layout, leaves)
@@ -429,7 +424,6 @@ def test_a_model_follows_a_step_that_cuts_a_leaf_otherwise() -> None:
 
 
 def test_a_model_of_leaves_apart_is_refused() -> None:
-    """Two meshes, a mesh and a device, two devices: the sentence names the leaf and both places."""
     mesh, other = mesh_of("two axes, automatic"), mesh_of("two axes, explicit")
     layout, leaves = own_leaves(mesh, (), (), ())
     elsewhere = jax.device_put(leaves[2], NamedSharding(other, spec("fsdp")))
@@ -446,7 +440,6 @@ def test_a_model_of_leaves_apart_is_refused() -> None:
 
 
 def test_a_model_is_compiled_whatever_mesh_the_loop_has_set() -> None:
-    """A library may set a mesh of its own for its steps."""
     mesh = mesh_of("two axes, automatic")
     layout, leaves = own_leaves(mesh, ("shard",), ("replica",), ())
     with jax.set_mesh(mesh_of("one axis, explicit")):

@@ -15,7 +15,6 @@ EVERY = {kind.__name__: kind for kind in (*MESSAGE_TYPES, *MULTIHOST_TYPES)}
 
 
 def test_every_message_has_its_row() -> None:
-    """A new message needs one: who sends it, what it can spend, and what bounds that."""
     assert sorted(MESSAGES) == sorted(EVERY)
     for name, row in MESSAGES.items():
         assert row.senders, name
@@ -26,7 +25,6 @@ def test_every_message_has_its_row() -> None:
 
 
 def test_every_cell_has_a_bound_that_is_enforced_in_one_place() -> None:
-    """Each resource and kind of peer has one; what enforces it is still there."""
     assert sorted(BOUNDS) == sorted((resource, peer) for resource in RESOURCES for peer in PEERS)
     for cell, bound in BOUNDS.items():
         assert bound.name in (ROOT / bound.file).read_text(), cell
@@ -39,7 +37,6 @@ def test_the_tables_stand_in_the_security_policy() -> None:
 
 @pytest.mark.parametrize("kind", EVERY.values(), ids=str)
 def test_every_message_is_drawn(kind: type) -> None:
-    """The generator makes messages of every type from its fields alone."""
     chance = random.Random(0)
     assert all(type(drawn(kind, chance, {})) is kind for _ in range(5))
 
@@ -56,7 +53,6 @@ def _warm() -> None:
     ("kind", "number"), [*((kind, 0) for kind in PEERS), ("island", 1)], ids=str
 )
 def test_hostile_input_stays_within_its_bounds(kind: str, number: int) -> None:
-    """Whatever it says, no actor fails, nobody honest is evicted, and the run comes to its end."""
     most = Most()
     most.add(play(kind, number, 300, traced=True))
     assert most.problems == []

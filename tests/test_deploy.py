@@ -49,7 +49,6 @@ def compose() -> dict[str, Any]:
 
 
 def test_every_service_starts_a_documented_command(compose: dict[str, Any]) -> None:
-    """A hub and two learners of unlike names, which dial the hub by the name of its service."""
     services = compose["services"]
     hub = understood(services["hub"]["command"])
     assert isinstance(hub, SyncerOptions)
@@ -63,7 +62,6 @@ def test_every_service_starts_a_documented_command(compose: dict[str, Any]) -> N
 
 
 def test_the_token_is_a_secret_file(compose: dict[str, Any]) -> None:
-    """It is mounted where the commands read it, and stands in no environment and no argument."""
     assert compose["secrets"] == {"token": {"file": "/secret/token"}}
     for service in compose["services"].values():
         assert service["secrets"] == ["token"]
@@ -73,7 +71,6 @@ def test_the_token_is_a_secret_file(compose: dict[str, Any]) -> None:
 
 
 def test_services_keep_what_they_write_in_volumes(compose: dict[str, Any]) -> None:
-    """The rest of the container is read-only, and every volume and config that is named exists."""
     for service in compose["services"].values():
         assert service["read_only"]
         folders = dict(reversed(volume.split(":")) for volume in service["volumes"])
@@ -86,7 +83,6 @@ def test_services_keep_what_they_write_in_volumes(compose: dict[str, Any]) -> No
 
 
 def test_the_health_check_asks_the_port_that_is_listened_on(compose: dict[str, Any]) -> None:
-    """It is a program without mistakes, for the hub's own port."""
     hub = compose["services"]["hub"]
     kind, python, flag, program = hub["healthcheck"]["test"]
     assert (kind, python, flag) == ("CMD", "python", "-c")
@@ -97,7 +93,6 @@ def test_the_health_check_asks_the_port_that_is_listened_on(compose: dict[str, A
 
 
 def test_the_image_copies_what_exists_and_runs_as_nobody_special() -> None:
-    """Bases name no host, sources are there and not ignored, and the last user is not root."""
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     words = [line.split() for line in lines if line and not line.startswith(("#", " "))]
     bases = [rest[0] for first, *rest in words if first == "FROM"]
@@ -124,7 +119,6 @@ def manifests() -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_hub_on_kubernetes_is_valid(manifests: dict[str, list[dict[str, Any]]]) -> None:
-    """By the schemas of Kubernetes, of every kind that they describe."""
     described = [each for kind, of in manifests.items() if kind not in ACCESS for each in of]
     assert len(described) == 5
     assert [fault for each in described for fault in faults(each)] == []
@@ -135,7 +129,6 @@ def test_the_hub_on_kubernetes_is_valid(manifests: dict[str, list[dict[str, Any]
 def test_the_hub_on_kubernetes_keeps_its_folder_and_is_found_before_it_is_ready(
     manifests: dict[str, list[dict[str, Any]]],
 ) -> None:
-    """Learners dial it while it reads its journal; the folder outlives its pod; others keep out."""
     (service,), (hub,) = manifests["Service"], manifests["StatefulSet"]
     assert service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"] == hub["spec"]["selector"]["matchLabels"]
@@ -157,7 +150,6 @@ def test_the_hub_on_kubernetes_keeps_its_folder_and_is_found_before_it_is_ready(
 def test_the_hub_on_kubernetes_runs_the_documented_command(
     manifests: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """With options that exist, files that are mounted, and a file of a run that may be run."""
     (hub,), (config,) = manifests["StatefulSet"], manifests["ConfigMap"]
     container = hub["spec"]["template"]["spec"]["containers"][0]
     assert container["command"][:4] == ["python", "-m", "islands.cli", "run"]
@@ -196,7 +188,6 @@ def command(name: str) -> list[str]:
 
 
 def test_units_start_the_documented_commands() -> None:
-    """The hub beyond loopback, a learner under a lasting name, both with a credential."""
     hub, learner = (understood(command(name)) for name in UNITS)
     assert isinstance(hub, SyncerOptions)
     assert isinstance(learner, LearnerOptions)
@@ -210,7 +201,6 @@ def test_units_start_the_documented_commands() -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_units_restart_what_fails_and_not_what_is_mistaken(name: str) -> None:
-    """A hanging loop is noticed, what cannot or must not return is left alone, restarts end."""
     unit = read_unit(name)
     service = unit["Service"]
     assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
@@ -244,7 +234,6 @@ def test_systemd_understands_the_units(name: str, tmp_path: Path) -> None:
 
 
 def test_the_walk_through_names_what_exists() -> None:
-    """Every file of this folder that the text names is there, and every unit is explained."""
     text = (DEPLOY / "README.md").read_text()
     for path in re.findall(r"deploy/[\w@.-]+\w", text):
         assert (ROOT / path).exists(), path
@@ -253,7 +242,6 @@ def test_the_walk_through_names_what_exists() -> None:
 
 
 def test_the_walk_through_starts_learners_as_they_are_started() -> None:
-    """The container command of another machine is one that a learner understands."""
     text = (DEPLOY / "README.md").read_text().replace("\\\n", " ")
     line = re.search(r"islands \s*(islands\.learner .*)", text)
     assert line is not None

@@ -92,7 +92,6 @@ def test_a_run_is_understood_by_all_who_read_it(name: str) -> None:
 @pytest.mark.quick("line", "digits", "stdlib")
 @pytest.mark.parametrize("name", RUNS)
 def test_its_task_trains(name: str) -> None:
-    """The task is found, its fragments are those asked for, and a step has a finite loss."""
     file = parse(RunOptions, [name], program="islands run", description="")[0].file
     task = task_of(file.task, file.task_settings)
     assert isinstance(task, Task)
@@ -113,7 +112,6 @@ def trainer_of(name: str, settings: dict[str, object]) -> JaxTrainer:
 
 @pytest.mark.long("test_its_task_trains")
 def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path) -> None:
-    """The base comes from a run's file, stays as it is, and enters the fingerprint."""
     shape = {"width": 16, "layers": 2, "heads": 2, "head_width": 8, "hidden": 24, "scan": True}
     settings = {"decoder": shape, "length": 16, "validation_windows": 8}
     plain = trainer_of("islands.tasks.stdlib_bytes:StdlibBytes", settings)
@@ -152,7 +150,6 @@ def test_adapters_continue_a_text_as_their_base_does_until_they_are_trained() ->
 
 
 def test_the_hosts_own_file_is_understood() -> None:
-    """A learner's file says nothing of the run but its address."""
     arguments = ["--config", "learner.yaml"]
     found, _ = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert found.name == "island-0"
@@ -164,7 +161,6 @@ def test_the_hosts_own_file_is_understood() -> None:
 
 @pytest.mark.parametrize("name", [*NO_RUNS, *RUNS, *MORE_STUDIES])
 def test_every_example_says_how_it_is_started(name: str) -> None:
-    """The comment at its beginning holds the command."""
     text = (EXAMPLES / name).read_text()
     assert re.search(rf"^#     .*{re.escape(name)}", text, re.MULTILINE)
     assert yaml.safe_load(text)
@@ -172,7 +168,6 @@ def test_every_example_says_how_it_is_started(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["study.yaml", *MORE_STUDIES])
 def test_a_study_is_understood(name: str) -> None:
-    """Each cell has trials, whose tasks can be made, and one cell is the baseline of the others."""
     options, _ = parse(StudyOptions, [name], program="islands study", description="")
     trials = trials_of(options)
     assert {trial.key for trial in trials} == set(options.cells)
@@ -185,7 +180,6 @@ def test_a_study_is_understood(name: str) -> None:
 @pytest.mark.quick("line.yaml")
 @pytest.mark.parametrize("name", RUNS)
 def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    """With a small budget: the summary says what came of it, and every token has its fate."""
     token = tmp_path / "token"
     token.write_text("t" * 32)
     token.chmod(0o600)
@@ -210,7 +204,6 @@ PROGRAMS = {
 @pytest.mark.integration
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    """Those without a file of a run; every other Python file is a task, its data, or a loop."""
     words = [*PROGRAMS[name]]
     if "run" in words:
         words += ["--folder", str(tmp_path / "run"), "--listen", "127.0.0.1:0"]
@@ -223,7 +216,6 @@ def test_a_program_runs_to_its_end(name: str, tmp_path: Path) -> None:
 @pytest.mark.long("tests/lab/study/test_study.py::test_a_study_goes_on_where_it_stopped")
 @pytest.mark.integration
 def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
-    """With a small budget, and one trial: one row for the cell that was asked for."""
     quick = ("--tokens", "10_000", "--seeds", "0", "--only", "overwrite", "--baseline", "overwrite")
     found = islands("study", "study.yaml", *quick, "--folder", str(tmp_path))
     assert found.returncode == 0, found.stderr
@@ -234,7 +226,6 @@ def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
 @pytest.mark.long("test_it_runs_to_its_end")
 @pytest.mark.integration
 def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None:
-    """By the command and its learners; who evaluates the run afterwards names it once more."""
     arguments = ("run", str(EXAMPLES / "line.yaml"), *QUICK["line.yaml"], "--folder", "run")
     found = islands(*arguments, "--listen", "127.0.0.1:0", cwd=tmp_path)
     assert found.returncode == 0, found.stderr

@@ -13,7 +13,6 @@ NAMED = sorted(set(re.findall(r"`([\w/]+\.py):(\w+)`", PAGE)))
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
 def test_a_function_that_the_page_names_is_there(file: str, name: str) -> None:
-    """In a file of that name of some role: whoever renames a rule mends the page."""
     files = [ISLANDS / file] if "/" in file else list(ISLANDS.rglob(file))
     assert any(re.search(rf"def {name}\(", path.read_text("utf-8")) for path in files), file
 

@@ -64,12 +64,10 @@ def over(found: dict[str, int], most: dict[str, int]) -> list[str]:
 
 
 def test_no_room_has_more_lines_than_it_may() -> None:
-    """Whoever raises a limit, or adds a room, says why in the commit."""
     assert over(lines_of_rooms(ROOT), LIMITS["lines"]) == []
 
 
 def test_there_are_no_more_things_of_a_kind_than_there_may_be() -> None:
-    """Settings, messages, entries of the tape, events, actions, fields of memories."""
     assert over({name: count() for name, count in COUNTS.items()}, LIMITS["counts"]) == []
 
 
@@ -77,6 +75,5 @@ def test_there_are_no_more_things_of_a_kind_than_there_may_be() -> None:
     ("found", "told"), [({"a": 3}, ["a: there are 3"]), ({}, ["a: there are 0"]), ({"a": 2}, [])]
 )
 def test_what_is_too_much_is_named(found: dict[str, int], told: list[str]) -> None:
-    """So is a limit of what is gone."""
     assert [each.partition(",")[0] for each in over(found, {"a": 2})] == told
     assert over({"b": 1}, {}) == ["b: there are 1, and pyproject.toml has None"]

@@ -20,7 +20,6 @@ EXPECTED = (r"\d+\.\d\d bits per byte, yield \d+%", r"y = (2\.9|3\.0)\d x -(0\.9
 @pytest.mark.quick("1")
 @pytest.mark.parametrize("index", range(len(EXPECTED)))
 def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_path: Path) -> None:
-    """A newcomer pastes the block into a file, runs it, and sees a run end well."""
     script = tmp_path / "block.py"
     script.write_text(BLOCKS[index])
     found = subprocess.run(
@@ -37,12 +36,10 @@ def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_pat
 
 
 def test_no_block_of_python_is_left_out() -> None:
-    """Every block of Python on these pages is one of those that run."""
     assert len(BLOCKS) == len(EXPECTED)
 
 
 def test_no_package_is_told_to_be_installed_that_is_not_published() -> None:
-    """Islands is installed from its source: a registry has nothing, or another's, of its name."""
     places = [
         *(path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"),
         *(path for top in ("docs", "examples") for path in (ROOT / top).rglob("*.*")),

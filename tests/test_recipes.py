@@ -38,7 +38,6 @@ RECIPES = {
 def test_a_recipe_has_nothing_to_mend(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it stands there, pasted into one file behind what all of them share."""
     if name == "EquinoxTask" and find_spec("equinox") is None:
         pytest.skip("Equinox is not installed")
     (tmp_path / "arriving").mkdir()
@@ -60,7 +59,6 @@ def test_a_recipe_has_nothing_to_mend(
 
 
 def test_every_block_is_a_recipe_or_explained() -> None:
-    """None is left untried."""
     tried = {index for recipe in RECIPES.values() for index in recipe}
     assert tried | {0, SHARED} == set(range(len(BLOCKS)))
     assert "islands.load" in BLOCKS[0]
@@ -69,7 +67,6 @@ def test_every_block_is_a_recipe_or_explained() -> None:
 def test_an_average_is_evaluated_and_neither_sent_nor_traced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It follows the published values; its layout and its digest are those of the line alone."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
     averaged = import_module("averaged").Averaged(decay=0.75)
     plain = import_module("line").Line()

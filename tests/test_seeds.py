@@ -30,7 +30,6 @@ def test_runs_as_many_seeds_as_asked(project: pytest.Pytester) -> None:
 
 
 def test_failure_names_the_line_that_replays_it(project: pytest.Pytester) -> None:
-    """The printed line, run as it stands, runs the failing seed alone."""
     result = project.runpytest_subprocess("--seeds", "5")
     result.assert_outcomes(passed=4, failed=1)
     line = "python -m pytest 'test_luck.py::test_unlucky[seed3]' --seed 3"
@@ -61,7 +60,6 @@ REGISTERED = """
 
 
 def test_cases_that_are_not_quick_are_long(project: pytest.Pytester) -> None:
-    """Of a test's cases those that its mark names are quick, of seeds the first four."""
     project.makeini(REGISTERED)
     project.makepyfile(test_sizes=CASES)
     project.runpytest_subprocess("-m", "not long").assert_outcomes(

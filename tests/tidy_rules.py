@@ -20,28 +20,6 @@ DEBRIS_FOLDERS = ("logs", "notes", "plans", "reports", "runs")
 DEBRIS_SUFFIXES = (".bak", ".log", ".orig", ".rej", ".swp", ".tmp")
 DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
 
-# What decides without touching the world lies in these places, and only there.
-PURE_PLACES = ("islands.protocol", "islands.lab.checker", "messaging.links.link_state")
-
-# A pure module reaches none of these, however many of our own modules lie between.
-IMPURE = (
-    "asyncio",
-    "concurrent",
-    "datetime",
-    "multiprocessing",
-    "os",
-    "pathlib",
-    "random",
-    "secrets",
-    "socket",
-    "subprocess",
-    "threading",
-    "time",
-    "uuid",
-)
-# A pure module does not import these itself; the facts it reads (fragments) may.
-ARRAYS = ("flax", "jax", "jaxlib", "ml_dtypes", "numba", "numpy", "optax")
-
 # Each may be imported only where it is named.
 RESERVED_IMPORTS: Mapping[str, tuple[str, str]] = {
     "msgpack": ("messaging/codec/frames.py", "the codec alone knows what bytes look like"),
@@ -112,17 +90,6 @@ class Source:
             self.is_python and self.name.parts[0] == "tests" and "benchmarks" not in self.name.parts
         )
 
-    @property
-    def module(self) -> str:
-        """The dotted name, of the package for an `__init__`."""
-        parts = self.name.with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    @property
-    def is_pure(self) -> bool:
-        """Whether the design asks this module to decide without touching the world."""
-        return any(f"{self.module}.".startswith(f"{place}.") for place in PURE_PLACES)
-
 
 def read_tree(root: Path) -> list[Source]:
     """Every text file under `root`, except generated and hidden folders."""
@@ -177,12 +144,6 @@ def module_name(source: Source) -> Iterator[str]:
     for part in source.name.with_suffix("").parts:
         if source.is_python and part in BANNED_STEMS:
             yield breach(source, 1, f"`{part}` names no concept; say what it holds.")
-
-
-def module_docstring(source: Source) -> Iterator[str]:
-    """A module says what it is."""
-    if source.is_python and not ast.get_docstring(source.tree):
-        yield breach(source, 1, "no module docstring; say in one sentence what this file is.")
 
 
 def debris(source: Source) -> Iterator[str]:
@@ -254,37 +215,6 @@ def shapes_are_real(source: Source) -> Iterator[str]:
     for node, name in imports(source.tree):
         if name == "__future__.annotations":
             yield breach(source, node, "turns the shapes into strings that are never checked.")
-
-
-def purity(sources: Sequence[Source]) -> Iterator[str]:
-    """Pure modules import nothing that touches the world, directly or through our own modules."""
-    by_module = {source.module: source for source in sources if source.is_ours}
-    for source in by_module.values():
-        if not source.is_pure:
-            continue
-        reported: dict[ast.stmt, str] = {}
-        for node, name in imports(source.tree):
-            chain = impure_chain(name, by_module, seen=[source.module])
-            if name.partition(".")[0] in ARRAYS:
-                reported.setdefault(node, f"a pure module imports `{name}`; hold no arrays here.")
-            elif chain:
-                path = " -> ".join(chain)
-                reported.setdefault(node, f"a pure module reaches `{chain[-1]}` ({path}).")
-        yield from (breach(source, node, sentence) for node, sentence in reported.items())
-
-
-def impure_chain(name: str, by_module: Mapping[str, Source], seen: list[str]) -> list[str]:
-    """The chain of imports from `name` to something impure; empty when there is none."""
-    if name.partition(".")[0] in IMPURE:
-        return [name]
-    if name in seen or name not in by_module:
-        return []
-    seen.append(name)
-    for _, further in imports(by_module[name].tree):
-        chain = impure_chain(further, by_module, seen)
-        if chain:
-            return [name, *chain]
-    return []
 
 
 # ------------------------------------------------------------------------------- fixed order
@@ -481,15 +411,6 @@ def written(node: ast.AST) -> Iterator[ast.expr]:
 # -------------------------------------------------------------------------------------- tests
 
 
-def test_docstrings(source: Source) -> Iterator[str]:
-    """A test says which behaviour it shows."""
-    if not (source.is_test and source.name.name.startswith("test_")):
-        return
-    for node in functions(source.tree):
-        if node.name.startswith("test_") and not ast.get_docstring(node):
-            yield breach(source, node, f"`{node.name}` has no docstring; state the behaviour.")
-
-
 def honest_tests(source: Source) -> Iterator[str]:
     """Tests wait for events and use doubles that keep the contract: no sleeping, no mocks."""
     if not source.is_test:
@@ -561,7 +482,6 @@ FILE_RULES: tuple[FileRule, ...] = (
     file_length,
     function_length,
     module_name,
-    module_docstring,
     debris,
     places,
     reserved_imports,
@@ -569,6 +489,5 @@ FILE_RULES: tuple[FileRule, ...] = (
     shapes_are_real,
     fixed_order,
     field_owners,
-    test_docstrings,
     honest_tests,
 )

@@ -22,7 +22,6 @@ def join(characters: int) -> Join:
 
 @pytest.mark.parametrize(("field", "make"), [("name", join), ("reason", leave)])
 def test_a_longer_text_is_not_received(field: str, make: Callable[[int], object]) -> None:
-    """The longest one is, and one more character is told with the limit."""
     most = TEXTS_MAX[field]
     assert too_long(make(most)) is None
     told = too_long(make(most + 1))
@@ -30,5 +29,4 @@ def test_a_longer_text_is_not_received(field: str, make: Callable[[int], object]
 
 
 def test_what_has_no_such_text_is_received() -> None:
-    """Other fields are bounded by the frame."""
     assert too_long(object()) is None

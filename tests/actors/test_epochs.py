@@ -50,7 +50,6 @@ def files(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("starts", [1, 2, 3, 40])
 def test_no_epoch_is_taken_twice(tmp_path: Path, damage: Damage, starts: int) -> None:
-    """Each record is damaged in turn, after each number of starts; it is named and made whole."""
     for number in range(3):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -66,7 +65,6 @@ def test_no_epoch_is_taken_twice(tmp_path: Path, damage: Damage, starts: int) ->
 
 @pytest.mark.parametrize("starts", [1, 2, 3])
 def test_a_folder_that_is_gone_is_seen_by_the_copy_beside_it(tmp_path: Path, starts: int) -> None:
-    """The next start comes after all of them, and names what is missing."""
     used = [take_epoch(slots(tmp_path))[0] for _ in range(starts)]
     for path in (tmp_path / "supervisor").iterdir():
         path.unlink()
@@ -78,13 +76,11 @@ def test_a_folder_that_is_gone_is_seen_by_the_copy_beside_it(tmp_path: Path, sta
 
 
 def test_nothing_is_damaged_where_nothing_was(tmp_path: Path) -> None:
-    """A new run takes the first epoch."""
     assert known_epochs(slots(tmp_path)) == KnownEpochs((), ())
     assert take_epoch(slots(tmp_path)) == (1, KnownEpochs((), ()))
 
 
 def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Path) -> None:
-    """Both slots are made before the copy is, so without one nobody got as far as to begin."""
     take_epoch(slots(tmp_path))
     *torn, copy = files(tmp_path)
     assert copy.suffix == ".epoch"
@@ -98,7 +94,6 @@ def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Pa
 
 
 def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
-    """With no record whole a start says so, and takes none."""
     take_epoch(slots(tmp_path))
     for path in files(tmp_path):
         flip(path)
@@ -112,7 +107,6 @@ def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
 def test_a_run_that_is_begun_anew_goes_on_counting(
     tmp_path: Path, *, lost: bool, expected: int
 ) -> None:
-    """Where the copy is lost too, the epochs begin above whatever was said."""
     for _ in range(3):
         take_epoch(slots(tmp_path))
     for path in files(tmp_path) if lost else ():
@@ -137,5 +131,4 @@ def test_a_run_that_is_begun_anew_goes_on_counting(
     ],
 )
 def test_the_next_epoch(known: KnownEpochs, at_least: int, epoch: int) -> None:
-    """One above the highest, two if a higher one may be lost, and never below the least."""
     assert next_epoch(known, at_least) == epoch

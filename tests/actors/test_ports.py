@@ -30,8 +30,6 @@ def content(disk: Disk, name: str) -> bytes | None:
 
 
 def test_a_thread_works_in_order_and_answers_on_the_loop() -> None:
-    """Work runs on one other thread, one piece after the other; answers come on the loop's."""
-
     async def main() -> list[tuple[int, str, bool]]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         answers: list[tuple[int, str, bool]] = []
@@ -80,7 +78,6 @@ def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
 
 
 async def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
-    """What writes a file is waited for; what comes later is ignored."""
     log: list[str] = []
     began, go_on = threading.Event(), threading.Event()
     worker = ThreadWorker("clerk", lambda error: log.append(repr(error)))
@@ -100,7 +97,6 @@ async def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> Non
 
 
 def test_work_without_harm_is_not_waited_for() -> None:
-    """An evaluation that takes long holds up no end; it outlives the loop, and ends in silence."""
     began, go_on = threading.Event(), threading.Event()
     log: list[str] = []
     threads: list[threading.Thread] = []
@@ -126,8 +122,6 @@ def test_work_without_harm_is_not_waited_for() -> None:
 
 
 def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
-    """On the virtual clock each piece begins when the one before is complete."""
-
     async def main() -> list[tuple[float, str]]:
         loop = asyncio.get_running_loop()
         log: list[tuple[float, str]] = []
@@ -164,7 +158,6 @@ async def test_inline_work_of_a_dead_host_is_never_complete() -> None:
 
 @virtual
 async def test_work_may_bring_more_work() -> None:
-    """What is submitted by an answer is done after what already waits."""
     log: list[str] = []
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     worker = InlineWorker(lambda: 1.0)
@@ -178,8 +171,6 @@ async def test_work_may_bring_more_work() -> None:
 
 
 def test_several_threads_work_at_once() -> None:
-    """Two pieces that wait for one another both end; a third waits until one of them has."""
-
     async def main() -> None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -203,8 +194,6 @@ def test_several_threads_work_at_once() -> None:
 
 
 def test_inline_work_on_several_places_begins_in_order() -> None:
-    """On the virtual clock as many pieces are under way as there are places."""
-
     async def main() -> list[tuple[float, str]]:
         loop = asyncio.get_running_loop()
         log: list[tuple[float, str]] = []
@@ -222,7 +211,6 @@ def test_inline_work_on_several_places_begins_in_order() -> None:
 
 
 def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
-    """Parts are joined, a shorter content leaves nothing of a longer one, a lack is None."""
     disk = RealDisk(tmp_path / "a" / "b")
     assert content(disk, "x") is None
     disk.write("x", [b"one ", memoryview(b"two"), b" three"])
@@ -234,7 +222,6 @@ def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [[], [b""], [memoryview(b"")]])
 def test_an_empty_file_is_a_file(tmp_path: Path, parts: list[bytes | memoryview]) -> None:
-    """Nothing is a content, and not the lack of a file."""
     disk = RealDisk(tmp_path)
     disk.write("x", parts)
     disk.sync("x")

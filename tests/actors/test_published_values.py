@@ -68,7 +68,6 @@ def value_of(taken: Taken) -> Floats:
 
 @pytest.mark.parametrize(("has", "base", "to"), [(0, 0, 1), (0, 0, 5), (3, 0, 5), (4, 1, 5)])
 def test_a_chain_is_taken_up_where_the_own_value_stands(has: int, base: int, to: int) -> None:
-    """From the first increment on, or from one in the middle; the value is the published one."""
     values = held(has)
     update, payload = SOURCE.chain(base, to)
     assert values.malformed(update, payload) is None
@@ -92,7 +91,6 @@ def test_a_chain_to_the_version_that_is_held_gives_it_again() -> None:
     ],
 )
 def test_a_base_that_is_not_held_is_refused(has: int, base: int, to: int, because: str) -> None:
-    """And what is held stays."""
     values = held(has)
     taken = values.take(*SOURCE.chain(base, to))
     assert (taken.intact, taken.refused, taken.value.nbytes) == (False, because, 0)
@@ -100,7 +98,6 @@ def test_a_base_that_is_not_held_is_refused(has: int, base: int, to: int, becaus
 
 
 def test_a_base_of_another_epoch_is_refused() -> None:
-    """Its number alone says nothing."""
     update, payload = SOURCE.chain(2, 3)
     other = replace(update, since=IncrementsSince(Version(2, 2), "fp4"))
     refused = held(2).take(other, payload).refused
@@ -109,7 +106,6 @@ def test_a_base_of_another_epoch_is_refused() -> None:
 
 @pytest.mark.parametrize("precision", [UpdatePrecision.FP4, UpdatePrecision.FLOAT32])
 def test_without_a_value_no_increment_is_taken(precision: UpdatePrecision) -> None:
-    """As by a process that was restarted, or in a run that sends whole values."""
     values = PublishedValues(LAYOUT, precision)
     if precision is UpdatePrecision.FLOAT32:
         assert values.take(*SOURCE.whole(2)).intact
@@ -118,7 +114,6 @@ def test_without_a_value_no_increment_is_taken(precision: UpdatePrecision) -> No
 
 
 def test_damage_is_seen_by_the_digest_of_the_sum() -> None:
-    """One bit of a code; the whole value mends it, and then the next increment fits."""
     values = held(2)
     update, payload = SOURCE.chain(2, 3)
     damaged = np.frombuffer(payload[0], np.uint8).copy()
@@ -130,7 +125,6 @@ def test_damage_is_seen_by_the_digest_of_the_sum() -> None:
 
 
 def test_a_scale_that_is_not_finite_is_refused() -> None:
-    """Before anything is compared."""
     update, payload = SOURCE.chain(2, 3)
     damaged = np.frombuffer(payload[0], np.uint8).copy()
     damaged[-2:] = 0xFF
@@ -148,7 +142,6 @@ def test_a_damaged_whole_value_is_not_kept() -> None:
 
 
 def test_an_older_whole_value_does_not_replace_a_newer_one() -> None:
-    """Messages may overtake one another."""
     values = held(3)
     assert values.take(*SOURCE.whole(1)).intact
     assert values.take(*SOURCE.chain(3, 4)).intact
@@ -160,7 +153,6 @@ def malformed(update: FragmentUpdate, payload: tuple[memoryview, ...]) -> str | 
 
 
 def test_an_update_that_does_not_fit_the_layout_is_refused_in_a_sentence() -> None:
-    """Fragment, precision, number and length of buffers: nothing of it is believed."""
     whole, value = SOURCE.whole(1)
     chain, increments = SOURCE.chain(0, 2)
     nothing = replace(whole, fragment=FragmentIndex(7))

@@ -74,7 +74,6 @@ class StrictLink:
 
 
 async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
-    """It is never skipped as a lost message is: the tape says why, and the actor ends with it."""
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(), MemoryTape()
     network.listen("hub")
@@ -90,7 +89,6 @@ async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
 
 
 async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
-    """The run's folder elsewhere hears how many took part; their names are on the own tape."""
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
     listener = network.listen("supervisor")

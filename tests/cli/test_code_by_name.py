@@ -112,7 +112,6 @@ async def test_a_learner_and_an_observer_run_no_code_that_a_hub_names(
 
 
 async def test_what_an_operator_allows_must_be_a_task(canary: Canary, tmp_path: Path) -> None:
-    """A function in a module that is allowed is looked at, and not called."""
     spec = canary.specs()[1]
     async with stranger(tmp_path / "run", spec) as url:
         options = LearnerOptions((url,), folder=tmp_path / "own", tasks=("subprocess",))
@@ -134,7 +133,6 @@ TEXTS = {
 
 
 def test_every_text_of_a_message_is_known_to_name_code_or_not() -> None:
-    """Whoever adds a message with a name of code adds its canary."""
     found = {
         f"{kind.__name__}.{field}"
         for kind in (*MESSAGE_TYPES, *MULTIHOST_TYPES)
@@ -165,7 +163,6 @@ def exported(folder: Path, spec: RunSpec) -> Path:
 def test_no_command_runs_code_that_a_folder_names(
     which: int, file: str, canary: Canary, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """Who evaluates a folder, or lets its model speak, names the task."""
     spec = canary.specs()[which]
     if file == "run.json":
         folder = killed_with(tmp_path / "run", spec).folder
@@ -232,7 +229,6 @@ BY_NAME = {"import_module", "__import__", "exec", "eval", "run_module", "run_pat
 
 
 def test_code_is_run_by_name_in_few_places() -> None:
-    """Whoever adds one says whose name it is, and adds a canary if that is not the operator's."""
     found = {
         str(path.relative_to(ISLANDS))
         for path in ISLANDS.rglob("*.py")

@@ -84,7 +84,6 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_function(name: str) -> None:
-    """The table names it, and it is imported only when the command runs."""
     assert callable(imported(COMMANDS[name].entry))
 
 
@@ -93,7 +92,6 @@ def test_every_command_has_its_function(name: str) -> None:
 def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
     name: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Groups have titles, lines have 80 columns, durations and rates say their unit."""
     with pytest.raises(SystemExit) as ended:
         main([name, "--help", *more])
     assert ended.value.code == 0
@@ -105,7 +103,6 @@ def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
 
 
 def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option is there with its default and its unit."""
     with pytest.raises(SystemExit):
         main(["run", "--help", "all"])
     told = " ".join(capsys.readouterr().out.split())
@@ -119,7 +116,6 @@ def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_shows_what_matters_and_says_how_to_see_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Twenty settings of the run, its preset among them, in the order of the long help."""
     shown = []
     for more in ((), ("all",)):
         with pytest.raises(SystemExit):
@@ -164,7 +160,6 @@ def test_help_shows_what_matters_and_says_how_to_see_the_rest(
 def test_a_mistake_ends_with_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """It is the only line, the exit code is 2, and nothing has started."""
     assert refused(*arguments).startswith(sentence)
     assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +178,6 @@ def test_a_command_that_is_told_nothing_shows_its_usage(
 
 
 def test_the_environment_may_say_what_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container has its settings in variables, and a command line without a word."""
     monkeypatch.setenv("ISLANDS_CHECK_TASK", "nowhere")
     assert main(["check"]) == 2
 
@@ -192,7 +186,6 @@ def test_the_environment_may_say_what_to_train(monkeypatch: pytest.MonkeyPatch) 
 def test_a_dry_run_ends_with_1_where_the_host_is_too_small(
     megabytes: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A script can tell without reading: the same command may succeed on a larger host."""
     task = ("--task", "islands.lab.toys.toy_workload:Sleeping")
     settings = ("--task_settings.megabytes", str(megabytes), "--listen", "127.0.0.1:0")
     words = [*task, *settings, "--folder", str(tmp_path / "run"), "--dry-run"]
@@ -212,13 +205,11 @@ def test_the_package_is_the_command(tmp_path: Path) -> None:
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """As reports of mistakes ask for it."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("islands ")
 
 
 def test_a_checkout_without_a_version_says_so(tmp_path: Path) -> None:
-    """It is on Python's path, and pip has installed its dependencies alone."""
     installed = Path(sysconfig.get_path("purelib"))
     for each in installed.iterdir():
         if "islands" not in each.name:
@@ -238,7 +229,6 @@ def test_a_checkout_without_a_version_says_so(tmp_path: Path) -> None:
     "arguments", [("--debug", "demo", "--tokens", "0"), ("demo", "--tokens", "0", "--debug")]
 )
 def test_debug_shows_the_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """Whoever looks for a bug of ours sees where it was raised."""
     found = answer("islands.cli", *arguments, cwd=tmp_path)
     assert found.returncode == 1
     assert "Traceback" in found.stderr

@@ -12,7 +12,6 @@ from tests.page.run_folder import make_run
 
 
 def test_the_command_prints_a_bill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of any run, with prices and without."""
     make_run(tmp_path / "run")
     prices = tmp_path / "prices.yaml"
     prices.write_text(
@@ -50,7 +49,6 @@ def test_the_command_prints_a_bill(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """Which says how to mend it."""
     make_run(tmp_path / "run")
     (tmp_path / "wrong.yaml").write_text("prices: {}\n")
     (tmp_path / "few.yaml").write_text("host_hour: {other: 1}\n")

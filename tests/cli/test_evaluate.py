@@ -37,7 +37,6 @@ def killed(tmp_path: Path) -> KilledRun:
 def test_a_killed_run_is_evaluated_at_its_newest_versions(
     killed: KilledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every value is half a unit off, and the versions are those that the journal holds."""
     before = {path: path.stat() for path in sorted(killed.folder.rglob("*"))}
     assert main(["evaluate", str(killed.folder), *OWN, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -53,7 +52,6 @@ def test_a_killed_run_is_evaluated_at_its_newest_versions(
 def test_people_are_told_figures_and_versions(
     killed: KilledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line for the run, one for the versions, one for each figure."""
     assert main(["evaluate", str(killed.folder), *OWN]) == 0
     first, second, *figures = capsys.readouterr().out.splitlines()
     assert first.startswith("run mine (has not ended), 4,321 tokens, from ")
@@ -64,7 +62,6 @@ def test_people_are_told_figures_and_versions(
 def test_a_copy_without_a_journal_has_the_exported_values(
     killed: KilledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where nothing but the exported file is left, as in the folder of a LocalSystem."""
     layout = killed.plan.layout
     cut = FinalVersions("tokens", 1234, (Version(1, 9), Version(1, 9)))
     values = layout.disassemble({"weight": TRUTH})
@@ -83,7 +80,6 @@ def test_a_copy_without_a_journal_has_the_exported_values(
 
 
 def test_values_are_read_while_the_journal_is_written(killed: KilledRun) -> None:
-    """A run that goes on overwrites the records that are read: each read finds whole values."""
     ended = threading.Event()
 
     def write() -> None:
@@ -108,7 +104,6 @@ def test_values_are_read_while_the_journal_is_written(killed: KilledRun) -> None
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
-    """One sentence says what is there instead, and nothing is made."""
     assert "folder is not set" in refused("evaluate")
     missing = tmp_path / "nothing"
     assert f"there is no folder {missing}" in refused("evaluate", str(missing))
@@ -120,7 +115,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable[..
 
 
 def test_a_run_without_values_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
-    """Before version 0, and while version 0 is only half there."""
     run = KilledRun(tmp_path / "run")
     assert "has published no values yet" in refused("evaluate", str(run.folder))
     run.publish(0, 0, np.zeros(run.plan.layout.fragments[0].size, np.float32))
@@ -128,7 +122,6 @@ def test_a_run_without_values_says_so(tmp_path: Path, refused: Callable[..., str
 
 
 def test_another_model_is_refused(killed: KilledRun, refused: Callable[..., str]) -> None:
-    """The first name that differs is told; so is a task that cannot be imported."""
     folder = str(killed.folder)
     told = refused("evaluate", folder, *OWN, "--task_settings.width", "8")
     assert "is of another model: weight has shape (256, 256), the model's is (8, 8)" in told
@@ -141,7 +134,6 @@ def test_another_model_is_refused(killed: KilledRun, refused: Callable[..., str]
 def test_a_task_that_differs_only_in_its_data_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The values fit, so they are evaluated, and the difference stands beside the figures."""
     run = KilledRun(tmp_path / "run", replace(SPEC, task="tests.cli.test_evaluate:Labelled"))
     run.publish_all(0, {"weight": TRUTH})
     arguments = ["evaluate", str(run.folder), "--task", "tests.lab.study.regression:Regression"]
@@ -161,7 +153,6 @@ class Labelled(Regression):
 def test_an_evaluation_that_fails_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The user's file and line come first, as in a run."""
     run = KilledRun(tmp_path / "run", replace(SPEC, task="tests.cli.test_evaluate:Failing"))
     run.publish_all(0, {"weight": TRUTH})
     assert main(["evaluate", str(run.folder), "--task", run.spec.task]) == 2
@@ -181,7 +172,6 @@ class Failing(Regression):
 def test_a_journal_that_is_not_whole_is_refused(
     killed: KilledRun, refused: Callable[..., str]
 ) -> None:
-    """Older values are not passed off as the newest."""
     for path in (killed.folder / "journal").glob("fragment-00001.*"):
         content = bytearray(path.read_bytes())
         content[-20] ^= 1
@@ -193,7 +183,6 @@ def test_a_journal_that_is_not_whole_is_refused(
 def test_data_are_found_where_the_runs_hub_found_them(
     killed: KilledRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code is not: what a folder says of folders may be a stranger's word."""
     monkeypatch.setenv(TASK_PATH, "")
     write_hub_address(
         killed.folder, HubAddress("ws://a:1/supervisor", "mine", task_folders=("/elsewhere",))

@@ -45,7 +45,6 @@ def test_the_file_holds_the_values_and_what_they_are(
 def test_a_file_that_exists_stays(
     killed: KilledRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless it is to be replaced."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"mine")
     assert main(["export", str(killed.folder), str(file)]) == 2
@@ -68,6 +67,5 @@ def test_a_file_that_exists_stays(
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """And nothing is written."""
     assert sentence in refused("export", *arguments)
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,6 @@ def killed(folder: Path, task: str) -> KilledRun:
 def test_the_default_task_continues_a_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text is the one that the task samples from the same parameters; a seed repeats it."""
     name = "tests.cli.test_generate:SmallBytes"
     run = KilledRun(tmp_path / "run", RunSpec(RunSettings(run="bytes", fragments=2), name))
     state: TaskState = SmallBytes().init(jax.random.key(3))
@@ -86,7 +85,6 @@ def test_the_default_task_continues_a_prompt(
 def test_options_reach_the_task_and_pieces_become_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A letter of several bytes may be cut between two pieces."""
     run = killed(tmp_path, "tests.cli.test_generate:Echo")
     options = ["--prompt", "é", "--count", "3", "--temperature", "0", "--seed", "7"]
     assert main(["generate", str(run.folder), "--task", run.spec.task, *options]) == 0
@@ -103,7 +101,6 @@ def test_options_reach_the_task_and_pieces_become_text(
 def test_a_task_that_cannot_sample_is_told(
     task: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing of the text is printed then."""
     settings: dict[str, object] = {} if "toy" in task else SPEC.task_settings
     run = KilledRun(tmp_path / "run", replace(SPEC, task=task, task_settings=settings))
     layout = run.plan.layout
@@ -117,7 +114,6 @@ def test_a_task_that_cannot_sample_is_told(
 def test_sampling_that_fails_names_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As every error of the user's own code."""
     run = killed(tmp_path, "tests.cli.test_generate:Failing")
     assert main(["generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
@@ -126,7 +122,6 @@ def test_sampling_that_fails_names_the_line(
 
 
 def test_an_output_that_is_no_utf8_gets_what_it_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Letters that it lacks are replaced, and the text goes on."""
     taken = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken, encoding="ascii"))
     show_text(["zwölf €".encode(), b" end"], "ä \udce4 ")
@@ -150,5 +145,4 @@ def test_an_output_that_is_no_utf8_gets_what_it_can_show(monkeypatch: pytest.Mon
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, refused: Callable[..., str]
 ) -> None:
-    """Before anything is read."""
     assert sentence in refused("generate", *arguments)

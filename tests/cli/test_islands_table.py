@@ -40,7 +40,6 @@ def planned(path: Path, *words: str) -> tuple[RunOptions, Findings]:
 
 
 def test_a_dry_run_shows_what_an_engine_would_be_given(tmp_path: Path) -> None:
-    """Without asking it; placed learners take part, and take no memory of this machine."""
     folder = ["--folder", str(tmp_path / "run")]
     _, found = planned(run_file(tmp_path, count=3, learner={"threads": 2}), *folder)
     assert (found.refused, found.learners, found.elsewhere) == ((), 3, 3)
@@ -70,7 +69,6 @@ def test_a_dry_run_shows_what_an_engine_would_be_given(tmp_path: Path) -> None:
 def test_a_wrong_table_is_refused_before_anything_begins(
     tmp_path: Path, entry: dict[str, object], sentence: str
 ) -> None:
-    """By a start as by a dry run."""
     options, found = planned(run_file(tmp_path, **entry), "--folder", str(tmp_path / "run"))
     assert any(sentence in each for each in found.refused)
     with pytest.raises(SettingsError, match=sentence.split(";", maxsplit=1)[0]):
@@ -92,7 +90,6 @@ def test_a_wrong_table_is_refused_before_anything_begins(
 def test_islands_of_an_entry_are_added_by_name(
     words: list[str], told: tuple[str, int] | None
 ) -> None:
-    """A number, a name, or both."""
     arguments = ["add", *words, "--folder", "runs/x"]
     if told is None:
         with pytest.raises(SettingsError, match="add is told"):

@@ -69,7 +69,6 @@ def write(name: str, text: str) -> str:
 
 
 def test_the_later_source_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Default, then file, then environment, then command line; also where --config stands last."""
     write("a.yaml", "run: {interval_steps: 5, fragments: 5, seed: 3}\nlearners: 2\n")
     assert read(RunOptions).file.run.interval_steps == 6
     monkeypatch.setenv("ISLANDS_RUN_RUN__FRAGMENTS", "4")
@@ -80,7 +79,6 @@ def test_the_later_source_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_several_files_the_last_wins() -> None:
-    """So a site can keep a file of its own beside that of the run."""
     write("a.yaml", "learners: 2\nrun: {seed: 1, fragments: 7}\n")
     write("b.yaml", "run: {seed: 2}\n")
     found = read(RunOptions, "a.yaml", "--config", "b.yaml")
@@ -88,7 +86,6 @@ def test_of_several_files_the_last_wins() -> None:
 
 
 def test_the_environment_may_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container has no command line of its own."""
     write("a.yaml", "learners: 2\n")
     monkeypatch.setenv("ISLANDS_RUN_CONFIG", "a.yaml")
     options, common = parse(RunOptions, [], program="islands run", description="")
@@ -98,7 +95,6 @@ def test_the_environment_may_name_the_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("command", [RunOptions, SyncerOptions, SupervisorOptions])
 def test_one_file_serves_the_run_and_its_parts(command: type) -> None:
-    """Keys that only another of the three knows are passed over in a file, not on a line."""
     text = "task: a:b\nrun: {seed: 3}\nlearners: 2\nevaluate_every_s: 3\nkey_file: k\nname: s\n"
     write("a.yaml", text + "folder: runs/x\nlisten: 127.0.0.1:0\nsyncers: [x]\n")
     found: Any = read(command, "--config", "a.yaml")
@@ -112,7 +108,6 @@ def test_one_file_serves_the_run_and_its_parts(command: type) -> None:
 
 @pytest.mark.parametrize(("word", "value"), [("2", 2), ("auto", Automatic.AUTO), ("null", None)])
 def test_a_number_or_a_word(word: str, value: object) -> None:
-    """A setting may be either, on the command line, in a file, and over the wire."""
     write("a.yaml", f"run: {{quorum: {word}}}\n")
     told = read(RunOptions, "--run.quorum", word).file.run
     assert told == read(RunOptions, "a.yaml").file.run
@@ -122,7 +117,6 @@ def test_a_number_or_a_word(word: str, value: object) -> None:
 
 
 def test_values_of_all_kinds() -> None:
-    """Words, lists, mappings, switches, null, and numbers with an exponent."""
     text = "run: {learning_rate: 1e-2, pace_by: slowest, quorum: null, budget_tokens: 1_000}\n"
     write("a.yaml", text + "task_settings: {rows: 4, deep: {a: 1e-3}}\ndevices: ['0', 1-2]\n")
     found = read(
@@ -138,7 +132,6 @@ def test_values_of_all_kinds() -> None:
 
 
 def test_the_keys_of_a_mapping_are_options_however_deep() -> None:
-    """One is replaced or added beside those of the file; a quoted text of a file stays one."""
     write("a.yaml", "task_settings: {rows: '4', deep: {a: 1}}\n")
     given = ("--task_settings.deep.b", "8", "--task_settings.note", "- none")
     settings = {"rows": "4", "deep": {"a": 1, "b": 8}, "note": "- none"}
@@ -147,14 +140,12 @@ def test_the_keys_of_a_mapping_are_options_however_deep() -> None:
 
 @pytest.mark.parametrize("given", ["7070,7071", "[7070, 7071]"])
 def test_texts_that_look_like_numbers(given: str) -> None:
-    """What is text stays as it is written on the command line, also within a list."""
     assert read(LearnerOptions, "--supervisor", given).supervisor == ("7070", "7071")
     assert read(LearnerOptions, "--name", "010").name == "010"
 
 
 @pytest.mark.parametrize("given", ["a:1,b:2", "[a:1, b:2]"])
 def test_several_addresses(given: str) -> None:
-    """A list may be written with commas, and in a file as a list."""
     assert read(LearnerOptions, "--supervisor", given).supervisor == ("a:1", "b:2")
     write("a.yaml", f"supervisor: {given}\n")
     assert read(LearnerOptions, "--config", "a.yaml").supervisor == ("a:1", "b:2")
@@ -168,7 +159,6 @@ def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
 
 
 def test_dashes_and_underscores_are_the_same() -> None:
-    """In the names of options; values are left alone."""
     arguments = ["--token-file", "a-b", "--dry-run", "--step-time-s", "0.5"]
     options, common = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert options.connecting.token_file == Path("a-b")
@@ -176,7 +166,6 @@ def test_dashes_and_underscores_are_the_same() -> None:
 
 
 def test_an_option_of_two_groups_is_set_in_both() -> None:
-    """A process has one certificate, whether it dials or is dialled."""
     found = read(SyncerOptions, "--tls_certificate", "c.pem", "--tls_key", "k.pem")
     assert found.listening.tls_certificate == found.connecting.tls_certificate == Path("c.pem")
 
@@ -258,7 +247,6 @@ def test_printed_settings_read_back_as_the_same(
     ],
 )
 def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
-    """It names the key, the value, the file, and what was probably meant."""
     told = refusal(RunOptions, write("a.yaml", text + "\n"))
     assert sentence in told
     assert "\n" not in told
@@ -299,7 +287,6 @@ def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
 def test_a_command_line_is_refused_in_a_sentence(
     command: type, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    """Abbreviations are not guessed, and a value that may be a secret is not repeated."""
     told = refusal(command, *arguments)
     assert sentence in told
     assert "\n" not in told
@@ -330,7 +317,6 @@ def test_the_environment_is_as_strict(
 def test_what_an_orchestrator_sets_for_a_service_is_no_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A service called islands-syncer puts variables of that beginning into every container."""
     for name in ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_7070_TCP"):
         monkeypatch.setenv(f"ISLANDS_SYNCER_{name}", "tcp://10.0.0.1:7070")
     assert read(SyncerOptions).name == "syncer"
@@ -350,8 +336,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
 
 
 def test_the_exit_code_is_that_of_the_command() -> None:
-    """Ctrl-C ends with the code that shells expect of it."""
-
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
@@ -360,8 +344,6 @@ def test_the_exit_code_is_that_of_the_command() -> None:
 
 
 def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
-    """Whoever restarts processes can tell it from a failure, and from a mistake."""
-
     def replaced(*_: object) -> int:
         message = "a newer syncer owns the journal"
         raise FencedError(message)
@@ -370,8 +352,6 @@ def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
 
 
 def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
-    """Whoever restarts processes does so: it is no mistake of its user, and nobody replaced it."""
-
     def outdated(*_: object) -> int:
         message = "this journal is an older copy"
         raise OutdatedError(message)
@@ -385,8 +365,6 @@ def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
 def test_a_start_on_a_full_disk_may_be_tried_again(
     number: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A service manager restarts what ends with 1: once there is room the hub is back by itself."""
-
     def entry(_: RunOptions, __: Common) -> int:
         raise unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
 
@@ -397,14 +375,12 @@ def test_a_start_on_a_full_disk_may_be_tried_again(
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("simulate ")])
 def test_a_command_that_is_told_nothing_has_its_own_defaults(name: str) -> None:
-    """A preset overrides what its command has changed in none of them."""
     options_class: type[object] = COMMANDS[name].options
     found, _ = parse(options_class, [], program=f"islands {name}", description="")
     assert found == options_class()
 
 
 def test_another_preset_leaves_what_a_command_needs() -> None:
-    """The timeouts of simulated fleets suit their long steps, whatever they train by."""
     words = ["--preset", "diloco"]
     found, _ = parse(GoodputOptions, words, program="islands simulate goodput", description="")
     assert found.run == replace(PRESETS[Preset.DILOCO], timing=GoodputOptions().run.timing)
@@ -436,7 +412,6 @@ def test_another_preset_leaves_what_a_command_needs() -> None:
     ],
 )
 def test_a_file_that_is_no_settings_ends_in_one_sentence(text: str, says: str) -> None:
-    """However deep, long or self-referring it is: it names the file, and shows no traceback."""
     told = refusal(RunOptions, "--config", write("a.yaml", text))
     assert re.search(says, told)
     assert told.startswith("a.yaml")

@@ -13,7 +13,6 @@ from tests.run.test_run_pictures import drawn, pixels_of
 
 
 def test_each_run_has_a_colour_in_every_panel(tmp_path: Path) -> None:
-    """Four panels of two runs; the second, which was never evaluated, is only in those of loss."""
     one = curves_of(run_folder(tmp_path / "one", ROWS))
     two = curves_of(run_folder(tmp_path / "two", [step(1.0, "a", 5, 3.0), step(2.0, "a", 40, 1.0)]))
     pixels = pixels_of(plot({"one": one, "two": two}))
@@ -25,7 +24,6 @@ def test_each_run_has_a_colour_in_every_panel(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs of one name are told apart by their paths, and a run named twice is drawn once."""
     one = run_folder(tmp_path / "same", ROWS)
     (tmp_path / "other").mkdir()
     two = run_folder(tmp_path / "other" / "same", ROWS)
@@ -65,7 +63,6 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """And no picture is made."""
     run_folder(tmp_path / "run", ROWS)
     run_folder(tmp_path / "empty", [])
     (tmp_path / "nothing").mkdir()

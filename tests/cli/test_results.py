@@ -68,7 +68,6 @@ def shown(width: int, figures: RunFigures, told: dict[str, Any]) -> str:
     ],
 )
 def test_each_figure_has_a_word(name: str, changed: dict[str, object], told: str) -> None:
-    """Whoever does not know a figure reads whether it is good, or what to do."""
     assert remark(RunFigures(), name, **changed) == told
 
 
@@ -76,14 +75,12 @@ def test_each_figure_has_a_word(name: str, changed: dict[str, object], told: str
     ("gap_s", "told"), [(2.0, "by which a step came late"), (0.0, "no step came late")]
 )
 def test_a_stall_is_told_where_gaps_were_measured(gap_s: float, told: str) -> None:
-    """A run whose learners told none had no stall of 0 s: it is not known."""
     learner = LearnerFigures()
     learner.gaps.add(gap_s)
     assert remark(RunFigures({"a": learner}), "longest stall") == told
 
 
 def test_a_low_goodput_says_where_the_time_went() -> None:
-    """A short run spends it on starting; a run of weeks, on learners that were away."""
     started = LearnerFigures(states=[(6.0, "stepping")])
     away = LearnerFigures(states=[(1.0, "stepping"), (2.0, "away")])
     told = "of learners' time was steps; most of the rest was "
@@ -104,7 +101,6 @@ def test_who_came_back_is_named() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_nothing_is_cut_at_any_width(width: int) -> None:
-    """Figures with their units, fates that befell somebody, each learner's loss and data."""
     figures = RunFigures({"a": LearnerFigures(loss=1.25, bytes_up=1_400_000_000)})
     text = shown(width, figures, summary())
     for told in ("1.5 GB up, 2 MB down", "applied", "90.0%", "lost", "1.250", "1.4 GB", "total"):
@@ -115,13 +111,11 @@ def test_nothing_is_cut_at_any_width(width: int) -> None:
 
 
 def test_tokens_that_do_not_add_up_are_told() -> None:
-    """The ledger balances, or Islands is wrong and says so."""
     text = shown(80, RunFigures(), summary(ledger={**LEDGER, "imbalance": 3}))
     assert "imbalance, an error of Islands" in text
 
 
 def test_the_next_commands_can_be_copied() -> None:
-    """Each stands on one line, however long the folder's name is."""
     console = Console(file=io.StringIO(), width=40, color_system=None)
     folder = Path("/a/very/long/path/that/is/wider/than/this/terminal")
     show_next(console, folder, generates=True)

@@ -72,14 +72,12 @@ def busy(evaluations: int = 3) -> RunFigures:
 
 @pytest.mark.parametrize("columns", [60, 80, 160, 300])
 def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) -> None:
-    """Neither long events nor many evaluations add a line, at any width."""
     lines = picture(run_status(busy(40)), columns)
     assert len(lines) == len(picture(run_status(busy(0)), columns)) == 10
     assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
 
 
 def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
-    """Phase, tokens, speed, time left, loss, evaluation, yield, rate, and where the curves are."""
     figures = busy()
     figures.merged_tokens, figures.merges = 1_500_000, 12
     text = "\n".join(picture(run_status(figures), 160))
@@ -93,7 +91,6 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_screen_says_for_how_long_learners_compile(columns: int) -> None:
-    """From the first that began on; not once somebody trains, when others may compile still."""
     figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
     compiling = replace(member(Phase.COMPILING), phase_since_s=3.0)
     status = replace(run_status(figures), members={"a": compiling, "b": member(Phase.JOINING)})
@@ -119,7 +116,6 @@ def test_a_journal_that_cannot_be_written_is_told() -> None:
 
 @pytest.mark.parametrize("columns", [80, 100, 160])
 def test_the_time_that_is_left_is_never_cut(columns: int) -> None:
-    """At 80 columns the tokens of a large budget left no room for it."""
     settings = replace(SETTINGS, budget_tokens=12_345_678_901)
     (head,) = [line for line in picture(run_status(busy(), settings), columns) if "train" in line]
     assert head.rstrip("│ ").endswith("left")
@@ -127,7 +123,6 @@ def test_the_time_that_is_left_is_never_cut(columns: int) -> None:
 
 
 def test_a_wide_terminal_shows_more() -> None:
-    """What came and went over the network, and longer curves."""
     narrow, wide = ("\n".join(picture(run_status(busy()), columns)) for columns in (80, 160))
     assert "received" in wide
     assert "received" not in narrow
@@ -151,12 +146,10 @@ def test_a_wide_terminal_shows_more() -> None:
 def test_a_learner_is_shown_by_what_it_does(
     status: str, phase: Phase | None, told: str, health: Health, *, diverged: bool
 ) -> None:
-    """That the supervisor hears it is not what a person wants to know of one that compiles."""
     assert state_of(LearnerFigures(status=status, diverged=diverged), phase) == (told, health)
 
 
 def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
-    """It was empty to the end; time in which nobody trains does not count."""
     where = run_status(RunFigures(), RunSettings(budget_s=40.0))
     assert (where.share, where.left_s) == (0.0, 40.0)
     where.figures.work.begin(0.0)
@@ -171,7 +164,6 @@ def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
 
 
 def test_who_was_not_heard_lately_is_told_since_when() -> None:
-    """The figures of a learner that hangs look like those of one that trains."""
     figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
     members = {"a": member(Phase.STEPPING), "b": member(Phase.STEPPING, heard_s=6.0)}
     lines = picture(replace(run_status(figures), members=members))
@@ -190,12 +182,10 @@ def test_who_was_not_heard_lately_is_told_since_when() -> None:
     ],
 )
 def test_a_time_is_told_as_people_write_it(seconds: float, told: str) -> None:
-    """Milliseconds of a step, and days of a run."""
     assert duration(seconds) == told
 
 
 def test_a_number_fits_its_column() -> None:
-    """A run of weeks counts tokens in billions."""
     numbers = (0.0, 99_999, 123_456, 5.5e6, 7.9e12, 2e15)
     assert [count(number) for number in numbers] == [
         *("0", "99,999", "123.5 k", "5.5 M", "7.9 T", "2000.0 T"),
@@ -203,7 +193,6 @@ def test_a_number_fits_its_column() -> None:
 
 
 def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
-    """Where there is no live picture, a line says it; the next lines do not repeat it."""
     screen = screen_of(60)
     for at_s, warning in enumerate(("", "too long", "too long", "", "too long")):
         screen.show(replace(run_status(RunFigures(warning=warning)), elapsed_s=10.0 * at_s))
@@ -211,13 +200,11 @@ def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
 
 
 def test_the_picture_shows_a_warning_whole() -> None:
-    """A live screen has it above the events, over as many lines as it needs."""
     text = "\n".join(picture(run_status(RunFigures(warning="swing " * 20 + "end")), 60))
     assert "end" in text
 
 
 def test_a_sentence_is_printed_as_it_is() -> None:
-    """Neither the width of the terminal nor brackets change a path that a person will copy."""
     screen = screen_of(20)
     sentence = "stopped; the same command with --folder /a/[bold]/very/long/path goes on"
     screen.say(sentence)
@@ -225,7 +212,6 @@ def test_a_sentence_is_printed_as_it_is() -> None:
 
 
 def test_lines_of_a_terminal_end_between_words() -> None:
-    """What is copied stays whole; commands go on after a backslash, options with their values."""
     screen = screen_of(40, 24)
     command = "    python -m islands.learner --supervisor ws://127.0.0.1:7070/supervisor --name a"
     page = f"http://127.0.0.1:7070/page/#{'5' * 32}"
@@ -237,14 +223,12 @@ def test_lines_of_a_terminal_end_between_words() -> None:
 
 
 def test_before_a_learner_joins_the_screen_says_what_is_usual() -> None:
-    """Syncer and observer are members before any learner is."""
     status = replace(run_status(RunFigures()), members={"syncer": member(Phase.JOINING)})
     assert any("learners start, which usually takes" in line for line in picture(status))
 
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa: FBT001  a parameter of pytest
-    """Of a thousand learners some lines are shown, in order, and how many more there are."""
     learners = {f"learner-{index}": LearnerFigures(status="live") for index in range(1000)}
     learners["learner-777"].status = "suspect"
     screen = screen_of(100)
@@ -271,14 +255,12 @@ def test_a_low_terminal_shows_fewer_learners() -> None:
 
 
 def test_names_from_afar_are_no_markup() -> None:
-    """A learner may be called anything that its name allows, and shows as that."""
     figures = RunFigures({"[red]x[/red]": LearnerFigures(status="live")})
     assert "[red]x[/red]" in "\n".join(picture(run_status(figures)))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
 def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> None:
-    """It ended the hub: of a diverged run, the screen is what one looks at first."""
     figures = busy()
     figures.evaluations.extend({"at_s": 0.0, "bits": value} for value in (bad, -bad, bad))
     figures.learners["learner-0"].loss = bad
@@ -288,7 +270,6 @@ def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> Non
 
 
 def test_only_a_program_that_is_here_is_named() -> None:
-    """TensorBoard is no part of the installation; what draws the curves without it is."""
     for installed in (False, True):
         text = "\n".join(picture(run_status(busy()), 160, has_tensorboard=installed))
         assert ("tensorboard --logdir runs/r/tensorboard" in text) == installed
@@ -307,7 +288,6 @@ def test_only_a_program_that_is_here_is_named() -> None:
 def test_who_is_away_is_told_with_the_time_of_return(
     starts_in_s: dict[str, float], running: tuple[str, ...], told: str
 ) -> None:
-    """Only the hub that launches a learner knows when it comes back."""
     figures = RunFigures({"a": LearnerFigures(status="evicted")})
     where = replace(run_status(figures), starts_in_s=starts_in_s, running=running)
     lines = [line for line in picture(where, 80) if line.startswith("│ a ")]
@@ -324,7 +304,6 @@ def test_amounts_of_data_have_one_unit() -> None:
 
 
 def test_a_learner_that_rounds_leave_out_is_shown_with_the_reason() -> None:
-    """In place of "stepping", which hid it; its speed stays."""
     left_out = LearnerFigures(status="live", left_out="two pulls unanswered", step_time_s=0.1)
     assert state_of(left_out, Phase.STEPPING) == ("not asked", Health.ILL)
     assert state_of(left_out, Phase.COMPILING)[0] == "compiling"

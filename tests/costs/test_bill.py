@@ -14,7 +14,6 @@ GB = 10**9
 
 
 def test_money_is_that_by_hand() -> None:
-    """Two hours on spot, half an hour at home, and the hub's host for three."""
     prices = prices_of(TEXT_HERE)
     spot = Stay("spot-0", SPOT, 7200.0, 10 * GB, 20 * GB, tokens=4_000_000, merged=3_000_000)
     own = Stay("own-0", OWN, 1800.0, GB, 0, tokens=1_000_000, merged=1_000_000)
@@ -47,7 +46,6 @@ hub: {region: us-east}
 
 
 def test_an_island_without_a_price_is_named_and_not_counted_for_nothing() -> None:
-    """Each sentence is there once, however many islands it is about."""
     stays = [Stay(f"tpu-{index}", Place("a", "TPU:4"), 3600.0) for index in range(3)]
     bill = bill_of([*stays, Stay("lost", None, 1.0)], prices_of(TEXT_HERE))
     assert len(bill.missing) == 2
@@ -57,7 +55,6 @@ def test_an_island_without_a_price_is_named_and_not_counted_for_nothing() -> Non
 
 
 def test_without_prices_there_are_hours_and_no_money() -> None:
-    """Also of islands whose place nobody tells."""
     bill = bill_of([Stay("a", None, 7200.0, GB, GB, 10, 5.0)], None)
     (line,) = bill.lines
     assert (line.hours, line.cost, line.region) == (2.0, 0.0, "other")
@@ -67,7 +64,6 @@ def test_without_prices_there_are_hours_and_no_money() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 4096])
 def test_a_table_fits_a_terminal(number: int) -> None:
-    """Of no island and of as many as a run may have, with long names and large sums."""
     stays = [
         Stay(f"a-very-long-name-of-an-island-{index}", SPOT, 1e7, 10**15, 10**15, 10**12, 1e12)
         for index in range(number)
@@ -80,7 +76,6 @@ def test_a_table_fits_a_terminal(number: int) -> None:
 
 
 def test_json_has_every_island() -> None:
-    """And the same sums as the table."""
     stays = [Stay(f"site-{index}", SPOT, 3600.0, 0, 0, 10, 5.0) for index in range(100)]
     bill = bill_of(stays, prices_of(TEXT_HERE))
     told = msgspec.json.decode(as_json(bill))
@@ -95,5 +90,4 @@ def test_json_has_every_island() -> None:
     [(0.0, "0.00"), (0.034, "0.03"), (12.5, "12.50"), (1250.4, "1,250"), (1.25e6, "1.2 M")],
 )
 def test_amounts_are_short(number: float, text: str) -> None:
-    """And never a power of ten."""
     assert amount(number) == text

@@ -16,7 +16,6 @@ BUDGET = Budget(100.0, prices_of("{currency: EUR}"))
 
 @virtual
 async def test_a_run_is_ended_when_its_money_is_spent() -> None:
-    """At the first look from then on; the reason says how much was spent."""
     loop, stopped, said = asyncio.get_running_loop(), list[tuple[float, str]](), list[str]()
 
     async def stop(reason: str) -> None:
@@ -32,7 +31,6 @@ async def test_a_run_is_ended_when_its_money_is_spent() -> None:
 
 @virtual
 async def test_a_supervisor_that_does_not_answer_is_told_again() -> None:
-    """And an island without a price is named once, while the others count."""
     told, said = list[str](), list[str]()
 
     async def stop(reason: str) -> None:
@@ -50,7 +48,6 @@ async def test_a_supervisor_that_does_not_answer_is_told_again() -> None:
 
 
 def test_money_needs_prices() -> None:
-    """And must be some, and finite."""
     with pytest.raises(SettingsError, match="budget_cost is set; it needs prices"):
         BudgetOptions(budget_cost=3.0)
     for money in (0.0, -1.0, float("inf"), float("nan")):

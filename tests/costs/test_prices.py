@@ -51,7 +51,6 @@ def test_a_file_of_prices_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_an_hour_costs_its_hosts_and_their_accelerators(place: Place, hour: float) -> None:
-    """A region without a price of its own has that of others; one number is the price of both."""
     assert prices_of().hour_of(place) == hour
 
 
@@ -72,14 +71,12 @@ def test_a_price_that_is_missing_is_never_zero(place: Place, sentence: str) -> N
 
 
 def test_a_preemptible_host_without_such_a_price_is_told() -> None:
-    """The price of what is on demand is another one."""
     prices = prices_of("accelerator_hour: {H100: {other: {on_demand: 4}}}")
     with pytest.raises(Unpriced, match=r"H100 in a .preemptible."):
         prices.hour_of(Place("a", "H100", preemptible=True))
 
 
 def test_traffic_is_paid_where_it_leaves() -> None:
-    """Within a region it is free unless the region names itself; a table that is empty has none."""
     prices = prices_of()
     assert prices.gb_of("eu-west", "us-east") == 0.02
     assert prices.gb_of("eu-west", "mars") == 0.09
@@ -91,7 +88,6 @@ def test_traffic_is_paid_where_it_leaves() -> None:
 
 
 def test_the_first_pattern_that_matches_a_name_counts() -> None:
-    """As in the order of the file."""
     learners = prices_of().learners
     assert matching("spot-7", learners) == Place("eu-west", "H100:8", preemptible=True, hosts=2)
     assert matching("site-0", learners) == Place("on-premises")
@@ -114,7 +110,6 @@ def test_the_first_pattern_that_matches_a_name_counts() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> None:
-    """Which begins with the file."""
     with pytest.raises(SettingsError) as refused:
         prices_of(text.replace("1e12", "1.0e+12"))
     told = str(refused.value).replace("1000000000000.0", "1e12")

@@ -54,7 +54,6 @@ def seconds(folder: Path) -> dict[str, float]:
 
 
 def test_a_learner_is_paid_while_it_is_a_member(tmp_path: Path) -> None:
-    """Silent or not, from its admission to its end, and again from the next; not in between."""
     records = records_of(tmp_path)
     records.write(10.0, "supervisor", admitted("a"))
     records.write(12.0, "supervisor", StatusChanged("a", Status.SUSPECT))
@@ -68,7 +67,6 @@ def test_a_learner_is_paid_while_it_is_a_member(tmp_path: Path) -> None:
 
 
 def test_the_hours_of_earlier_starts_count(tmp_path: Path) -> None:
-    """And those without a hub, of a learner that lived on; not of one that was not heard again."""
     records = records_of(tmp_path)
     for name in ("alive", "gone", "anew"):
         records.write(0.0, "supervisor", admitted(name))
@@ -90,7 +88,6 @@ def test_the_hours_of_earlier_starts_count(tmp_path: Path) -> None:
 
 
 def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
-    """In the sum they are the run's, also where a merge told only its first participants."""
     figures = RunFigures(
         {"a": LearnerFigures(tokens=30), "b": LearnerFigures(tokens=30)}, merged_tokens=80
     )
@@ -103,7 +100,6 @@ def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
 
 
 def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
-    """An island that runs and has not joined is paid for; the file of prices has no say in it."""
     figures = RunFigures({"a-0": LearnerFigures(present_s=50.0)})
     placed = {"a-0": Placed(Place("x"), 10.0), "a-1": Placed(Place("x", hosts=2), 30.0)}
     first, second = stays_of(figures, 99.0, 1, prices_of("{learners: {'*': {region: y}}}"), placed)
@@ -112,7 +108,6 @@ def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
 
 
 def test_an_engines_records_tell_places(tmp_path: Path) -> None:
-    """Hours run until the hub kept its figures last, also of jobs that have ended."""
     placements = {
         "a-0": Placement("a", "7", JobState.RUNNING, since_s=100.0),
         "a-1": Placement("a", "8", JobState.WAITING, since_s=100.0),
@@ -133,7 +128,6 @@ def test_an_engines_records_tell_places(tmp_path: Path) -> None:
 
 
 def test_a_job_that_dies_before_it_joins_is_paid_for() -> None:
-    """And the next one of its island comes on top."""
     placements = Placements({"a": "slurm"})
     for job, from_s in (("7", 100.0), ("8", 200.0)):
         placements.start("a-0")
@@ -145,7 +139,6 @@ def test_a_job_that_dies_before_it_joins_is_paid_for() -> None:
 
 @virtual
 async def test_a_launcher_keeps_what_its_islands_need(tmp_path: Path) -> None:
-    """Of every entry, of which there may be no island yet, and without variables."""
     needs = Needs("slurm", count=0, region="x", env={"KEY": "secret"}, setup=("echo",))
     host = Host(lambda *_: None, lambda _: None, lambda _: InlineWorker(lambda: 0.0))
     path = tmp_path / RECORDS_FILE
@@ -166,7 +159,6 @@ class Unplaced:
 
 
 def test_learners_that_are_counted_together_have_a_line() -> None:
-    """Names that never came back lose their rows, and not their hours."""
     figures = RunFigures({"a": LearnerFigures(present_s=1.0)})
     figures.gone.add(LearnerFigures(present_s=7.0, merged_tokens=3))
     figures.gone.add(LearnerFigures(present_s=8.0))
@@ -175,7 +167,6 @@ def test_learners_that_are_counted_together_have_a_line() -> None:
 
 
 def test_traffic_is_that_of_all_processes(tmp_path: Path) -> None:
-    """A learner's bytes over all its processes."""
     records = records_of(tmp_path)
     records.write(0.0, "supervisor", admitted("a"))
     for process in ("p", "q"):
@@ -188,7 +179,6 @@ def test_traffic_is_that_of_all_processes(tmp_path: Path) -> None:
 
 
 def test_an_hour_of_a_plan_is_its_price() -> None:
-    """With traffic and tokens where the time of a step is known."""
     prices = prices_of("{host_hour: {x: 2}, traffic_gb: {x: {other: 1}, other: {other: 0}}}")
     bill = hour_of({"a": Place("x"), "b": Place("x")}, prices)
     assert (bill.whole.cost, bill.whole.cost_per_million) == (4.0, None)
@@ -197,7 +187,6 @@ def test_an_hour_of_a_plan_is_its_price() -> None:
 
 
 def test_a_folder_without_records_is_told(tmp_path: Path) -> None:
-    """And one that is damaged."""
     with pytest.raises(UserError, match=r"is not the folder of a run: it has no figures.json"):
         bill_of_run(tmp_path, None)
     with pytest.raises(UserError, match="there is no folder"):

@@ -61,7 +61,6 @@ def engine(kubeconfig: Path) -> Iterator[Kubernetes]:
 
 
 def test_an_island_is_placed_listed_and_ended(api: KubernetesApi, engine: Kubernetes) -> None:
-    """Its Secret is its own; it is listed until its pods have ended, and then all of it is gone."""
     job = engine.place(ISLAND)
     assert job.startswith("islands-first-site-0-")
     (secret,) = api.objects["secrets"].values()
@@ -81,7 +80,6 @@ def test_an_island_is_placed_listed_and_ended(api: KubernetesApi, engine: Kubern
 
 
 def test_an_end_at_once_takes_the_pods_away(api: KubernetesApi, engine: Kubernetes) -> None:
-    """A time of grace belongs to pods, so they are deleted without one."""
     job = engine.place(ISLAND)
     api.add_pod(job, 0, "Running")
     engine.end(job, at_once=True)
@@ -93,12 +91,10 @@ def test_an_end_at_once_takes_the_pods_away(api: KubernetesApi, engine: Kubernet
 
 
 def test_a_job_that_is_gone_is_ended_without_a_word(engine: Kubernetes) -> None:
-    """Somebody else has deleted it."""
     engine.end("islands-first-site-0-abcde", at_once=True)
 
 
 def test_another_beginning_of_the_run_sees_none_of_it(engine: Kubernetes, kubeconfig: Path) -> None:
-    """Two runs of one name are told apart by their marks."""
     engine.place(ISLAND)
     other = Kubernetes(replace(OF, mark="ffffffff"), {"kubeconfig": str(kubeconfig)})
     assert other.list() == []
@@ -108,7 +104,6 @@ def test_another_beginning_of_the_run_sees_none_of_it(engine: Kubernetes, kubeco
 def test_a_list_takes_a_few_calls_however_many_islands_there_are(
     api: KubernetesApi, engine: Kubernetes
 ) -> None:
-    """Page by page, and the events once if some have no pods."""
     for index in range(7):
         engine.place(replace(ISLAND, name=f"site-{index}"))
     api.asked.clear()
@@ -120,7 +115,6 @@ def test_a_list_takes_a_few_calls_however_many_islands_there_are(
 def test_a_job_that_failed_is_listed_with_its_exit_code(
     api: KubernetesApi, engine: Kubernetes
 ) -> None:
-    """As its pods tell it, with the last line of its output."""
     job = engine.place(ISLAND)
     end = {"exitCode": 2, "reason": "Error", "finishedAt": "t", "message": "there is no task\n"}
     state = {"name": "island", "state": {"terminated": end}}
@@ -132,7 +126,6 @@ def test_a_job_that_failed_is_listed_with_its_exit_code(
 
 
 def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: Kubernetes) -> None:
-    """Of a JobSet that is not admitted, and of one whose pods are not."""
     said = "jobsets is forbidden: exceeded quota: gpus, requested: 8, limited: 4"
     api.refuses["jobsets"] = 403, said
     with pytest.raises(EngineAway, match="exceeded quota: gpus, requested: 8"):
@@ -160,14 +153,12 @@ def test_an_island_without_its_secret_is_taken_back(api: KubernetesApi, engine: 
 def test_a_cluster_without_jobset_says_what_to_install(
     api: KubernetesApi, engine: Kubernetes
 ) -> None:
-    """In one sentence."""
     api.refuses["jobsets"] = 404, "the server could not find the requested resource"
     with pytest.raises(Unplaceable, match="JobSet is not installed there; its administrator"):
         engine.place(ISLAND)
 
 
 def test_what_jobset_refuses_is_told_in_its_words(api: KubernetesApi, engine: Kubernetes) -> None:
-    """As its webhook says it."""
     said = 'admission webhook "vjobset.kb.io" denied the request: JobSet name is too long'
     api.refuses["jobsets"] = 422, said
     with pytest.raises(Unplaceable, match="denied the request: JobSet name is too long"):
@@ -175,7 +166,6 @@ def test_what_jobset_refuses_is_told_in_its_words(api: KubernetesApi, engine: Ku
 
 
 def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:
-    """Nobody listens there any more."""
     with served(KubernetesApi(), tmp_path) as file:
         engine = Kubernetes(OF, {"kubeconfig": str(file)})
     for call in (engine.list, lambda: engine.place(ISLAND)):
@@ -185,7 +175,6 @@ def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> None:
-    """A kubeconfig that is not there, or has no such context; the constructor asks nobody."""
     engine = make_engine("kubernetes", OF, {"kubeconfig": str(tmp_path / "none")})
     with pytest.raises(Unplaceable, match=r"no cluster is named: .*No configuration found; set"):
         engine.list()

@@ -85,7 +85,6 @@ async def deployed(room: Room) -> tuple[Containers, Manifest, dict[str, Manifest
     "tests/engines/test_kubernetes_manifests.py::test_the_command_is_that_of_a_learner"
 )
 async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
-    """The hub gets ready, islands join; one is asked to leave its node, one drained; all end."""
     async with open_room(tmp_path) as room:
         cluster, hub_set, islands = await deployed(room)
         run = tmp_path / "run"
@@ -125,7 +124,6 @@ async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
     "tests/engines/test_kubernetes_jobs.py::test_an_island_runs_once_all_of_its_hosts_do"
 )
 async def test_a_hub_outside_places_islands_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A pod is killed and made again; the hub is, and finds its islands; one is added; all end."""
     pytest.importorskip("kubernetes", reason="the official client is not installed")
     api = KubernetesApi()
     names = {":7200": f":{free_port()}", "python": sys.executable}

@@ -53,7 +53,6 @@ def job(told: dict[str, Any], *pods: dict[str, Any], events: tuple[Any, ...] = (
 
 
 def test_an_island_runs_once_all_of_its_hosts_do() -> None:
-    """Until then it waits; its hosts are the nodes of its pods, by rank."""
     hosts = pod("Running", 1, "node-b"), pod("Running", 0, "node-a")
     found = job(jobset(hosts=2), *hosts)
     assert (found.state, found.where) == (JobState.RUNNING, "node-a node-b")
@@ -61,13 +60,11 @@ def test_an_island_runs_once_all_of_its_hosts_do() -> None:
 
 
 def test_a_job_that_is_deleted_is_ending_on_purpose() -> None:
-    """Until its pods have ended; then it is listed no more."""
     found = job(jobset(deletionTimestamp="2026-11-25T12:00:00Z"), pod("Running"))
     assert (found.state, found.cancelled) == (JobState.ENDING, True)
 
 
 def test_a_job_whose_hosts_ended_in_order_has_ended_with_0() -> None:
-    """As after a drain, or at the run's end."""
     found = job(jobset(("Completed", "jobset completed successfully")), pod("Succeeded"))
     assert (found.state, found.code, told_of(found)) == (JobState.ENDED, 0, "")
 
@@ -76,26 +73,22 @@ def test_a_job_whose_hosts_ended_in_order_has_ended_with_0() -> None:
 
 
 def test_a_wait_is_told_in_the_schedulers_words() -> None:
-    """A pod without a node."""
     no_room = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     condition = {"type": "PodScheduled", "status": "False", "message": no_room}
     assert job(jobset(), pod("Pending", node="", conditions=[condition])).why == no_room
 
 
 def test_a_wait_is_told_in_the_nodes_words() -> None:
-    """An image that is not there."""
     state = {"waiting": {"reason": "ErrImagePull", "message": "islands: not found"}}
     assert job(jobset(), pod("Pending", state=state)).why == "ErrImagePull: islands: not found"
 
 
 def test_a_wait_is_told_in_the_queues_words() -> None:
-    """Kueue suspends a JobSet until there is room in its quota."""
     found = job(jobset(("Suspended", "jobset is suspended")))
     assert (found.state, found.why) == (JobState.WAITING, "jobset is suspended")
 
 
 def test_a_pod_on_a_lost_node_is_no_running_host() -> None:
-    """Kubernetes has asked it to end, and waits for the node to say that it has."""
     lost = pod("Running")
     lost["metadata"]["deletionTimestamp"] = "2026-11-25T12:00:00Z"
     found = job(jobset(), lost)
@@ -106,7 +99,6 @@ def test_a_pod_on_a_lost_node_is_no_running_host() -> None:
 
 
 def test_a_quota_that_is_exceeded_is_told_by_the_event_of_it() -> None:
-    """No pod is made then, so no pod says so; the newest event does."""
     told = [
         {
             "involvedObject": {"name": f"{NAME}-hosts-0"},
@@ -120,7 +112,6 @@ def test_a_quota_that_is_exceeded_is_told_by_the_event_of_it() -> None:
 
 
 def test_nobody_asks_for_events_where_pods_or_the_end_tell_enough() -> None:
-    """Of a job with pods, and of one that has ended and whose pods are gone."""
     assert not podless([jobset()], [pod("Pending")])
     assert not podless([jobset(("Failed", ""))], [])
 
@@ -129,7 +120,6 @@ def test_nobody_asks_for_events_where_pods_or_the_end_tell_enough() -> None:
 
 
 def test_a_mistake_ends_with_its_exit_code_and_last_line() -> None:
-    """The pod that failed the job says which, whatever the others ended with."""
     said = "loading\npython -m islands.learner: the task has no field rows\n"
     pods = (
         pod("Failed", 0, state=ended(2, said, at="2026-11-25T12:00:00Z")),
@@ -141,7 +131,6 @@ def test_a_mistake_ends_with_its_exit_code_and_last_line() -> None:
 
 
 def test_the_last_of_several_failures_is_told() -> None:
-    """With the reason of the node's kernel, if it has one."""
     pods = (
         pod("Failed", state=ended(1, "no supervisor answered", at="2026-11-25T12:00:00Z")),
         pod("Failed", state=ended(137, "", "OOMKilled", at="2026-11-25T12:05:00Z")),
@@ -151,13 +140,11 @@ def test_the_last_of_several_failures_is_told() -> None:
 
 
 def test_a_failure_without_pods_is_told_in_jobsets_words() -> None:
-    """They may be gone with their node."""
     found = job(jobset(("Failed", "jobset failed due to one or more job failures")))
     assert told_of(found) == "ended: jobset failed due to one or more job failures"
 
 
 def test_restarts_are_counted_by_rank_and_by_job() -> None:
-    """Pods that took another's place, and jobs that JobSet has made again."""
     told = jobset(hosts=2)
     told["status"] |= {
         "restarts": 1,
@@ -194,7 +181,6 @@ def test_restarts_are_counted_by_rank_and_by_job() -> None:
 def test_an_answer_of_the_api_is_a_wait_or_a_mistake(
     status: int, said: str, error: type[Exception], told: str
 ) -> None:
-    """No room and no time pass; what is forbidden, unknown or invalid is to be mended."""
     found = refusal(status, said)
     assert type(found) is error
     assert told in str(found)

@@ -92,7 +92,6 @@ def pod_of(job: Mapping[str, Any]) -> Manifest:
 
 @pytest.mark.parametrize("entry", ISLANDS)
 def test_manifests_are_valid(entry: str) -> None:
-    """Of every setting, by the schemas of Kubernetes and of JobSet, without an unknown field."""
     assert faults(made(entry)) == []
 
 
@@ -113,7 +112,6 @@ def test_manifests_are_valid(entry: str) -> None:
     ],
 )
 def test_what_is_wrong_in_a_manifest_is_seen(path: str, value: object, says: str) -> None:
-    """A misspelt field, another type, a value that is not among those allowed."""
     jobset = made("on CPUs")
     *places, last = [int(each) if each.isdecimal() else each for each in path.split(".")]
     inner: Any = jobset
@@ -127,7 +125,6 @@ def test_what_is_wrong_in_a_manifest_is_seen(path: str, value: object, says: str
 
 
 def test_hosts_are_the_pods_of_one_job_and_find_rank_0() -> None:
-    """As many pods as hosts, ranks by their index; rank 0 has the name that JobSet gives it."""
     jobset = made("TPUs, a loop of one's own, an image, a region")
     (job,) = jobset["spec"]["replicatedJobs"]
     spec = job["template"]["spec"]
@@ -146,7 +143,6 @@ def test_hosts_are_the_pods_of_one_job_and_find_rank_0() -> None:
 
 
 def test_the_command_is_that_of_a_learner() -> None:
-    """With options that exist, and the hub's address."""
     jobset = made("GPUs of several hosts, by Kueue, on spot nodes")
     (script,) = pod_of(jobset["spec"]["replicatedJobs"][0])["containers"][0]["args"]
     line = script.replace(f"${RANK}", "3").replace(f"${ADDRESS}", "a-0-0.a").split("exec ")[1]
@@ -159,7 +155,6 @@ def test_the_command_is_that_of_a_learner() -> None:
 
 
 def test_needs_are_resources_and_labels_of_nodes() -> None:
-    """Accelerators by number and kind, region, spot, and the taints that such nodes have."""
     jobset = made("GPUs of several hosts, by Kueue, on spot nodes")
     pod = pod_of(jobset["spec"]["replicatedJobs"][0])
     assert pod["containers"][0]["resources"] == {
@@ -182,7 +177,6 @@ def test_needs_are_resources_and_labels_of_nodes() -> None:
 
 
 def test_tpus_are_found_by_their_kind_and_topology() -> None:
-    """As GKE labels its nodes."""
     jobset = made("TPUs, a loop of one's own, an image, a region")
     pod = pod_of(jobset["spec"]["replicatedJobs"][0])
     assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
@@ -205,14 +199,12 @@ def test_tpus_are_found_by_their_kind_and_topology() -> None:
     ],
 )
 def test_what_cannot_be_found_is_refused(needs: dict[str, object], says: str) -> None:
-    """A kind of accelerator or of node without a label, and settings that do not exist."""
     with pytest.raises(SettingsError, match=re.escape(says)):
         island_jobset(island(**needs), PLACED)
 
 
 @pytest.mark.parametrize("spot", [*SPOT, "my.org/spot=yes"])
 def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
-    """And their taint of the same name is tolerated."""
     label = ClusterSettings.of({"spot": spot}).spot_label
     assert label is not None
     made = island_jobset(island(preemptible=True, settings={"spot": spot}), PLACED)
@@ -222,7 +214,6 @@ def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
 
 
 def test_any_accelerator_needs_no_label() -> None:
-    """gpu:2 are two of whichever kind; a resource of another maker's is named."""
     placed = PLACED
     told = {"resource": "amd.com/gpu"}
     jobset = island_jobset(island(accelerators="gpu:2", settings=told), placed)
@@ -235,7 +226,6 @@ def test_any_accelerator_needs_no_label() -> None:
 
 
 def test_a_mistake_fails_an_island_at_once_and_a_lost_node_does_not() -> None:
-    """Exit code 2 fails its job; a pod that its node took away is made again."""
     spec = made("on CPUs")["spec"]
     assert spec["failurePolicy"] == {"maxRestarts": 0}
     rules = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
@@ -255,13 +245,11 @@ def test_a_mistake_fails_an_island_at_once_and_a_lost_node_does_not() -> None:
     ],
 )
 def test_a_name_of_kubernetes_begins_with_a_letter_and_is_short(text: str, name: str) -> None:
-    """What is lost of a name is told apart by six digits of its hash."""
     assert dns_label(text) == name
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name)
 
 
 def test_names_that_become_equal_are_told_apart() -> None:
-    """Two runs whose names differ in what Kubernetes does not allow."""
     assert dns_label("a.b") != dns_label("a_b")
 
 
@@ -275,7 +263,6 @@ def test_the_longest_pod_name_is_allowed(run: str) -> None:
 
 
 def test_text_for_a_shell_is_not_expanded_by_kubernetes() -> None:
-    """Kubernetes replaces $(NAME) in commands and makes $ of $$, before a shell sees either."""
     assert literal("echo $(date) $$ $HOME") == "echo $$(date) $$$ $HOME"
 
 
@@ -283,7 +270,6 @@ def test_text_for_a_shell_is_not_expanded_by_kubernetes() -> None:
 
 
 def test_the_description_is_the_manifest_without_secrets() -> None:
-    """It asks nobody, and tells where the token will be."""
     text = Kubernetes(OF, {}).describe(island(settings={"namespace": "training"}))
     told = yaml.safe_load(text)
     assert faults(told) == []
@@ -299,7 +285,6 @@ def test_the_description_is_the_manifest_without_secrets() -> None:
 
 
 def test_what_the_engine_cannot_be_told_is_unplaceable() -> None:
-    """With the island's name."""
     with pytest.raises(Unplaceable, match="site-0: image is not set"):
         Kubernetes(OF, {}).describe(island(image=None))
 

@@ -51,7 +51,6 @@ class Desk:
 
 @virtual
 async def test_an_island_is_placed_once() -> None:
-    """Starting what is placed, or about to be, changes nothing."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     desk.launcher.start("site-0")
@@ -79,7 +78,6 @@ async def test_a_whole_fleet_is_placed_by_one_list(tmp_path: Path) -> None:
 
 @virtual
 async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice() -> None:
-    """The engine may have placed it before it fell silent: its list is asked first."""
     engine = MemoryEngine()
     desk = Desk(engine)
     desk.launcher.start("site-0")
@@ -105,7 +103,6 @@ async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice() -> None
 async def test_the_end_of_a_job_is_told_with_its_exit_code(
     code: int, why: str, told: tuple[int, str]
 ) -> None:
-    """Within two polls; then it may be placed again."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -124,7 +121,6 @@ async def test_the_end_of_a_job_is_told_with_its_exit_code(
 
 @virtual
 async def test_a_job_that_the_engine_forgot_has_ended() -> None:
-    """Not with the first list that lacks it: some engines show a new job late."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -139,7 +135,6 @@ async def test_a_job_that_the_engine_forgot_has_ended() -> None:
 
 @virtual
 async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
-    """Nothing that is placed counts as ended meanwhile, however long it takes."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -159,7 +154,6 @@ async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
 
 @virtual
 async def test_a_refused_island_has_ended_with_an_error_of_its_user() -> None:
-    """It is not placed again, and the engine's own words are told."""
     desk = Desk(MemoryEngine())
     desk.engine.refused = "sbatch: error: invalid partition specified: gpux"
     desk.launcher.start("site-0")
@@ -172,7 +166,6 @@ async def test_a_refused_island_has_ended_with_an_error_of_its_user() -> None:
 
 @virtual
 async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
-    """By its records; or, if it died between placing and writing, in the engine's own list."""
     engine, records = MemoryEngine(), tmp_path / "engines.json"
     first = Desk(engine, records)
     first.launcher.start("site-0")
@@ -196,7 +189,6 @@ async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
 
 @virtual
 async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Path) -> None:
-    """Islands without a job are placed, one that was being placed is found, orders to end stand."""
     engine, records = MemoryEngine(), tmp_path / "engines.json"
     first = Desk(engine, records)
     first.launcher.start("site-0")
@@ -221,7 +213,6 @@ async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Pa
 
 @virtual
 async def test_a_fleet_that_is_being_placed_can_be_stopped() -> None:
-    """What waits for its turn is not placed any more, and what was placed is ended first."""
     desk = Desk(MemoryEngine())
     for index in range(200):
         desk.launcher.start(f"site-{index}")
@@ -237,7 +228,6 @@ async def test_a_fleet_that_is_being_placed_can_be_stopped() -> None:
 
 @virtual
 async def test_no_room_is_asked_for_ever_more_rarely_and_told_once() -> None:
-    """Its list answers meanwhile, which is no reason to ask again at once."""
     desk = Desk(MemoryEngine())
     desk.engine.full = "QOSMaxSubmitJobPerUserLimit"
     for index in range(10):
@@ -254,7 +244,6 @@ async def test_no_room_is_asked_for_ever_more_rarely_and_told_once() -> None:
 
 @virtual
 async def test_an_engine_that_fails_in_its_own_way_ends_no_run() -> None:
-    """Whatever it raises counts as no answer, and is told with its entry."""
     desk = Desk(MemoryEngine())
     desk.engine.fault = ValueError("embedded null byte")
     desk.launcher.start("site-0")
@@ -268,7 +257,6 @@ async def test_an_engine_that_fails_in_its_own_way_ends_no_run() -> None:
 
 @virtual
 async def test_what_was_cut_off_and_is_to_end_is_looked_for() -> None:
-    """The engine may have placed it: it has ended once a list shows that there is none."""
     desk = Desk(MemoryEngine())
     desk.engine.cut = "connection reset after the request"
     desk.launcher.start("site-0")
@@ -282,7 +270,6 @@ async def test_what_was_cut_off_and_is_to_end_is_looked_for() -> None:
 
 @virtual
 async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> None:
-    """Of two jobs of one island the one that is remembered stays; another run's are not touched."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -301,7 +288,6 @@ async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> 
 @pytest.mark.parametrize("when", ["asked", "placing", "placed", "away"])
 @virtual
 async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) -> None:
-    """While it is being placed, once it is placed, and while its engine does not answer."""
     desk = Desk(MemoryEngine())
     desk.engine.away = "away" if when == "away" else ""
     desk.launcher.start("site-0")
@@ -317,7 +303,6 @@ async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) ->
 
 @virtual
 async def test_a_killed_island_may_be_placed_again() -> None:
-    """As a child that was killed: its end has words, so the supervisor starts it again."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -334,7 +319,6 @@ async def test_a_killed_island_may_be_placed_again() -> None:
 
 @virtual
 async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
-    """After 10 min, and each time that it has doubled, with the engine's reason."""
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
@@ -351,7 +335,6 @@ async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
 
 @virtual
 async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
-    """Then the engine's list alone tells what there is."""
     records = tmp_path / "engines.json"
     records.write_text("{")
     engine = MemoryEngine()

@@ -31,20 +31,17 @@ HUB = Joining(OF, "wss://hub.example:7070/supervisor", "sixteen-letters-or-more"
     ],
 )
 def test_a_wrong_entry_is_told_by_its_place(told: dict[str, object], sentence: str) -> None:
-    """The entry, the key, the value, and what is allowed."""
     with pytest.raises(SettingsError) as error:
         read_islands(told)
     assert sentence in str(error.value)
 
 
 def test_an_unknown_engine_is_told_with_those_that_there_are() -> None:
-    """One of the user's own is named by its place."""
     with pytest.raises(SettingsError, match=r"engine is 'lsf'.*slurm.*or module:class"):
         make_engine("lsf", OF, {})
 
 
 def test_numbers_and_switches_of_settings_are_words() -> None:
-    """As engines are told them; lines of set-up may be one text."""
     entry = {"engine": "slurm", "settings": {"qos": True, "time": 30}, "setup": "a\nb\n"}
     (needs,) = read_islands({"site": entry}).values()
     assert needs.settings == {"qos": "true", "time": "30"}
@@ -53,7 +50,6 @@ def test_numbers_and_switches_of_settings_are_words() -> None:
 
 
 def test_a_learner_of_several_hosts_is_told_its_rank_by_the_engine() -> None:
-    """The token is in no argument; the shell puts in what only the engine knows."""
     needs = Needs("slurm", hosts=2, setup=("source env",), learner={"task_settings": {"rows": 4}})
     island = island_of("site-0", needs, HUB)
     assert island.script().splitlines()[0] == "source env"
@@ -68,7 +64,6 @@ def test_a_learner_of_several_hosts_is_told_its_rank_by_the_engine() -> None:
 
 
 def test_a_loop_of_ones_own_finds_the_hub_in_its_environment() -> None:
-    """Its command is left as it is."""
     island = island_of("site-3", Needs("ray", command="python train.py", env={"A": "b"}), HUB)
     assert island.script() == "exec sh -c 'python train.py'\n"
     assert island.environment["ISLANDS_SUPERVISOR"] == "wss://hub.example:7070/supervisor"
@@ -77,7 +72,6 @@ def test_a_loop_of_ones_own_finds_the_hub_in_its_environment() -> None:
 
 
 def test_options_of_a_learner_are_words() -> None:
-    """As its command line takes them."""
     assert learner_words({"threads": 1, "devices": "0-3", "precision": None}) == [
         *("--threads", "1"),
         *("--devices", "0-3"),
@@ -86,7 +80,6 @@ def test_options_of_a_learner_are_words() -> None:
 
 
 def test_secrets_come_from_the_hub_and_are_shown_to_nobody() -> None:
-    """Their values stand in no file, and no dry run prints them, nor a variable named like one."""
     needs = read_islands(
         {"a": {"engine": "slurm", "secrets": ["HF_READ"], "env": {"WANDB_API_KEY": "w1", "N": "7"}}}
     )["a"]

@@ -60,7 +60,6 @@ def island(**needs: object) -> Island:
 def test_the_state_of_a_job_follows_from_its_hosts(
     request_: Request, ranks: list[Rank], *, asked: bool, state: JobState, where: str
 ) -> None:
-    """A host that is lost ends the island, unless it was asked to end: then the last one does."""
     job = job_of("site-0", "m/site-0/1", request_, ranks, NODES, asked=asked)
     assert (job.state, job.where) == (state, where)
 
@@ -81,7 +80,6 @@ def test_the_state_of_a_job_follows_from_its_hosts(
 def test_an_island_has_ended_as_the_first_of_its_hosts(
     ends: list[Ended], *, asked: bool, code: int | None, told: str
 ) -> None:
-    """Those that were killed for another's sake are not the cause; who is asked ends in order."""
     ranks = [Rank(ON_A, end) for end in ends]
     job = job_of("site-0", "m/site-0/1", TWO, ranks, NODES, asked=asked)
     assert job.state is JobState.ENDED
@@ -112,12 +110,10 @@ def test_an_island_has_ended_as_the_first_of_its_hosts(
     ],
 )
 def test_a_wait_is_told_with_what_the_nodes_lack(request_: Request, told: str) -> None:
-    """Also nodes without a label are not spot nodes."""
     assert why_waiting(request_, list(NODES.values())) == told
 
 
 def test_what_ray_says_of_a_dead_actor_is_told_without_its_properties() -> None:
-    """The reason alone, in one line."""
     said = (
         "The actor died unexpectedly before finishing this task.\n\tclass_name: IslandHost\n"
         "\tactor_id: ae27\n\tip: 192.0.2.2\nThe actor is dead because its worker process has died. "
@@ -130,7 +126,6 @@ def test_what_ray_says_of_a_dead_actor_is_told_without_its_properties() -> None:
 
 
 def test_needs_become_resources_of_ray() -> None:
-    """Cores, memory in bytes, accelerators with their kind, resources of the cluster's own."""
     asked = island(
         hosts=4,
         cpus=8.0,
@@ -175,14 +170,12 @@ def test_needs_become_resources_of_ray() -> None:
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str) -> None:
-    """By its name, with what is allowed."""
     with pytest.raises(SettingsError) as refused:
         settings_of(settings)
     assert str(refused.value) == told
 
 
 def test_the_page_shows_a_table_that_is_read() -> None:
-    """What its entries need is what Ray is asked for."""
     page = Path(__file__).parents[2] / "docs" / "engines" / "ray.md"
     block = page.read_text().split("```yaml\n")[1].partition("```")[0]
     entries = read_islands(yaml.safe_load(block)["islands"])
@@ -192,7 +185,6 @@ def test_the_page_shows_a_table_that_is_read() -> None:
 
 
 def test_what_is_shown_of_a_request_has_no_secret() -> None:
-    """A dry run shows all that an actor is given but the token."""
     told = yaml.safe_load(shown_of(OF, RaySettings("head:6379"), island(hosts=2)))
     assert told["actor"] == "islands:first:ab12cd34/site-0"
     assert told["environment"] == {"COLOUR": "blue"}
@@ -200,13 +192,11 @@ def test_what_is_shown_of_a_request_has_no_secret() -> None:
 
 
 def test_an_image_is_refused() -> None:
-    """Ray's actors run where its nodes run."""
     with pytest.raises(Unplaceable, match="image of site-0 is 'mine:1', but an actor of Ray runs"):
         request_of(island(image="mine:1"))
 
 
 def test_a_ray_that_is_not_installed_is_told_at_once() -> None:
-    """With the command that installs it."""
     if find_spec("ray") is not None:
         pytest.skip("ray is installed")
     with pytest.raises(Unplaceable) as refused:
@@ -236,5 +226,4 @@ def raising(error: Exception) -> Callable[[], object]:
 def test_an_error_of_ray_is_mended_or_waited_for(
     act: Callable[[], object], told: dict[str, object]
 ) -> None:
-    """A wrong address or version is to be mended; a head that does not answer may come back."""
     assert answer(act) == told

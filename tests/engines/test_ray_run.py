@@ -75,7 +75,6 @@ def write_islands(folder: Path, cluster: RayCluster) -> None:
 async def test_what_ray_loses_is_placed_again_and_nothing_is_left_behind(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """Four islands on four nodes: an actor is killed, a node is lost, the hub is killed."""
     async with open_room(tmp_path) as room:
         with BareLoop(tmp_path) as bare:
             write_islands(tmp_path, cluster)

@@ -62,7 +62,6 @@ def ended(*names: str) -> Callable[[dict[str, Job]], bool]:
 async def test_islands_are_actors_that_another_hub_finds(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """What they run has its secrets, ranks and address; how it ended is known to whoever asks."""
     first = Ray(OF, {"address": cluster.address})
     told = f'echo "$ISLANDS_TOKEN $ISLANDS_RANK $ISLANDS_ADDRESS" > {tmp_path}/$ISLANDS_RANK'
     first.place(island("failed-0", "bash -c 'echo no disk; exit 3'"))
@@ -123,7 +122,6 @@ def parent_of(pid: int) -> int:
 
 @pytest.mark.long("tests/engines/test_ray.py::test_an_error_of_ray_is_mended_or_waited_for")
 async def test_a_cluster_that_is_not_there_is_away() -> None:
-    """It is told in the system's own words, without the minutes that Ray takes."""
     engine = Ray(OF, {"address": "127.0.0.1:1"})
     with pytest.raises(EngineAway, match=r"Ray at 127\.0\.0\.1:1 does not answer: .*refused"):
         engine.list()

@@ -48,7 +48,6 @@ def island(needs: Needs) -> Island:
 
 
 def test_an_island_is_a_task() -> None:
-    """Hosts, accelerators, spot and place are SkyPilot's own; what is not told is left out."""
     needs = Needs(
         "skypilot",
         hosts=2,
@@ -73,7 +72,6 @@ def test_an_island_is_a_task() -> None:
 
 
 def test_each_host_knows_its_rank_and_the_first_one() -> None:
-    """The lines are run as they stand, with what SkyPilot sets on the second of two hosts."""
     needs = Needs("skypilot", hosts=2, setup=("export greeting=hello",), command='echo "$greeting"')
     task = task_of(
         Island(
@@ -97,7 +95,6 @@ def test_each_host_knows_its_rank_and_the_first_one() -> None:
 
 
 def test_describing_asks_nobody_and_hides_secrets() -> None:
-    """It is YAML that SkyPilot reads, with the group to which it is attached."""
     engine = make_engine("skypilot", MARK, {"group": "training"})
     text = engine.describe(island(ISLANDS["spot"]))
     assert text.startswith("# sky jobs launch --job-group training\n")
@@ -109,7 +106,6 @@ def test_describing_asks_nobody_and_hides_secrets() -> None:
 
 
 def test_a_setting_that_is_not_known_is_told() -> None:
-    """With those that are."""
     with pytest.raises(SettingsError, match=r"settings\.zone is not known; .* group, workdir"):
         SkyPilot(MARK, {"zone": "a"})
 
@@ -148,7 +144,6 @@ def page_block(word: str) -> str:
 
 
 def test_the_page_shows_a_table_that_is_read() -> None:
-    """What its entries need is a task of the engine."""
     entries = read_islands(yaml.safe_load(page_block("islands:"))["islands"])
     assert list(entries) == ["east", "anywhere"]
     for needs in entries.values():
@@ -160,7 +155,6 @@ def test_the_page_shows_a_table_that_is_read() -> None:
 
 @pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed")
 def test_skypilot_reads_each_task(tmp_path: Path) -> None:
-    """By its own loaders of tasks and of dags; the page's job group has the hub as its primary."""
     engine = SkyPilot(MARK, {})
     tasks = [task_of(island(needs), NAME) for needs in ISLANDS.values()]
     texts = [engine.describe(island(needs)) for needs in ISLANDS.values()]
@@ -216,7 +210,6 @@ def test_skypilot_reads_each_task(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_is_a_job(status: str, state: JobState, code: int | None, cancelled: bool) -> None:  # noqa: FBT001
-    """Its exit code is among SkyPilot's words."""
     reason = "Job exited with exit codes [0, 7] (user program failure). To see the details, run:"
     record = {
         "job_name": NAME,
@@ -237,7 +230,6 @@ def test_a_record_is_a_job(status: str, state: JobState, code: int | None, cance
     "name", ["islands-first-99999999-site-0-beef", "site-0", "islands-first-1a2b3c4d-", None]
 )
 def test_a_job_of_another_run_is_none(name: str | None) -> None:
-    """Two runs of one name differ by their mark."""
     assert job_of({"job_name": name, "status": "RUNNING"}, MARK) is None
 
 
@@ -264,7 +256,6 @@ class InvalidSkyPilotConfigError(ValueError):
     ],
 )
 def test_an_error_may_pass_or_must_be_mended(error: Exception, kind: type) -> None:
-    """SkyPilot's own words are in the sentence."""
     made = error_of(error)
     assert type(made) is kind
     if isinstance(error, NoCloudAccessError):
@@ -274,7 +265,6 @@ def test_an_error_may_pass_or_must_be_mended(error: Exception, kind: type) -> No
 
 
 def test_words_are_one_line() -> None:
-    """Without colours, and not without end."""
     assert words("\x1b[31mNo\x1b[0m\n room") == "No room"
     assert len(words("a" * 10_000)) == 401
 
@@ -319,7 +309,6 @@ class Cloud:
 
 
 def test_an_island_is_placed_found_again_and_ended() -> None:
-    """Another engine of the same run, as after a restart of the hub, finds it by the mark."""
     cloud = Cloud()
     job = SkyPilot(MARK, {"group": "17"}, cloud).place(island(Needs("skypilot")))
     cloud.jobs.append({"job_name": "islands-first-00000000-site-0-beef", "status": "RUNNING"})
@@ -336,7 +325,6 @@ def test_an_island_is_placed_found_again_and_ended() -> None:
 
 
 def test_two_jobs_of_one_island_have_two_names() -> None:
-    """The one that ended is not taken for the one that replaced it."""
     cloud = Cloud()
     engine = SkyPilot(MARK, {}, cloud)
     one, other = (engine.place(island(Needs("skypilot"))) for _ in range(2))
@@ -348,7 +336,6 @@ def test_two_jobs_of_one_island_have_two_names() -> None:
 
 
 def test_a_launch_that_takes_long_is_a_job_that_waits() -> None:
-    """It is listed once, and its end ends it before it is in the queue."""
     cloud = Cloud()
     cloud.goes_on.clear()
     engine = SkyPilot(MARK, {}, cloud, launch_s=0.0)
@@ -368,7 +355,6 @@ def test_a_launch_that_takes_long_is_a_job_that_waits() -> None:
     ("error", "kind"), [(NoCloudAccessError("none"), Unplaceable), (OSError("gone"), EngineAway)]
 )
 def test_a_launch_that_fails_is_told(error: Exception, kind: type[Exception]) -> None:
-    """At once, or, where it took long, as a job that has ended."""
     cloud = Cloud()
     cloud.refuses = error
     with pytest.raises(kind, match=str(error)):

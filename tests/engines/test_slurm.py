@@ -56,7 +56,6 @@ def job(**told: str) -> Job:
 
 
 def test_an_islands_needs_are_options_of_sbatch() -> None:
-    """One task on each of its hosts; settings go before needs, and a truth is a bare option."""
     words = slurm.submission(
         island(hosts=2, accelerators="h100:8", cpus=7.5, memory_gib=0.5, region="north"),
         {"partition": "gpu", "gres": "gpu:4", "exclusive": "true"},
@@ -73,7 +72,6 @@ def test_an_islands_needs_are_options_of_sbatch() -> None:
 
 
 def test_a_secret_is_in_no_text() -> None:
-    """Neither in arguments, which all users see, nor in the script, nor in what is described."""
     told = Slurm(OF, {}).describe(island())
     assert "hush" not in told
     assert "ISLANDS_TOKEN=..." in told
@@ -83,19 +81,16 @@ def test_a_secret_is_in_no_text() -> None:
 
 @pytest.mark.parametrize("key", ["walltime", "signal", "comment"])
 def test_a_setting_that_is_not_known_is_refused(key: str) -> None:
-    """As are those that the engine sets itself; the sentence tells which there are."""
     with pytest.raises(SettingsError, match=rf"settings\.{key} is not known.*{', '.join(OPTIONS)}"):
         Slurm(OF, {key: "1"})
 
 
 def test_an_image_is_refused() -> None:
-    """Slurm alone starts no containers."""
     with pytest.raises(Unplaceable, match="image is 'a/b:1', but the engine slurm starts no"):
         Slurm(OF, {}).describe(island(image="a/b:1"))
 
 
 def test_variables_of_the_hub_alone_do_not_reach_its_jobs() -> None:
-    """Not its options, not those of a job that it runs in itself, nor of its own process."""
     mine = {
         "PATH": "/bin",
         "SLURM_CONF": "/etc/x",
@@ -162,7 +157,6 @@ def started(tmp_path: Path) -> Callable[[Island], subprocess.Popen[str]]:
 def test_each_host_is_told_its_rank_and_the_address_of_the_first(
     started: Callable[[Island], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    """After the lines of set-up; quotes reach the command as they are."""
     told = island(
         "bash -c 'echo \"$ISLANDS_RANK of it'\\''s $ISLANDS_ADDRESS:7200 $made\"'",
         hosts=2,
@@ -179,7 +173,6 @@ def test_each_host_is_told_its_rank_and_the_address_of_the_first(
 def test_the_exit_code_of_the_command_is_that_of_the_job(
     code: int, started: Callable[[Island], subprocess.Popen[str]]
 ) -> None:
-    """By it the hub knows whether the island is done."""
     process = started(island(f"bash -c 'exit {code}'"))
     process.communicate(timeout=20)
     assert process.returncode == code
@@ -189,7 +182,6 @@ def test_the_exit_code_of_the_command_is_that_of_the_job(
 def test_an_island_that_leaves_by_a_signal_is_not_done(
     own: int, code: int, started: Callable[[Island], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    """At the end of its time it leaves in order, with 0: the job ends with 143."""
     (tmp_path / "leaving").write_text(LEAVING.format(own=own))
     process = started(island(f"bash {tmp_path}/leaving"))
     assert process.stdout is not None
@@ -203,7 +195,6 @@ def test_an_island_that_leaves_by_a_signal_is_not_done(
 
 
 def test_states_are_those_of_the_port() -> None:
-    """A job that Slurm starts again waits; one that it has given up has ended."""
     waiting = job(State="PENDING", Reason="Resources", NodeList="")
     assert waiting == Job("site-0", "7", JobState.WAITING, why="Resources")
     again = job(State="PENDING", Reason="BeginTime", RestartCnt="2")
@@ -228,18 +219,15 @@ def test_states_are_those_of_the_port() -> None:
     ],
 )
 def test_an_exit_code_is_that_of_the_command(state: str, status: str, code: int | None) -> None:
-    """A status that tells of a signal, or of Slurm's own failure, is none."""
     assert job(State=state, exit_code=status).code == code
 
 
 def test_what_somebody_cancelled_is_told() -> None:
-    """Then it ended on purpose."""
     assert job(State="CANCELLED").cancelled
     assert not job(State="FAILED").cancelled
 
 
 def test_how_a_job_ended_is_told_with_its_last_line(tmp_path: Path) -> None:
-    """Where its output can be read; else with the place of its output."""
     (tmp_path / "a-7.log").write_text("first\nno such corpus\nsrun: error: n1: task 0: Exited\n\n")
     (tmp_path / "b-7.log").write_text("srun: error: n1: task 0: Exited\n")
     failed = {"State": "FAILED", "exit_code": "512", "Reason": "NonZeroExitCode"}
@@ -254,7 +242,6 @@ def test_how_a_job_ended_is_told_with_its_last_line(tmp_path: Path) -> None:
 
 
 def test_jobs_of_others_are_left_alone() -> None:
-    """Those without a mark, and those of another run of this name."""
     table = "\n".join(
         (
             row(Comment="(null)"),
@@ -284,7 +271,6 @@ NO_MUNGE = "sbatch: error: Batch job submission failed: Protocol authentication 
 
 
 def test_a_refusal_is_told_in_slurms_words() -> None:
-    """Whoever can mend it reads what is wrong."""
     error = refusal("sbatch", REFUSED)
     assert isinstance(error, Unplaceable)
     assert str(error) == (
@@ -296,14 +282,12 @@ def test_a_refusal_is_told_in_slurms_words() -> None:
 
 @pytest.mark.parametrize("told", [ABSENT, FULL, NO_MUNGE])
 def test_what_may_pass_is_asked_again(told: str) -> None:
-    """A controller that is away, and a limit on jobs."""
     error = refusal("sbatch", told)
     assert isinstance(error, EngineAway)
     assert not isinstance(error, UserError)
 
 
 def test_a_host_without_slurm_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither placing nor listing can work there."""
     monkeypatch.setenv("PATH", "/nowhere")
     engine = Slurm(OF, {})
     with pytest.raises(Unplaceable, match="needs the command sbatch, which this host does not"):

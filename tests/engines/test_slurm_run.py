@@ -141,7 +141,6 @@ async def lose_the_hub(run: SlurmRun) -> None:
 
 @pytest.mark.long("tests/engines/test_slurm.py::test_states_are_those_of_the_port")
 async def test_what_slurm_loses_comes_back_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    """A job is cancelled, a node is lost, the hub is killed; then one is drained, and all stop."""
     async with open_room(tmp_path) as room, open_cluster(room) as cluster:
         write_islands(tmp_path)
         run, others = SlurmRun(room, cluster.environment, cluster=cluster), ("site-0", "pair-0")

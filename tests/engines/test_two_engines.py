@@ -55,7 +55,6 @@ def write_islands(folder: Path, cluster: RayCluster) -> None:
 
 @pytest.mark.long("tests/engines/test_launcher.py::test_a_restarted_hub_finds_what_was_placed")
 async def test_a_run_over_two_engines_outlives_the_loss_of_one(tmp_path: Path) -> None:
-    """While Ray is gone the other island trains; when it is back, its island is placed again."""
     with cluster_of(1) as cluster:
         async with open_room(tmp_path) as room, open_cluster(room) as slurm:
             write_islands(tmp_path, cluster)

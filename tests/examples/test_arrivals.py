@@ -31,7 +31,6 @@ def arrivals(tmp_path: Path) -> Arrivals[str]:
 def test_files_are_shards_in_the_order_of_their_names(
     arrivals: Arrivals[str], tmp_path: Path
 ) -> None:
-    """Passes follow one another without an end."""
     for number in range(2, 6):
         (tmp_path / f"2026-{number:02}.txt").write_text(str(number))
     keys = [ShardKey(0, 0), ShardKey(0, 1), ShardKey(1, 0), ShardKey(1, 1), ShardKey(2, 0)]
@@ -41,7 +40,6 @@ def test_files_are_shards_in_the_order_of_their_names(
 
 
 def test_a_file_is_resumed_at_its_position(arrivals: Arrivals[str]) -> None:
-    """Nothing is read again, and nothing is left out."""
     assert list(arrivals.batches(ShardKey(0, 0), 1)) == [("b", 2), ("c", 3)]
     assert list(arrivals.batches(ShardKey(0, 0), 3)) == []
 
@@ -49,7 +47,6 @@ def test_a_file_is_resumed_at_its_position(arrivals: Arrivals[str]) -> None:
 def test_a_reader_waits_for_a_file_and_reads_it_when_it_has_arrived(
     arrivals: Arrivals[str], tmp_path: Path
 ) -> None:
-    """The lease stays open meanwhile: its shard has not ended."""
     source = DirectSource(arrivals.batches)
     source.follow((Lease(0, 1, 0),))
     assert source.take() is None
@@ -75,7 +72,6 @@ def test_a_changed_order_is_refused(arrivals: Arrivals[str], tmp_path: Path, cha
 
 
 def test_the_first_file_tells_a_restart_that_numbers_have_changed(tmp_path: Path) -> None:
-    """Its name is the same as others arrive, and another one where it was removed."""
     with pytest.raises(DataError, match=r"no file has arrived in .*; put one there to begin with"):
         Arrivals(tmp_path, letters, SHARDS).first  # noqa: B018  (it is what raises)
     for name in ("b", "c"):
@@ -86,6 +82,5 @@ def test_the_first_file_tells_a_restart_that_numbers_have_changed(tmp_path: Path
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
-    """It names the folder."""
     with pytest.raises(UserError, match="none cannot be read"):
         Arrivals(tmp_path / "none", letters, SHARDS).find(ShardKey(0, 0))

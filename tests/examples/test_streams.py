@@ -42,7 +42,6 @@ class Counting:
 
 @pytest.mark.parametrize("position", [0, 1, STATES_EVERY, STATES_EVERY + 1, 99, 100, 101])
 def test_a_position_always_leads_to_the_same_batches(position: int) -> None:
-    """In a process that has read them, and in one that has not."""
     reads: list[int] = []
     stream = Stream(lambda shard: Counting(shard, reads))
     expected = [f"{SHARD} {n}" for n in range(position + 1, 101)]
@@ -53,7 +52,6 @@ def test_a_position_always_leads_to_the_same_batches(position: int) -> None:
 
 
 def test_who_has_read_it_does_not_read_it_again() -> None:
-    """It goes on from the nearest state that it has seen."""
     reads: list[int] = []
     stream = Stream(lambda shard: Counting(shard, reads))
     first = stream.batches(SHARD, 0)
@@ -68,7 +66,6 @@ def test_who_has_read_it_does_not_read_it_again() -> None:
 
 
 def test_states_are_bounded() -> None:
-    """However long it runs; the newest are kept."""
     reads: list[int] = []
     size = (STATES_MAX + 10) * STATES_EVERY
     stream = Stream(lambda shard: Counting(shard, reads, size))
@@ -90,7 +87,6 @@ def restless() -> Iterator[None]:
 
 @pytest.mark.usefixtures("restless")
 def test_learners_of_one_process_may_read_at_once() -> None:
-    """They share the task, and so the stream; what one remembers disturbs none that looks."""
     stream = Stream(lambda shard: Counting(shard, [], 2 * STATES_EVERY))
     read: list[int] = []
 
@@ -109,8 +105,6 @@ def test_learners_of_one_process_may_read_at_once() -> None:
 
 
 def test_an_iterator_without_a_state_is_read_from_its_start() -> None:
-    """A plain generator serves as well."""
-
     def begin(_: ShardKey) -> Iterator[int]:
         yield from range(20)
 
@@ -120,8 +114,6 @@ def test_an_iterator_without_a_state_is_read_from_its_start() -> None:
 
 
 def test_grains_iterators_go_on_where_they_were() -> None:
-    """Also over a stream of Grain that shuffles within a window."""
-
     def begin(shard: ShardKey) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
         numbers = grain.MapDataset.range(400).seed(shard.shard).to_iter_dataset()
         shuffled = grain.experimental.WindowShuffleIterDataset(numbers, window_size=32, seed=1)

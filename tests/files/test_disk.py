@@ -6,7 +6,6 @@ from islands.files.disk import PIECE_BYTES, write_bytes_per_s
 
 
 def test_a_speed_is_measured_and_nothing_left(tmp_path: Path) -> None:
-    """Also of a size that is no whole number of pieces."""
     speed = write_bytes_per_s(tmp_path, PIECE_BYTES + 1)
     assert speed is not None
     assert speed > 0
@@ -14,7 +13,6 @@ def test_a_speed_is_measured_and_nothing_left(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_has_no_speed(tmp_path: Path) -> None:
-    """The dry run tells elsewhere that it cannot be written."""
     file = tmp_path / "file"
     file.touch()
     assert write_bytes_per_s(file, 1) is None

@@ -41,7 +41,6 @@ def noise(path: Path) -> None:
 
 
 def test_a_regular_file_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
-    """The pipe is refused at once."""
     (tmp_path / "file").write_bytes(b"text")
     assert read_plain(tmp_path / "file") == b"text"
     pipe(tmp_path / "pipe")
@@ -57,7 +56,6 @@ def test_a_regular_file_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
 def test_a_hostile_file_ends_a_command_with_a_sentence_at_most(
     make: Callable[[Path], None], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever stands in place of any one file of a run, and under all of their names."""
     good = make_run(tmp_path / "good", 10)
     names = [path.name for path in good.iterdir() if path.is_file()]
     assert len(names) > LEAST

@@ -41,7 +41,6 @@ def held(folder: Path) -> int:
 def test_a_file_and_the_one_before_it_hold_the_newest_lines(
     tmp_path: Path, limit_bytes: int
 ) -> None:
-    """Twice the limit and a line at most, and nothing else in the folder."""
     path = tmp_path / "run.log"
     file = RotatingFile(path, limit_bytes)
     for number in range(300):
@@ -54,7 +53,6 @@ def test_a_file_and_the_one_before_it_hold_the_newest_lines(
 
 
 def test_a_restart_goes_on_in_the_same_file(tmp_path: Path) -> None:
-    """Also in the size that counts against the limit."""
     path = tmp_path / "metrics.jsonl"
     for start in range(0, 100, 10):
         file = RotatingFile(path, 60)
@@ -66,7 +64,6 @@ def test_a_restart_goes_on_in_the_same_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_turned_over_goes_on_and_is_turned_over_later(tmp_path: Path) -> None:
-    """The writer hears of it, and nothing of what it gave is in the file; then all goes on."""
     path = tmp_path / "run.log"
     older(path).mkdir()
     file = RotatingFile(path, 20)
@@ -84,7 +81,6 @@ def test_a_file_that_cannot_be_turned_over_goes_on_and_is_turned_over_later(tmp_
 
 
 def test_a_file_that_is_deleted_is_begun_anew(tmp_path: Path) -> None:
-    """With its folder: what is written after that is not lost in a file without a name."""
     path = tmp_path / "run" / "run.log"
     file = RotatingFile(path, head=b"0\n")
     file.write(b"1\n")
@@ -97,7 +93,6 @@ def test_a_file_that_is_deleted_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_torn_costs_only_itself(tmp_path: Path) -> None:
-    """A host that died within a line left half of it: the next line begins on its own."""
     path = tmp_path / "run.log"
     path.write_bytes(b"1\n2 and no e")
     file = RotatingFile(path)
@@ -108,7 +103,6 @@ def test_a_line_that_was_torn_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_event_files_keep_the_newest_points(tmp_path: Path) -> None:
-    """A full file is closed and the oldest goes; a restart counts those that are there."""
     limit_bytes = 1000
     for start in (0, 200):
         spool = Spool(tmp_path)
@@ -135,7 +129,6 @@ def a_day(folder: RunFolder, day: int) -> None:
 
 
 def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:
-    """The folder stops growing long before the end, though a hub is started anew every day."""
     limit_bytes, sizes = 5_000, []
     for day in range(DAYS):
         folder = RunFolder(tmp_path, RunSettings(), limit_bytes=limit_bytes)
@@ -150,7 +143,6 @@ def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:
 
 
 def test_curves_go_on_after_the_wall_clock_was_set_back(tmp_path: Path) -> None:
-    """TensorBoard reads files by name and never an earlier one: the next comes after all others."""
     (tmp_path / "events.out.tfevents.4102444800.elsewhere").touch()  # of the year 2100
     newest = []
     for step in (1, 2):

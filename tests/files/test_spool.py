@@ -57,7 +57,6 @@ def entries(first: int, last: int) -> list[bytes]:
 
 
 def test_entries_arrive_in_order_and_whole(shelf: Shelf) -> None:
-    """However they are gathered for one write."""
     spool = Spool(Path("run"))
     inlet = spool.inlet(shelf)
     for entry in entries(10, 99):
@@ -89,7 +88,6 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
 def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full for a moment costs nothing but what found no room meanwhile."""
     monkeypatch.setattr("islands.files.growing_files.RETRY_S", 0.0)
     heard = {word: threading.Event() for word in ("cannot", "again")}
     told: list[str] = []
@@ -119,7 +117,6 @@ def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
 
 
 def test_a_file_that_fails_holds_up_no_other(shelf: Shelf) -> None:
-    """One of them may have been taken away; the others are written."""
     spool = Spool(Path("run"))
     broken = Shelf()
     broken.full = True
@@ -131,7 +128,6 @@ def test_a_file_that_fails_holds_up_no_other(shelf: Shelf) -> None:
 
 
 def test_an_entry_longer_than_a_write_is_written_whole(shelf: Shelf) -> None:
-    """It goes alone."""
     spool = Spool(Path("run"))
     inlet = spool.inlet(shelf)
     long = b"x" * ROOM_BYTES + b"\n"
@@ -142,7 +138,6 @@ def test_an_entry_longer_than_a_write_is_written_whole(shelf: Shelf) -> None:
 
 
 def test_entries_that_belong_together_find_room_together(shelf: Shelf) -> None:
-    """Or none of them does; buffers are written as they are."""
     spool = Spool(Path("run"), kept_bytes=10)
     inlet = spool.inlet(shelf)
     shelf.answers.clear()
@@ -156,7 +151,6 @@ def test_entries_that_belong_together_find_room_together(shelf: Shelf) -> None:
 
 
 def test_a_content_replaces_the_one_before_it(tmp_path: Path) -> None:
-    """The newest counts, and no other file is left."""
     spool = Spool(tmp_path)
     for number in range(9):
         spool.replace(tmp_path / "figures.json", b"%d" % number)
@@ -166,7 +160,6 @@ def test_a_content_replaces_the_one_before_it(tmp_path: Path) -> None:
 
 
 def test_a_content_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    """A reader finds what was there, whole."""
     path = tmp_path / "figures.json"
     replace_file(path, b"old")
     (tmp_path / ".figures.json.new").mkdir()

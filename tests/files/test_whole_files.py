@@ -12,13 +12,11 @@ CONTENT = b'{\n  "run": "one",\n  "seed": 0,\n  "budget_tokens": null\n}\n'
 
 
 def test_it_is_json_for_whoever_reads_it() -> None:
-    """With one member more."""
     assert json.loads(sealed(CONTENT)).keys() == {"run", "seed", "budget_tokens", "blake3"}
     assert json.loads(unsealed(sealed(CONTENT)) or b"") == json.loads(CONTENT)
 
 
 def test_every_flipped_bit_and_every_cut_is_seen() -> None:
-    """Whatever it makes of the file, white space and the digest itself as well."""
     whole = sealed(CONTENT)
     for place in range(len(whole)):
         for bit in range(8):
@@ -30,7 +28,6 @@ def test_every_flipped_bit_and_every_cut_is_seen() -> None:
 
 
 def test_a_file_is_read_back_or_named(tmp_path: Path) -> None:
-    """Missing, whole, damaged and unreadable are four things."""
     path = tmp_path / "run.json"
     assert read_sealed(path) is None
     write_sealed(path, CONTENT)

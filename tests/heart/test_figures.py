@@ -31,14 +31,12 @@ JOINED = (0.0, Admitted(ANA, Role.LEARNER, "1.1"))
 
 
 def test_a_gap_is_between_two_merges_of_one_learner() -> None:
-    """In seconds, and in merges without it; until the run closes."""
     lines = [JOINED, (10.0, merged(ANA)), (12.0, merged("ben")), (15.0, merged(ANA))]
     assert gaps(*lines) == (5.0, 2, ANA)
     assert gaps(*lines, (22.0, Closing("tokens")), (99.0, merged(ANA))) == (10.0, 1, "ben")
 
 
 def test_who_is_never_merged_is_left_out_from_its_start_on() -> None:
-    """It may compile for a while first."""
     others = [(float(at_s), merged("ben")) for at_s in range(1, 60)]
     longest_s, rounds, name = gaps(JOINED, *others, (60.0, Closing("tokens")))
     assert (longest_s, rounds, name) == (60.0 - START_S, 59, ANA)
@@ -48,12 +46,10 @@ def test_who_is_never_merged_is_left_out_from_its_start_on() -> None:
     "gone", [Evicted(ANA, "1.1", "silent"), Killed(ANA), StatusChanged(ANA, Status.SUSPECT)]
 )
 def test_an_absence_is_no_gap(gone: Entry) -> None:
-    """Who is away is counted again from its first merge after."""
     assert gaps(JOINED, (10.0, merged(ANA)), (10.5, gone), (50.0, merged(ANA)))[0] == 0.0
 
 
 def test_the_bounds_refuse_what_the_faults_made_of_these_runs() -> None:
-    """Measured before they were mended: a starved learner, and a default that is 3 % worse."""
     bounds = {name: bound for name, bound, _ in RUNS}
     good = Figures(0.96, 0.5, 1, ANA, 0.998, 2.19, 11.0, 92.0)
     starved = Figures(0.50, 42.2, 974, ANA, 1.0, 0.0, 11.0, 87.0)

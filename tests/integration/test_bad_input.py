@@ -145,25 +145,21 @@ def secret(folder: Path, text: str) -> Path:
 
 
 async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
-    """Refused at the door."""
     other = secret(tmp_path, "this-is-some-other-token\n")
     await run.refuses(run.learner("--token_file", other, token=False), "token|secret")
 
 
 @pytest.mark.long("test_a_wrong_token")
 async def test_no_token(run: Honest) -> None:
-    """Refused at the door."""
     await run.refuses(run.learner(token=False), "token|secret")
 
 
 @pytest.mark.long("test_a_wrong_token")
 async def test_a_token_file_that_is_not_there(run: Honest) -> None:
-    """Said before anything is dialled."""
     await run.refuses(run.learner("--token_file", "nowhere", token=False), "nowhere", "copy")
 
 
 async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path) -> None:
-    """The token is enough to train, not to stop the others."""
     key = secret(tmp_path, "this-is-not-the-key-of-the-run\n")
     told = await run.room.run(
         *("islands.cli", "control", "--supervisor", run.address, "--token_file", run.token),
@@ -175,14 +171,12 @@ async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path)
 
 
 async def test_another_model(run: Honest) -> None:
-    """The first difference is named."""
     other = run.learner("--task_settings.megabytes", "0.5")
     await run.refuses(other, "would train something else", "here .*layers/0.*; there .*layers/0")
 
 
 @pytest.mark.long("test_another_model")
 async def test_another_corpus(run: Honest, tmp_path: Path) -> None:
-    """The labels are part of what is compared."""
     (tmp_path / "reading_task.py").write_text(TASK)
     (tmp_path / "corpus.txt").write_text("the letters of Seneca\n")
     await run.refuses(run.learner(cwd=tmp_path), "corpus", "Seneca", "Shakespeare")
@@ -190,13 +184,11 @@ async def test_another_corpus(run: Honest, tmp_path: Path) -> None:
 
 @pytest.mark.long("test_another_model")
 async def test_a_task_that_cannot_be_imported(run: Honest, tmp_path: Path) -> None:
-    """The sentence says what to install."""
     await run.refuses(run.learner(cwd=tmp_path), "reading_task", "cannot be loaded", "install")
 
 
 @pytest.mark.long("test_another_model")
 async def test_another_protocol(run: Honest) -> None:
-    """A learner of another version is told both versions."""
     words = ("--supervisor", run.address, "--token_file", str(run.token))
     program = run.room.start_words(
         (sys.executable, "-c", OTHER_PROTOCOL, "islands.learner", *words)
@@ -205,7 +197,6 @@ async def test_another_protocol(run: Honest) -> None:
 
 
 async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
-    """Two of one name: the second says so and waits; it never disturbs the first."""
     second = run.learner("--name", "learner-0")
     await run.room.wait(lambda: "is taken by a live learner" in second.err)
     await run.goes_on()
@@ -221,14 +212,12 @@ async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
 
 @pytest.mark.long("test_a_busy_port")
 async def test_an_unknown_key_in_a_config(run: Honest, tmp_path: Path) -> None:
-    """The sentence names the file and what was meant."""
     config = write_config(tmp_path / "typo.yaml", run={"budget_token": 100})
     program = run.room.start("islands.cli", "run", config)
     await run.refuses(program, "typo.yaml", "budget_token\\b", "budget_tokens")
 
 
 async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:
-    """The sentence names the address."""
     config = write_config(tmp_path / "busy.yaml", listen=f"127.0.0.1:{run.port}")
     program = run.room.start("islands.syncer", "--config", config, "--folder", tmp_path / "run")
     await run.refuses(program, f"127.0.0.1:{run.port} is in use")
@@ -241,7 +230,6 @@ async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:
     ids=["run", "syncer", "supervisor"],
 )
 async def test_a_folder_in_which_a_run_goes_on(words: tuple[str, str], run: Honest) -> None:
-    """A second hub of one folder starts nothing, at whatever port."""
     config = write_config(
         run.folder.parent / "again.yaml",
         task="reading_task:Reading",
@@ -253,7 +241,6 @@ async def test_a_folder_in_which_a_run_goes_on(words: tuple[str, str], run: Hone
 
 @pytest.mark.long("test_a_wrong_token")
 async def test_a_hub_that_cannot_be_reached(run: Honest) -> None:
-    """It is tried for as long as one says; whoever restarts processes may try again: code 1."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -320,7 +307,6 @@ async def test_nonsense_at_the_port(
     with_token: bool,  # noqa: FBT001  a parameter of the test
     run: Honest,
 ) -> None:
-    """Before the token is shown and after it: the connection ends, and nothing else."""
     async with strangers(run, 1) as [streams]:
         if with_token:
             await upgrade(run, streams, "stranger")
@@ -330,7 +316,6 @@ async def test_nonsense_at_the_port(
 
 
 async def test_messages_that_no_member_would_send(run: Honest) -> None:
-    """Whoever has the token, but is of another version, run or model, is refused with a reason."""
     token = Secret.read(run.token)
     network = WebsocketNetwork(MESSAGE_TYPES, secret=token)
     link = await network.dial(run.address, local="stranger")
@@ -354,7 +339,6 @@ async def test_messages_that_no_member_would_send(run: Honest) -> None:
 
 @pytest.mark.long("tests/messaging/websocket/test_door.py::test_connections_are_bounded")
 async def test_an_honest_learner_joins_past_a_crowd_that_says_nothing(run: Honest) -> None:
-    """500 connections that never open a session keep nobody out."""
     async with strangers(run, 500):
         honest = run.learner("--name", "honest")
         await run.room.wait(lambda: logged(run.folder, "admitted", name="honest"))

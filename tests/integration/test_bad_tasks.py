@@ -43,7 +43,6 @@ def started(room: Room, name: str) -> tuple[Path, object]:
     "tests/run/test_single_process.py::test_a_task_that_raises_ends_the_run_with_one_sentence"
 )
 async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_path: Path) -> None:
-    """Not after five restarts: a wrong path is wrong at every start."""
     async with open_room(tmp_path) as room:
         folder, config = started(room, "Lost")
         program = await room.run("islands.cli", "run", config, "--folder", folder)
@@ -61,7 +60,6 @@ async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_pat
     "tests/run/test_single_process.py::test_a_failing_evaluation_does_not_end_training"
 )
 async def test_an_evaluation_that_fails_is_told_and_training_goes_on(tmp_path: Path) -> None:
-    """Once on the screen, each time in the log; the run reaches its end."""
     async with open_room(tmp_path) as room:
         folder, config = started(room, "Unmeasured")
         program = await room.run("islands.cli", "run", config, "--folder", folder)

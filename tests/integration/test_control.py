@@ -94,7 +94,6 @@ async def hub(folder: Path, token: str | None = None) -> AsyncIterator[Hub]:
 
 
 async def test_the_folder_of_a_run_is_enough(tmp_path: Path) -> None:
-    """Address, run and key are found there; name and count go with the wish."""
     async with hub(tmp_path) as there:
         target = target_of(ControlOptions(folder=tmp_path))
         assert await tell(target, Verb.DRAIN, "learner-0", 1) == CommandAnswer(
@@ -112,7 +111,6 @@ async def test_the_folder_of_a_run_is_enough(tmp_path: Path) -> None:
 async def test_the_token_of_the_folder_opens_the_door(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it, and without one in the environment, the hub lets nobody in."""
     monkeypatch.delenv("ISLANDS_TOKEN", raising=False)
     async with hub(tmp_path, TOKEN):
         options = ControlOptions(folder=tmp_path)
@@ -124,7 +122,6 @@ async def test_the_token_of_the_folder_opens_the_door(
 
 
 async def test_another_key_commands_nobody(tmp_path: Path) -> None:
-    """The refusal says what is wrong."""
     async with hub(tmp_path):
         (tmp_path / "other").write_text("o" * 32)
         target = target_of(ControlOptions(folder=tmp_path, key_file=tmp_path / "other"))
@@ -133,7 +130,6 @@ async def test_another_key_commands_nobody(tmp_path: Path) -> None:
 
 
 async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Path) -> None:
-    """Where none does, each is named with its reason."""
     async with hub(tmp_path) as there:
         target = target_of(ControlOptions(folder=tmp_path))
         dead = "ws://127.0.0.1:9/supervisor"
@@ -146,7 +142,6 @@ async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Pat
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}'])
 def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
-    """The sentence says which file it is."""
     (tmp_path / "hub.json").write_text(text)
     with pytest.raises(
         UserError, match=r"hub\.json is damaged: it does not say where the supervisor is"
@@ -155,7 +150,6 @@ def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
 
 
 def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a hub can be told by another address than the one it knows of itself."""
     write_hub_address(tmp_path, HubAddress("ws://a:1/supervisor", "line"))
     (tmp_path / "token").write_text(TOKEN)
     found = target_of(ControlOptions(folder=tmp_path, supervisor=("b:2",), key_file=Path("k")))
@@ -169,7 +163,6 @@ def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_a_program_is_told_the_status_as_the_hub_tells_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A hub that tells none is named, and no other command prints it."""
     options = ControlOptions(folder=tmp_path, json=True)
     async with hub(tmp_path) as there:
         with pytest.raises(RefusedError, match="tells no status as JSON"):
@@ -182,7 +175,6 @@ async def test_a_program_is_told_the_status_as_the_hub_tells_it(
 
 
 def test_status_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per member, with what an operator wants to know."""
     show((MEMBER,))
     told = " ".join(capsys.readouterr().out.split())
     assert "name role status phase step silent incarnation" in told

@@ -26,7 +26,6 @@ class Figures(msgspec.Struct):
 
 @pytest.mark.long("tests/integration/test_processes.py::test_a_run_spends_its_budget_to_the_token")
 async def test_a_crowd_joins_contributes_and_leaves(tmp_path: Path) -> None:
-    """All are admitted once, all are in merges, nobody is evicted, and all end with the run."""
     async with open_room(tmp_path) as room:
         words = ["--learners", LEARNERS, "--all", "--patience", PATIENCE]
         times = ["--seconds", 3, "--step_s", 0.5]

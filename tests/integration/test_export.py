@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 @pytest.mark.quick("run")
 @pytest.mark.parametrize("started_as", ["run", "hub"])
 async def test_ctrl_c_leaves_a_final_file(started_as: str, tmp_path: Path) -> None:
-    """With what was published, and what that is; wherever the syncer lives."""
     async with open_room(tmp_path) as room:
         folder = tmp_path / "run"
         config = write_config(tmp_path / "run.yaml", learners=1)

@@ -36,7 +36,6 @@ def evaluate(folder: RunFolder, first: int, last: int) -> None:
 
 
 def test_a_full_disk_holds_up_nobody_who_writes(disk: SmallDisk) -> None:
-    """Each call returns, however long the disk is full, and the close as well."""
     told: list[str] = []
     folder = RunFolder(disk.folder / "run", RunSettings(), say=told.append)
     evaluate(folder, 0, 10)
@@ -50,7 +49,6 @@ def test_a_full_disk_holds_up_nobody_who_writes(disk: SmallDisk) -> None:
 def test_what_was_measured_while_the_disk_was_full_is_there_once_it_has_room(
     disk: SmallDisk,
 ) -> None:
-    """As long as it found room in memory: nothing is lost, and no line is torn."""
     folder = RunFolder(disk.folder / "run", RunSettings())
     evaluate(folder, 0, 10)
     disk.fill()
@@ -69,7 +67,6 @@ def test_what_was_measured_while_the_disk_was_full_is_there_once_it_has_room(
 async def test_a_run_goes_on_by_itself_and_can_be_ended_while_its_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """Run folder and journal take nothing for a while: the hub says so, merges on, and obeys."""
     folder = tmp_path / "disk"
     config = write_config(tmp_path / "run.yaml", learners=2)
     with small_disk(folder, 24 * 2**20) as disk:
@@ -93,7 +90,6 @@ async def test_a_run_goes_on_by_itself_and_can_be_ended_while_its_disk_is_full(
 async def test_a_run_that_ends_while_its_disk_is_full_is_concluded_once_there_is_room(
     tmp_path: Path,
 ) -> None:
-    """The journal has the end; what is left behind as files waits for room, and is all there."""
     folder = tmp_path / "disk"
     run = {"budget_tokens": 4_000}
     config = write_config(tmp_path / "run.yaml", learners=2, run=run)

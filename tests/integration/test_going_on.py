@@ -56,7 +56,6 @@ async def end(folder: Path, run: "asyncio.Task[dict[str, object] | None]") -> di
     "tests/integration/test_second_syncer.py::test_a_second_start_is_refused_while_the_first_one_lives"
 )
 async def test_a_run_goes_on_when_a_second_syncer_is_started_in_its_folder(tmp_path: Path) -> None:
-    """The second one ends at once with a sentence; nobody of the first run is ended or evicted."""
     folder = tmp_path / "run"
     hub = fleet(folder)
     async with running(hub) as run, open_room(tmp_path) as room:

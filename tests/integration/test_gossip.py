@@ -36,7 +36,6 @@ def met(folder: Path, name: str, other: str = "") -> int:
     "tests/lab/world/test_gossip.py::test_a_restarted_learner_begins_with_the_values_of_one_that_trains"
 )
 async def test_a_killed_learner_holds_up_nobody_and_comes_back(tmp_path: Path) -> None:
-    """The others go on meeting; the new process takes over their values, and meets them again."""
     folder = tmp_path / "run"
     settings = replace(PRESETS[Preset.GOSSIP], run="fleet", interval_steps=10, budget_tokens=None)
     hub: WatchedHub = make_fleet(folder, settings, SLEEPING, learners=3)

@@ -78,7 +78,6 @@ async def open_caller(
 @pytest.mark.quick("near")
 @pytest.mark.parametrize("side", ["near", "far"])
 async def test_silence_ends_the_session_and_healing_brings_it_back(side: str) -> None:
-    """A cut of either way or both, on either side, is noticed without any word from TCP."""
     async with open_caller() as caller:
         namespace: Namespace = getattr(caller, side)
         for drops in ((Drop.INCOMING,), (Drop.OUTGOING,), tuple(Drop)):
@@ -94,7 +93,6 @@ async def test_silence_ends_the_session_and_healing_brings_it_back(side: str) ->
 
 @pytest.mark.long("test_silence_ends_the_session_and_healing_brings_it_back")
 async def test_a_flapping_way_is_dialled_with_restraint() -> None:
-    """Each loss is followed by one more session, not by a storm; after the last one all is well."""
     async with open_caller() as caller:
         for number in range(FLAPS):
             await caller.wait("beat", 2)
@@ -109,7 +107,6 @@ async def test_a_flapping_way_is_dialled_with_restraint() -> None:
 @pytest.mark.quick("20")
 @pytest.mark.parametrize("every", [100, 20, 5])
 async def test_loss_of_packets_loses_and_changes_nothing(every: int) -> None:
-    """With every so-manieth packet lost both ways envelopes come back whole, in order."""
     async with open_caller(20, payload_bytes=20_000) as caller:
         caller.near.drop(Drop.OUTGOING, every=every)
         caller.far.drop(Drop.OUTGOING, every=every)
@@ -118,7 +115,6 @@ async def test_loss_of_packets_loses_and_changes_nothing(every: int) -> None:
 
 
 async def test_no_session_is_lost_on_a_narrow_way() -> None:
-    """At 2 Mbit/s before a queue of 2 s bulk is slow; beats pass beside it and keep the session."""
     async with open_caller(8, payload_bytes=100_000, shape=Shape("2mbit", queue="2s")) as caller:
         await caller.wait("complete")
         assert caller.counts["lost"] == 0

@@ -148,7 +148,6 @@ async def receive_until(link: Link, count: int) -> list[Envelope]:
 
 @pytest.mark.parametrize("way", list(Way))
 async def test_reset_inside_a_frame_delivers_nothing_partial(way: Way, seed: int) -> None:
-    """Cut at a random place, a session ends on both sides, and what came before is whole."""
     rng = random.Random(f"{way} {seed}")
     async with open_room(seed=seed) as room:
         session = await room.open_session()
@@ -169,7 +168,6 @@ async def test_reset_inside_a_frame_delivers_nothing_partial(way: Way, seed: int
 
 
 async def test_broken_sessions_leave_nothing_behind() -> None:
-    """After many cuts there are no more tasks and no more open files than before."""
     async with open_room() as room:
         await drain_after_reset(room)  # what is made once is made
         tasks, files = len(asyncio.all_tasks()), open_files()
@@ -196,7 +194,6 @@ def open_files() -> int:
 
 
 async def test_latency_and_jitter_keep_the_order() -> None:
-    """Late bytes make nothing arrive in another order, and nothing is lost."""
     async with open_room() as room:
         room.proxy.inject(Faults(latency_s=0.01, jitter_s=0.03))
         session = await room.open_session()
@@ -208,7 +205,6 @@ async def test_latency_and_jitter_keep_the_order() -> None:
 
 
 async def test_old_bytes_never_reach_a_newer_session() -> None:
-    """What an old connection delivers late comes on the old link or nowhere."""
     async with open_room() as room:
         old = await room.open_session()
         for connection in (old.control, old.bulk):
@@ -230,7 +226,6 @@ async def test_old_bytes_never_reach_a_newer_session() -> None:
 
 
 async def test_a_reader_that_stops_is_skipped_and_may_go_on() -> None:
-    """Bulk for a peer that does not read is refused after a bounded amount; then all goes on."""
     settings = replace(SMALL, bulk_capacity=4)
     async with open_room(settings) as room:
         session = await room.open_session()
@@ -349,7 +344,6 @@ async def open_callers(
 @pytest.mark.parametrize("cut", [Cut.HOLD, Cut.LOSE])
 @pytest.mark.parametrize("ways", [(Way.UP,), (Way.DOWN,), tuple(Way)], ids=["up", "down", "both"])
 async def test_a_cut_is_noticed_and_the_session_comes_back(cut: Cut, ways: tuple[Way, ...]) -> None:
-    """A cut of one way or both looks like silence: the dialler ends the session and returns."""
     async with open_room() as room, open_callers(room) as (caller,):
         await caller.wait(opened=1, heard=3)
         room.proxy.inject(Faults(cut=cut), *ways)
@@ -360,7 +354,6 @@ async def test_a_cut_is_noticed_and_the_session_comes_back(cut: Cut, ways: tuple
 
 
 async def test_a_reset_is_noticed_at_once_and_the_session_comes_back() -> None:
-    """After a reset of all its connections a dialler has another session, without a timeout."""
     async with open_room() as room, open_callers(room) as (caller,):
         for number in range(1, 4):
             await caller.wait(opened=number, heard=3 * number)
@@ -371,7 +364,6 @@ async def test_a_reset_is_noticed_at_once_and_the_session_comes_back() -> None:
 
 
 async def test_a_crowd_comes_back_after_a_reset() -> None:
-    """When every connection breaks at once, all diallers have a session again."""
     async with open_room() as room, open_callers(room, CROWD, PATIENT) as callers:
         for number in (1, 2):
             for caller in callers:
@@ -382,7 +374,6 @@ async def test_a_crowd_comes_back_after_a_reset() -> None:
 
 
 async def test_dialling_through_a_cut_fails_with_a_sentence() -> None:
-    """Nobody answers through a cut: the dial fails in time and says so."""
     async with open_room(replace(SMALL, handshake_s=0.3)) as room:
         room.proxy.inject(Faults(cut=Cut.HOLD), Way.DOWN)
         with pytest.raises(DialFailed, match="answer"):
@@ -393,7 +384,6 @@ async def test_dialling_through_a_cut_fails_with_a_sentence() -> None:
 
 
 async def test_a_dial_that_is_given_up_leaves_nothing_open() -> None:
-    """When the last step of opening does not come, every connection made for it is closed."""
     async with open_room(replace(SMALL, handshake_s=0.3)) as room:
         dialling = asyncio.create_task(room.dialling.dial(room.address, local="near"))
         connections = room.proxy.connections

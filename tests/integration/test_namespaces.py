@@ -57,7 +57,6 @@ def ask(pair: Pair, *, patience_s: float = 10.0, size: int = 9) -> str:
 
 
 def test_the_two_reach_each_other(pair: Pair) -> None:
-    """What is sent over the cable comes back."""
     assert ask(pair) == "10"
 
 
@@ -66,7 +65,6 @@ def test_the_two_reach_each_other(pair: Pair) -> None:
     "drops", [(Drop.INCOMING,), (Drop.OUTGOING,), ()], ids=["incoming", "outgoing", "both"]
 )
 def test_a_cut_is_a_silence_until_healed(pair: Pair, side: int, drops: tuple[Drop, ...]) -> None:
-    """With packets dropped nobody answers and nothing refuses; healed, all is as before."""
     pair[side].drop(*drops)
     assert ask(pair, patience_s=0.2) == "TimeoutError"
     pair[side].heal()
@@ -85,7 +83,6 @@ def test_loss_is_survived(pair: Pair) -> None:
 
 
 def test_a_shape_queues_and_drops(pair: Pair) -> None:
-    """What leaves is limited to the rate, and beyond the queue packets are dropped."""
     near, _ = pair
     near.shape(Shape(rate="8mbit", burst="16kb", queue="20ms"))
     near.congestion_control("reno")
@@ -99,7 +96,6 @@ def test_a_shape_queues_and_drops(pair: Pair) -> None:
 
 
 def test_pairs_are_apart() -> None:
-    """Two pairs use the same addresses and do not see each other."""
     with open_pair() as (one, _), open_pair() as (other, far):
         assert one.name != other.name
         far.popen([sys.executable, "-c", ECHO, far.address], stdout=subprocess.DEVNULL)
@@ -107,7 +103,6 @@ def test_pairs_are_apart() -> None:
 
 
 def test_nothing_stays_behind_after_a_failure() -> None:
-    """An error inside removes the namespaces and kills what was started, grandchildren too."""
     sleeper = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     names = []
     with pytest.raises(RuntimeError, match="not today"), open_pair() as pair:  # noqa: PT012 (the block is what fails)
@@ -120,6 +115,5 @@ def test_nothing_stays_behind_after_a_failure() -> None:
 
 
 def test_what_fails_inside_says_why() -> None:
-    """The error of a command names the command and carries its words."""
     with open_pair() as (near, _), pytest.raises(RuntimeError, match=r"nonsense.*nknown"):
         near.run(["ip", "nonsense"])

@@ -50,7 +50,6 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_operator_sees_who_is_here(place: Place) -> None:
-    """One line for each member, of whatever role, and a sentence."""
     told = await control(place[0], "status")
     for name in (*PAIR, "syncer"):
         assert name in told.out
@@ -59,7 +58,6 @@ async def test_an_operator_sees_who_is_here(place: Place) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_learner_is_added_and_drained(place: Place) -> None:
-    """It comes and merges; drained, it ends with exit code 0 and is not started again."""
     room, hub = place
     assert "started learner-2" in (await control(room, "add")).out
     await hub.wait_merge_of(("learner-2",), LIMIT_S)
@@ -82,7 +80,6 @@ async def test_a_learner_is_added_and_drained(place: Place) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_paused_run_does_not_step_until_it_is_resumed(place: Place) -> None:
-    """All learners stop after the step that they are in, and go on from there."""
     room, hub = place
     await control(room, "pause")
     members = hub.members
@@ -112,7 +109,6 @@ def _all_new(hub: WatchedHub, told: list[StepFigures]) -> bool:
     "tests/integration/test_processes.py::test_a_killed_learner_is_started_again_and_merges"
 )
 async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
-    """Closing rounds, a summary that balances, the final parameters, and exit code 0."""
     config = write_config(tmp_path / "run.yaml", learners=2)
     folder = tmp_path / "run"
     async with open_room(tmp_path) as room:
@@ -134,7 +130,6 @@ async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
 
 @pytest.mark.long("tests/lab/world/test_operator.py::test_a_run_that_has_ended_can_be_extended")
 async def test_a_run_that_has_ended_goes_on_with_more(tmp_path: Path) -> None:
-    """The same command with --extend and a larger budget; without them it says so."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=2)
     command = ("islands.cli", "run", config, "--folder", folder, "--run.budget_tokens")
@@ -155,7 +150,6 @@ async def test_a_run_that_has_ended_goes_on_with_more(tmp_path: Path) -> None:
 
 @pytest.mark.long("tests/run/test_model_files.py::test_a_file_becomes_one_value_per_fragment")
 async def test_a_run_starts_from_the_end_of_another(tmp_path: Path) -> None:
-    """Version 0 is the file, to the bit; one that does not fit is refused with its difference."""
     config = write_config(tmp_path / "run.yaml", learners=1, run={"budget_tokens": 400})
     async with open_room(tmp_path) as room:
         first = await room.run("islands.cli", "run", config, "--folder", "first")

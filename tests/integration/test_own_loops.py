@@ -99,7 +99,6 @@ def require(name: str) -> None:
 @pytest.mark.quick("functional")
 @pytest.mark.parametrize("name", LOOPS)
 async def test_loops_of_an_example_spend_a_budget(name: str, tmp_path: Path) -> None:
-    """Every token is counted once: as many steps were taken as were granted, and none is lost."""
     require(name)
     learners = ("ana", "ben") if name == TOGETHER else ("ana",)
     async with open_room(tmp_path) as room:
@@ -119,7 +118,6 @@ async def test_loops_of_an_example_spend_a_budget(name: str, tmp_path: Path) -> 
 
 @pytest.mark.long("test_loops_of_an_example_spend_a_budget")
 async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> None:
-    """Each is killed once and starts again under its name; no token is counted twice or lost."""
     require("torch_loop")
     async with open_room(tmp_path) as room:
         hub, address = await hub_of(room, "linen_loop", budget=LONG)

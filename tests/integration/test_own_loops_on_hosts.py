@@ -87,7 +87,6 @@ async def merged(room: Room, name: str) -> None:
 
 
 async def test_processes_of_one_loop_spend_a_budget_as_one_learner(tmp_path: Path) -> None:
-    """Each step is counted once, and all end with 0 after as many steps, of one loss."""
     async with open_room(tmp_path) as room:
         budget = 120 * ROWS
         hub, address = await hub_of(room, "functional", budget)
@@ -108,7 +107,6 @@ async def test_processes_of_one_loop_spend_a_budget_as_one_learner(tmp_path: Pat
 async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(
     tmp_path: Path,
 ) -> None:
-    """The signal reaches one process alone, and not the one that leads."""
     async with open_room(tmp_path) as room:
         hub, address = await hub_of(room, "functional", LONG)
         both = loops(room, address, "ana")
@@ -127,7 +125,6 @@ async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(
 
 @pytest.mark.long("tests/island/test_ends.py::test_a_process_that_fails_is_the_failure_of_its_host")
 async def test_a_process_that_is_lost_or_fails_ends_the_others(tmp_path: Path) -> None:
-    """Each says why; where a thread hangs in a collective, the process ends all the same."""
     async with open_room(tmp_path) as room:
         _, address = await hub_of(room, "functional", LONG)
         first, second = loops(room, address, "lost")
@@ -146,7 +143,6 @@ async def test_a_process_that_is_lost_or_fails_ends_the_others(tmp_path: Path) -
     "tests/integration/test_several_hosts.py::test_hosts_that_were_started_otherwise_are_told_why"
 )
 async def test_processes_that_were_told_otherwise_end_with_a_sentence(tmp_path: Path) -> None:
-    """Before any of them computes."""
     async with open_room(tmp_path) as room:
         _, address = await hub_of(room, "functional", LONG)
         both = loops(room, address, "ana", more="loop.ROWS = 32")

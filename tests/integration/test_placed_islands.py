@@ -56,7 +56,6 @@ def alive(folder: Path) -> list[int]:
 
 @pytest.mark.long("tests/engines/test_launcher.py::test_a_restarted_hub_finds_what_was_placed")
 async def test_placed_islands_outlive_their_hub_and_leave_nothing_behind(tmp_path: Path) -> None:
-    """The hub is killed and finds them; one is added, one drained, one killed; then all end."""
     config, folder = placed_run(tmp_path), tmp_path / "run"
     async with open_room(tmp_path) as room:
         hub = room.start("islands.cli", "run", config, "--folder", folder)

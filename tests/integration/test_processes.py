@@ -81,7 +81,6 @@ def told_versions(tape: Path, kind: str) -> list[tuple[int, str]]:
 
 
 async def test_a_run_spends_its_budget_to_the_token(tmp_path: Path) -> None:
-    """Syncer and learners in processes of their own: nothing is spent twice, nothing is missing."""
     hub = fleet(tmp_path / "run", budget_tokens=2400)
     async with running(hub) as run:
         summary = await end_of(run)
@@ -95,7 +94,6 @@ async def test_a_run_spends_its_budget_to_the_token(tmp_path: Path) -> None:
 
 
 async def test_a_killed_learner_is_started_again_and_merges(tmp_path: Path) -> None:
-    """SIGKILL in the middle: its incarnation ends, its host starts it, and it takes part again."""
     hub = fleet(tmp_path / "run", budget_tokens=None)
     async with running(hub) as run:
         await hub.wait_merge_of(PAIR, LIMIT_S)
@@ -113,7 +111,6 @@ async def test_a_killed_learner_is_started_again_and_merges(tmp_path: Path) -> N
 
 
 async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None:
-    """SIGKILL of the syncer: steps go on, and after its restart merges do, from its journal."""
     hub = fleet(tmp_path / "run", budget_tokens=None)
     async with running(hub) as run:
         await hub.wait_merge_of(PAIR, LIMIT_S)
@@ -145,7 +142,6 @@ async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None
 
 
 async def test_a_learner_that_is_terminated_leaves_in_order(tmp_path: Path) -> None:
-    """SIGTERM: it says goodbye, its tokens are accounted for, and its exit code is 0."""
     folder = tmp_path / "run"
     hub = fleet(folder, budget_tokens=None, learners=1)
     async with open_room(tmp_path) as room, running(hub) as run:
@@ -199,7 +195,6 @@ async def test_children_outlive_a_killed_hub_and_the_next_one_adopts_them(tmp_pa
 async def test_children_that_the_next_hub_cannot_use_are_replaced(
     change: str, tmp_path: Path
 ) -> None:
-    """Those of a killed hub end if the settings or the port are others now, and new ones start."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=2)
     command = ("islands.cli", "run", config, "--folder", folder)
@@ -240,7 +235,6 @@ def port_of(folder: Path) -> int:
 async def test_a_hub_that_fails_says_who_lives_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its children go on, which a person can only know if it is said, with how to take them up."""
     folder = tmp_path / "run"
     hub = fleet(folder, budget_tokens=None)
     async with open_room(tmp_path), running(hub) as run:
@@ -257,7 +251,6 @@ async def test_a_hub_that_fails_says_who_lives_on(
 
 @pytest.mark.long("test_a_closed_terminal_ends_a_run_in_order")
 async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
-    """Who cannot wait leaves no process behind either."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=2)
     async with open_room(tmp_path) as room:
@@ -288,7 +281,6 @@ async def stop_by(number: signal.Signals, run: Program, room: Room, folder: Path
 
 @pytest.mark.long("tests/lab/world/test_operator.py::test_a_run_that_has_ended_can_be_extended")
 async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Path) -> None:
-    """A signal ends the children in order; the journal has what they did, to the token."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=2, run={"budget_tokens": 16_000})
     command = ("islands.cli", "run", config, "--folder", folder)
@@ -355,7 +347,6 @@ def drained(terminal: int) -> bool:
 
 @pytest.mark.long("test_a_syncer_alone_is_a_hub")
 async def test_every_role_can_be_a_command_of_its_own(tmp_path: Path) -> None:
-    """Supervisor, syncer, two learners and an observer, each started by hand, end a run."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", run={"budget_tokens": 3200})
     token = make_token(tmp_path)
@@ -419,7 +410,6 @@ def make_token(folder: Path) -> Path:
 
 
 async def test_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
-    """Neither token nor key is in a log, tape, file or output, nor on any command line."""
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=2)
     async with open_room(tmp_path) as room:

@@ -89,7 +89,6 @@ async def open_path(*, queue_bytes: int = 1 << 20) -> AsyncIterator[Path]:
 
 
 async def test_without_faults_everything_passes() -> None:
-    """Bytes arrive as they were sent, both ways; each end of stream is passed on by itself."""
     async with open_path() as path:
         path.near.send(TEXT * 50)
         path.near.writer.write_eof()
@@ -103,7 +102,6 @@ async def test_without_faults_everything_passes() -> None:
 
 
 async def test_latency_and_jitter_delay_and_keep_order() -> None:
-    """Nothing comes before its time, and jitter lets no byte overtake another."""
     loop = asyncio.get_running_loop()
     async with open_path() as path:
         path.proxy.inject(Faults(latency_s=0.05, jitter_s=0.05), Way.UP)
@@ -118,7 +116,6 @@ async def test_latency_and_jitter_delay_and_keep_order() -> None:
 
 
 async def test_bandwidth_is_not_exceeded() -> None:
-    """A limited direction takes at least as long as its bytes need."""
     loop = asyncio.get_running_loop()
     async with open_path() as path:
         path.proxy.inject(Faults(bandwidth_bytes_s=100_000), Way.UP)
@@ -129,7 +126,6 @@ async def test_bandwidth_is_not_exceeded() -> None:
 
 
 async def test_a_held_direction_delivers_late_and_the_other_goes_on() -> None:
-    """While one way is held nothing passes there, the other way works; healed, all of it comes."""
     async with open_path() as path:
         path.proxy.inject(Faults(cut=Cut.HOLD), Way.UP)
         path.near.send(TEXT)
@@ -143,7 +139,6 @@ async def test_a_held_direction_delivers_late_and_the_other_goes_on() -> None:
 
 
 async def test_a_held_direction_slows_its_sender() -> None:
-    """What the proxy holds is bounded: a sender that is not read has to wait."""
     async with open_path(queue_bytes=1 << 16) as path:
         path.proxy.inject(Faults(cut=Cut.HOLD), Way.UP)
         path.near.send(bytes(1 << 26))
@@ -155,7 +150,6 @@ async def test_a_held_direction_slows_its_sender() -> None:
 
 
 async def test_old_bytes_arrive_after_a_newer_connection() -> None:
-    """A connection held by itself delivers late, after its sender is gone and another one works."""
     async with open_room() as room:
         old = await room.dial()
         old.connection.inject(Faults(cut=Cut.HOLD), Way.UP)
@@ -170,7 +164,6 @@ async def test_old_bytes_arrive_after_a_newer_connection() -> None:
 
 
 async def test_a_losing_cut_swallows() -> None:
-    """Bytes of the time of the cut never come; the connection is still open afterwards."""
     async with open_path() as path:
         path.proxy.inject(Faults(cut=Cut.LOSE), Way.UP)
         path.near.send(TEXT)
@@ -182,7 +175,6 @@ async def test_a_losing_cut_swallows() -> None:
 
 @pytest.mark.parametrize("after", [1, 255, len(TEXT) - 1])
 async def test_reset_comes_after_exactly_so_many_bytes(after: int) -> None:
-    """The receiver gets the bytes before, then a reset; the sender gets a reset as well."""
     async with open_path() as path:
         path.proxy.inject(Faults(reset_after_bytes=after), Way.UP)
         path.near.send(TEXT)
@@ -196,7 +188,6 @@ async def test_reset_comes_after_exactly_so_many_bytes(after: int) -> None:
 
 
 async def test_a_reset_of_the_peer_is_passed_on_as_one() -> None:
-    """Who resets is seen to reset: not an orderly end."""
     async with open_path() as path:
         path.near.send(b"x")
         assert await path.far.take(1) == b"x"
@@ -207,7 +198,6 @@ async def test_a_reset_of_the_peer_is_passed_on_as_one() -> None:
 
 
 async def test_closing_can_be_slow() -> None:
-    """The end of a stream waits; what was sent before it does not."""
     loop = asyncio.get_running_loop()
     async with open_path() as path:
         path.proxy.inject(Faults(close_delay_s=0.1), Way.UP)
@@ -220,7 +210,6 @@ async def test_closing_can_be_slow() -> None:
 
 
 async def test_nobody_behind_the_proxy_is_a_reset() -> None:
-    """Dialling the proxy of a dead target succeeds and breaks at once, as with a dead ingress."""
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

@@ -11,7 +11,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 async def test_a_hub_is_ready_once_its_syncer_has_read_its_journal(tmp_path: Path) -> None:
-    """Before that it says that it starts; the manager may start learners when it is ready."""
     config = write_config(tmp_path / "run.yaml")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

@@ -11,7 +11,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 async def test_a_second_start_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
-    """It ends at once with a sentence and code 2; when the first is dead, its lock is gone."""
     words = ("--supervisor", "ws://127.0.0.1:9", "--wait_s", "80", "--folder", "run")
     async with open_room(tmp_path) as room:
         first = room.start("islands.syncer", *words)

@@ -150,7 +150,6 @@ class Pair:
 async def test_whatever_ends_one_host_ends_the_island_which_starts_again_as_one(
     tmp_path: Path,
 ) -> None:
-    """A process killed on either host, one that is suspended, and a host that is asked to end."""
     async with open_room(tmp_path) as room:
         hub, address = await hub_of(room, LONG)
         pair = Pair(room, address)
@@ -182,7 +181,6 @@ async def test_whatever_ends_one_host_ends_the_island_which_starts_again_as_one(
 
 
 async def test_hosts_that_were_started_otherwise_are_told_why(tmp_path: Path) -> None:
-    """Another number of hosts, other settings of the task, and a port that others use."""
     async with open_room(tmp_path) as room:
         _, address = await hub_of(room, LONG)
         port = free_port()

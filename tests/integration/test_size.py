@@ -25,7 +25,6 @@ def journal_bytes(folder: Path) -> int:
 
 
 async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
-    """A learner that greets with 600 fragments is understood, and all of them are published."""
     slow = {"step_s": 0.2, "megabytes": 0.25}
     many = {"fragments": 600, "interval_steps": 24}
     config = write_config(tmp_path / "run.yaml", learners=1, run=many, task_settings=slow)
@@ -36,7 +35,6 @@ async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
 
 @pytest.mark.long("tests/run/test_planner.py::test_memory_of_a_learner")
 async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
-    """A real run takes no more memory than its host is said to need, nor the journal more disk."""
     task_settings = {"step_s": 0.1, "megabytes": 64}
     run = {"fragments": 2, "interval_steps": 4, "staleness_max": 0}
     told = {"task": SLEEPING, "task_settings": task_settings, "run": run}

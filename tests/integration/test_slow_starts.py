@@ -22,7 +22,6 @@ def fleet(folder: Path, timing: Timing, **task: object) -> WatchedHub:
 
 
 async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Path) -> None:
-    """90 s where 30 s without a step are a stall, at a fifteenth of their length: one start."""
     timing = Timing(heartbeat_s=0.2, stalled_s=2.0, compile_s=40.0)
     hub = fleet(tmp_path / "run", timing, first_step_s=6.0)
     async with running(hub) as run:
@@ -37,7 +36,6 @@ async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Pa
 
 @pytest.mark.long("test_a_learner_with_a_long_first_step_is_not_killed_in_it")
 async def test_a_compilation_beyond_its_limit_gets_twice_the_time(tmp_path: Path) -> None:
-    """Each start compiles for 4 s and 1.5 s are allowed: 1.5, 3, 6 s; the third comes through."""
     timing = Timing(heartbeat_s=0.2, compile_s=1.5)
     hub = fleet(tmp_path / "run", timing, setup_s=4.0)
     async with running(hub) as run:

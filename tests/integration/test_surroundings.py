@@ -33,7 +33,6 @@ SURROUNDINGS: dict[str, tuple[dict[str, str], str]] = {
 @pytest.mark.quick("ascii", "output closed")
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_a_run_ends_well_whatever_becomes_of_its_output(name: str, tmp_path: Path) -> None:
-    """What was trained is kept, and the exit code is 0."""
     told, shell = SURROUNDINGS[name]
     ended = subprocess.run(
         ["bash", "-c", shell, "bash", sys.executable, *RUN, str(tmp_path / "run")],  # noqa: S607
@@ -49,7 +48,6 @@ def test_a_run_ends_well_whatever_becomes_of_its_output(name: str, tmp_path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a namespace of processes")
 def test_the_first_process_of_a_container_ends_at_sigterm() -> None:
-    """The kernel ignores a signal for it that has no handler; it waits for its hub meanwhile."""
     learner = (sys.executable, "-m", "islands.learner", "--supervisor", "127.0.0.1:9")
     inside = ("unshare", "--pid", "--fork", "--kill-child", *learner)
     with subprocess.Popen(inside, stderr=subprocess.PIPE, cwd=ROOT) as outer:

@@ -53,7 +53,6 @@ def loop(address: str) -> None:
 
 
 async def test_a_hub_and_a_loop_need_no_jax(tmp_path: Path) -> None:
-    """They import nothing of it, and spend a budget together to the token."""
     layout = tmp_path / "model.json"
     write_leaves(layout, Model().layout.leaves)
     words = (
@@ -72,7 +71,6 @@ async def test_a_hub_and_a_loop_need_no_jax(tmp_path: Path) -> None:
 
 
 async def test_a_loop_of_pytorch_imports_no_jax(tmp_path: Path) -> None:
-    """Where PyTorch is not installed, that alone is missing."""
     async with open_room(tmp_path) as room:
         imported = room.start_words((sys.executable, "-c", TORCH))
         assert await room.ended(imported) == 0, str(imported)

@@ -124,7 +124,6 @@ class Island:
 def test_all_hosts_carry_out_the_same_commands_at_the_same_boundary(
     hosts: int, delay_s: float, drawn: int
 ) -> None:
-    """Whatever arrives late, at whatever host; and all that was commanded is carried out."""
     island, rng = Island(hosts, drawn, delay_s), random.Random(drawn)
     for step in range(300):
         if step < 200 and rng.random() < 0.5:
@@ -137,7 +136,6 @@ def test_all_hosts_carry_out_the_same_commands_at_the_same_boundary(
 
 @pytest.mark.parametrize("drawn", range(20))
 def test_no_step_waits_for_a_word_that_takes_less_than_two_steps(drawn: int) -> None:
-    """A slow link delays what an island carries out, and never its steps."""
     island = Island(4, drawn, 0.99 * AHEAD * STEP_S)
     for step in range(100):
         island.command(ResetMoments(), step * STEP_S)
@@ -146,7 +144,6 @@ def test_no_step_waits_for_a_word_that_takes_less_than_two_steps(drawn: int) -> 
 
 
 def test_a_command_is_carried_out_two_boundaries_after_all_hosts_hold_it() -> None:
-    """On links without delay: at the boundary after the next."""
     leader, held = Leader(), 0
     words = []
     for boundary in range(6):
@@ -156,7 +153,6 @@ def test_a_command_is_carried_out_two_boundaries_after_all_hosts_hold_it() -> No
 
 
 def test_a_host_that_stands_still_comes_on_until_what_is_agreed_is_carried_out() -> None:
-    """Rank 0 sleeps only while no further boundary leads to a command."""
     leader = Leader()
     leader.arrive(0)
     assert not leader.has_news(0)
@@ -169,7 +165,6 @@ def test_a_host_that_stands_still_comes_on_until_what_is_agreed_is_carried_out()
 
 
 def test_a_hanging_step_keeps_one_value_of_each_fragment_on_the_way() -> None:
-    """A newer one waits at rank 0, where it replaces an older one; what follows waits behind it."""
     log = CommandLog()
     for number in range(5):
         log.put(adopt(0, number))
@@ -186,7 +181,6 @@ def test_a_hanging_step_keeps_one_value_of_each_fragment_on_the_way() -> None:
 
 
 def test_commands_are_complete_in_their_order_alone() -> None:
-    """A later command that is whole waits for an earlier one whose array is on its way."""
     arrivals = Arrivals()
     arrivals.on_head(2, "End", {}, 0)
     arrivals.on_part(1, 1, memoryview(b"b"))
@@ -203,7 +197,6 @@ def test_commands_are_complete_in_their_order_alone() -> None:
 
 
 def test_what_all_hold_is_what_the_slowest_holds() -> None:
-    """Reports that come late change nothing."""
     holdings = Holdings((1, 2))
     holdings.on_held(1, 5)
     assert holdings.common(9) == 0
@@ -214,7 +207,6 @@ def test_what_all_hold_is_what_the_slowest_holds() -> None:
 
 
 def test_the_last_command_is_the_same_for_all_hosts() -> None:
-    """The end is a command among the others, so no host takes a step that others do not."""
     island = Island(3, 0, 0.5)
     commands: deque[EngineAction | End] = deque([AllowSteps(1, ()), End()])
     for step in range(10):

@@ -61,7 +61,6 @@ class Pair:
 
 
 def test_both_hosts_end_at_the_boundary_of_the_last_command() -> None:
-    """What was commanded before it is carried out, and nothing is taken afterwards."""
     pair, allow = Pair(), AllowSteps(8, ())
     pair.leader.put(allow)
     pair.leader.stop()
@@ -76,7 +75,6 @@ def test_both_hosts_end_at_the_boundary_of_the_last_command() -> None:
 
 
 def test_an_island_that_fails_ends_each_host_at_its_next_boundary() -> None:
-    """Not before: what a loop does between two boundaries is the same on all hosts until then."""
     pair = Pair()
     pair.step(0)
     pair.leader.put(AllowSteps(8, ()))
@@ -90,7 +88,6 @@ def test_an_island_that_fails_ends_each_host_at_its_next_boundary() -> None:
 
 
 def test_hosts_that_leave_their_loop_come_to_no_further_boundary() -> None:
-    """What was commanded is left to rank 0, whose compute answers it."""
     pair, allow = Pair(), AllowSteps(8, ())
     pair.step(0)
     pair.leader.put(allow)
@@ -107,7 +104,6 @@ def test_hosts_that_leave_their_loop_come_to_no_further_boundary() -> None:
     "theirs", [Arrival(2, 2, TO_WAIT), Arrival(2, 2, TO_LEAVE), Arrival(2, 1, TO_STEP)]
 )
 def test_a_host_that_takes_another_way_is_found(theirs: Arrival) -> None:
-    """It was done where rank 0 goes on, it left, or it counted another number of steps."""
     pair = Pair()
     for boundary in range(4):
         pair.step(boundary)
@@ -121,7 +117,6 @@ def test_a_host_that_takes_another_way_is_found(theirs: Arrival) -> None:
 
 
 def test_a_host_that_waits_ahead_of_rank_0_tells_what_it_did_before() -> None:
-    """It comes to boundaries whose words it knows, which rank 0 may never come to."""
     pair = Pair()
     for boundary in range(5):
         pair.step(boundary)
@@ -136,7 +131,6 @@ def test_a_host_that_waits_ahead_of_rank_0_tells_what_it_did_before() -> None:
 
 
 def test_hosts_that_are_ahead_or_far_behind_are_not_blamed() -> None:
-    """A boundary is compared with the one of its own number, for as long as that is remembered."""
     itinerary = Itinerary()
     assert itinerary.differing(Arrival(-1, 0, "")) is None
     assert itinerary.differing(Arrival(0, 0, TO_STEP)) is None
@@ -180,7 +174,6 @@ ENTRIES: tuple[LogEntry, ...] = (
     "entry", ENTRIES, ids=[f"{n} {type(each).__name__}" for n, each in enumerate(ENTRIES)]
 )
 def test_a_command_arrives_as_it_was_issued(entry: LogEntry) -> None:
-    """Its fields over msgpack, and its arrays beside them, in their order."""
     body = msgspec.msgpack.decode(msgspec.msgpack.encode(body_of(entry)))
     arrays = arrays_of(entry)
     arrived = entry_of(type(entry).__name__, body, arrays)
@@ -189,12 +182,10 @@ def test_a_command_arrives_as_it_was_issued(entry: LogEntry) -> None:
 
 
 def test_every_command_of_a_boundary_can_be_issued() -> None:
-    """But for those of learners that gossip, each of which is on one host."""
     assert {type(entry).__name__ for entry in ENTRIES} == set(KINDS)
 
 
 def test_a_value_is_sent_as_a_share() -> None:
-    """Its place is taken by the share; what else a command holds stays."""
     whole = ENTRIES[1]
     cut = with_arrays(whole, (VALUE[:4], SENT))
     assert isinstance(cut, AdoptValue)
@@ -213,6 +204,5 @@ def test_a_value_is_sent_as_a_share() -> None:
 def test_a_command_of_another_version_is_refused_in_a_sentence(
     kind: str, body: dict[str, object]
 ) -> None:
-    """It says which command."""
     with pytest.raises(InvariantError, match=kind):
         entry_of(kind, body, ())

@@ -105,8 +105,6 @@ def test_a_process_that_fails_is_the_failure_of_its_host(rank: int) -> None:
 
 
 def test_a_process_that_is_lost_is_no_failure_of_the_others() -> None:
-    """Neither where a link ends, nor where a host is silent, whichever rank it has."""
-
     async def killed(island: Island) -> None:
         island.followers[2].end(Ended("killed", FAILED, 2))
         link = island.followers[2]._dialer.link  # noqa: SLF001  it says no word
@@ -122,8 +120,6 @@ def test_a_process_that_is_lost_is_no_failure_of_the_others() -> None:
 
 
 def test_an_island_that_is_asked_to_end_has_no_failure() -> None:
-    """The watchdog of the host that was asked knows it by itself; the others wait for it."""
-
     async def asked(island: Island) -> None:
         island.followers[1].leave("SIGTERM")
 
@@ -136,8 +132,6 @@ def test_an_island_that_is_asked_to_end_has_no_failure() -> None:
 
 
 def test_an_error_that_follows_from_a_loss_is_none_of_its_host() -> None:
-    """A collective fails at once where a process is lost, and its link may close after that."""
-
     async def lost(island: Island) -> None:
         broken = ComputeFailed(RuntimeError("connection closed by peer"))
         island.followers[1]._on_event(broken)  # noqa: SLF001  as its compute thread tells it
@@ -152,13 +146,11 @@ def test_an_error_that_follows_from_a_loss_is_none_of_its_host() -> None:
 
 
 def test_a_run_that_is_over_leaves_nothing_to_do() -> None:
-    """A host that hears so while it waits for others ends well, on whichever host it is told."""
     over = RunOverError("the supervisor refused: the run is over: tokens")
     assert Ended.of(over, 1).code_at(0) == Ended.of(over, 1).code_at(1) == DONE
 
 
 def test_ends_that_other_hosts_cause_never_exhaust_the_restarts() -> None:
-    """A host is given up for its own failures alone, among as many of others' as come."""
     restarts, now_s = Restarts(), 0.0
     for _ in range(1000):
         assert delay_before_restart_s(restarts, BY_ANOTHER, now_s) == AFTER_ANOTHER_S
@@ -177,7 +169,6 @@ def test_a_process_that_never_beats_is_killed() -> None:
 
 
 def test_a_process_that_beats_no_more_is_killed_soon() -> None:
-    """However late its first beat came, and however long it has beaten."""
     for before in (0, FIRST_BEATS - 1):
         pulse = Pulse()
         assert not any(pulse.second(beaten=False) for _ in range(before))

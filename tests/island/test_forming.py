@@ -23,7 +23,6 @@ def refused(told: HostHello, here: dict[int, str] | None = None) -> tuple[str, i
 
 
 def test_a_host_that_was_started_alike_is_taken() -> None:
-    """Ranks may come in any order."""
     for rank in (2, 1):
         assert misfit(hello(rank), hosts=3, facts=FACTS, here={0: "near"}) is None
 
@@ -40,14 +39,12 @@ def test_a_host_that_was_started_alike_is_taken() -> None:
     ],
 )
 def test_a_host_that_was_started_otherwise_must_be_started_anew(told: HostHello, says: str) -> None:
-    """The user must mend it, so it is not tried again."""
     reason, code = refused(told)
     assert says in reason
     assert code == OF_NO_USE
 
 
 def test_a_rank_that_is_taken_is_tried_again() -> None:
-    """The host before may be gone, which is found in some seconds."""
     reason, code = refused(hello(1), {0: "near", 1: "far, too"})
     assert "rank 1 (far) came while rank 1 (far, too) is here" in reason
     assert code == FAILED

@@ -40,13 +40,11 @@ class Hosts:
 
 
 def test_hosts_that_step_are_well() -> None:
-    """For as long as they do."""
     hosts = Hosts()
     assert not any(hosts.second() for _ in range(2000))
 
 
 def test_a_host_that_is_silent_is_lost() -> None:
-    """It is named; the others may stand still meanwhile."""
     hosts = Hosts()
     hosts.second()
     told = [hosts.second(silent=2, steps=0) for _ in range(SILENT_TICKS - 1)]
@@ -56,7 +54,6 @@ def test_a_host_that_is_silent_is_lost() -> None:
 
 
 def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
-    """The others wait for it in the step that they have dispatched."""
     hosts = Hosts()
     for _ in range(10):
         hosts.second()
@@ -72,7 +69,6 @@ def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
 
 
 def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
-    """No host is behind the others."""
     hosts = Hosts()
     for _ in range(10):
         hosts.second()
@@ -82,7 +78,6 @@ def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
 
 
 def test_long_steps_are_no_stall() -> None:
-    """A step may take some times as long as the longest of the last ones."""
     hosts = Hosts()
     for second in range(2000):
         assert hosts.second(steps=int(second % 100 == 0)) is None
@@ -92,7 +87,6 @@ def test_long_steps_are_no_stall() -> None:
 
 
 def test_the_first_step_has_the_time_of_a_compilation() -> None:
-    """No step time is known before one was measured."""
     hosts = Hosts()
     told = [hosts.second(steps=0) for _ in range(COMPILE_S)]
     assert told[:-1] == [None] * (COMPILE_S - 1)
@@ -100,7 +94,6 @@ def test_the_first_step_has_the_time_of_a_compilation() -> None:
 
 
 def test_rests_before_the_first_step_do_not_shorten_its_time() -> None:
-    """Boundaries at which nothing is stepped tell nothing of how long a step takes."""
     hosts = Hosts()
     for _ in range(30):
         hosts.second(steps=0, idle=True)
@@ -110,7 +103,6 @@ def test_rests_before_the_first_step_do_not_shorten_its_time() -> None:
 
 
 def test_a_long_pause_does_not_make_long_steps_a_stall() -> None:
-    """What was measured before it counts after it."""
     hosts = Hosts()
     for second in range(2000):
         hosts.second(steps=int(second % 100 == 0))
@@ -120,7 +112,6 @@ def test_a_long_pause_does_not_make_long_steps_a_stall() -> None:
 
 
 def test_data_that_has_not_arrived_makes_nobody_stuck() -> None:
-    """All hosts wait for it, in their readers or in the step that needs it."""
     hosts = Hosts()
     for _ in range(10):
         hosts.second()
@@ -131,7 +122,6 @@ def test_data_that_has_not_arrived_makes_nobody_stuck() -> None:
 
 
 def test_readers_that_all_hosts_wait_for_are_told_as_such() -> None:
-    """A file system that hangs is no device that does."""
     hosts = Hosts()
     for _ in range(10):
         hosts.second()
@@ -140,7 +130,6 @@ def test_readers_that_all_hosts_wait_for_are_told_as_such() -> None:
 
 
 def test_hosts_that_may_not_step_wait_for_as_long_as_it_takes() -> None:
-    """A run that is paused for days ends no island."""
     hosts = Hosts()
     hosts.second()
     assert not any(hosts.second(steps=0, idle=True) for _ in range(5000))

@@ -30,7 +30,6 @@ from tests.virtual import virtual
     kind=st.sampled_from((np.float32, np.uint16, np.uint8)),
 )
 def test_a_value_is_what_its_shares_are(owners: list[int], size: int, kind: type) -> None:
-    """Whichever devices the hosts have, and in whichever precision the shares are."""
     whole: NDArray[np.generic] = np.arange(size).astype(kind)
     ranges = [held_by(rank, owners, size) for rank in sorted(set(owners))]
     shares = [cut(whole.view(np.uint8).data, each, size) for each in ranges]
@@ -40,7 +39,6 @@ def test_a_value_is_what_its_shares_are(owners: list[int], size: int, kind: type
 
 
 def test_a_share_of_one_range_is_a_view() -> None:
-    """The path of a fragment has no copy where the hosts' devices are in their order."""
     whole = np.arange(8, dtype=np.float32)
     share = np.frombuffer(cut(whole.view(np.uint8).data, ((2, 5),), 8), np.float32)
     assert np.shares_memory(share, whole)
@@ -48,14 +46,12 @@ def test_a_share_of_one_range_is_a_view() -> None:
 
 
 def test_hosts_that_hold_all_of_it_give_equal_shares() -> None:
-    """A model without common devices is whole on each host."""
     whole = np.arange(4, dtype=np.float32).view(np.uint8).data
     everything: Ranges = ((0, 4),)
     assert bytes(assembled([whole, whole], [everything, everything], 4)) == bytes(whole)
 
 
 def test_a_value_is_complete_once_every_host_gave_its_share() -> None:
-    """Each host gives its shares in order; one that is ahead waits for the others."""
     gathering = Gathering(2)
     first, second, third = memoryview(b"1"), memoryview(b"2"), memoryview(b"3")
     gathering.add(1, first)
@@ -68,7 +64,6 @@ def test_a_value_is_complete_once_every_host_gave_its_share() -> None:
 
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_the_number_of_hosts_decides(hosts: int) -> None:
-    """No share is taken for a whole value before all hosts have given one."""
     gathering = Gathering(hosts)
     for rank in range(hosts):
         assert gathering.complete() is None
@@ -78,7 +73,6 @@ def test_the_number_of_hosts_decides(hosts: int) -> None:
 
 @virtual
 async def test_a_host_gives_no_shares_of_values_that_there_cannot_be() -> None:
-    """Rank 0 keeps a host's shares for slower hosts, of a bounded number of values."""
     network, said = MemoryNetwork(), list[object]()
     async with Scope("island") as scope:
         leader = IslandLeader(

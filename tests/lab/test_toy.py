@@ -20,7 +20,6 @@ def train(trainer: Trainer, steps: int, learning_rate: float = 0.1) -> list[floa
 
 
 def test_it_imports_no_jax() -> None:
-    """Thousands of simulated learners must not pay for JAX."""
     code = (
         "import sys, islands.lab.toys.toy; sys.exit('jax' in sys.modules or 'flax' in sys.modules)"
     )
@@ -28,14 +27,12 @@ def test_it_imports_no_jax() -> None:
 
 
 def test_equal_trainers_take_equal_steps() -> None:
-    """Two learners of one seed on one shard agree to the bit."""
     one, other = NumpyTrainer(4), NumpyTrainer(4)
     assert train(one, 20) == train(other, 20)
     np.testing.assert_array_equal(one.value(2), other.value(2))
 
 
 def test_it_has_several_fragments_and_several_leaves() -> None:
-    """The toy exercises the layout: embeddings, cut rows, biases and a scalar."""
     layout = NumpyTrainer(4).layout
     assert len(layout.fragments) == 4
     assert len(layout.leaves) == 6
@@ -43,7 +40,6 @@ def test_it_has_several_fragments_and_several_leaves() -> None:
 
 
 def test_steps_lower_the_true_loss() -> None:
-    """Training approaches the common optimum."""
     trainer = NumpyTrainer(3)
     before = trainer.evaluate([trainer.value(f) for f in range(3)])["loss"]
     train(trainer, 60)
@@ -67,7 +63,6 @@ def test_a_snapshot_is_base_minus_local() -> None:
 
 
 def test_adoption_replaces() -> None:
-    """The value is taken as it is, and is the base of what is done next; others stay."""
     trainer = NumpyTrainer(2)
     train(trainer, 3)
     other, value = trainer.value(1), np.ones_like(trainer.value(0))
@@ -78,7 +73,6 @@ def test_adoption_replaces() -> None:
 
 
 def test_a_broken_state_is_noticed_and_healed() -> None:
-    """A value that is not finite shows, and adopting and resetting moments heals."""
     trainer = NumpyTrainer(1)
     good = trainer.value(0)
     trainer.adopt(0, np.full_like(good, np.inf))
@@ -90,7 +84,6 @@ def test_a_broken_state_is_noticed_and_healed() -> None:
 
 
 def test_sleeping_steps_queue_behind_one_another() -> None:
-    """When a later step is ready, so is an earlier one, as on a device."""
     device = SleepingDevice(0.001)
     first, second = device.occupy(1.0), device.occupy(2.0)
     assert second.loss() == 2.0
@@ -112,14 +105,12 @@ def test_moments_travel_in_pieces() -> None:
 
 
 def test_moments_of_other_lengths_are_refused() -> None:
-    """And nothing is changed."""
     trainer = NumpyTrainer(1, moment_piece_bytes=500)
     with pytest.raises(InvariantError, match="pieces of"):
         trainer.load_moments([memoryview(bytes(500))])
 
 
 def test_the_schema_tells_what_can_be_exchanged() -> None:
-    """Equal models agree on it, others do not, and without momentum there is nothing."""
     assert NumpyTrainer(2).moments_schema == NumpyTrainer(3).moments_schema != ""
     assert NumpyTrainer(shapes=[("x", (4,))]).moments_schema != NumpyTrainer().moments_schema
     plain = NumpyTrainer(momentum=0.0)

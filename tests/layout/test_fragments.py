@@ -54,7 +54,6 @@ def some_leaves(draw: st.DrawFn) -> list[Leaf]:
 def test_every_element_is_in_exactly_one_piece_and_no_fragment_is_empty(
     leaves: list[Leaf], count: int, pattern: str, min_piece_bytes: int
 ) -> None:
-    """Whatever the shapes, fragments partition the elements and units partition fragments."""
     layout = plan(leaves, count=count, pattern=pattern, min_piece_bytes=min_piece_bytes)  # type: ignore[arg-type]
     assert elements(layout) == Counter(
         (index, element) for index, leaf in enumerate(leaves) for element in range(leaf.size)
@@ -72,7 +71,6 @@ def test_every_element_is_in_exactly_one_piece_and_no_fragment_is_empty(
 
 @given(some_leaves(), st.integers(1, 8))
 def test_values_survive_being_cut_up_and_put_together(leaves: list[Leaf], count: int) -> None:
-    """Disassembling leaves into flat fragment values and assembling them gives the same leaves."""
     layout = plan(leaves, count=count, min_piece_bytes=4)
     rng = np.random.default_rng(0)
     arrays = {leaf.path: rng.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves}
@@ -86,7 +84,6 @@ def test_values_survive_being_cut_up_and_put_together(leaves: list[Leaf], count:
 def test_the_heaviest_balanced_fragment_is_within_four_thirds_of_the_optimum(
     sizes: list[int], count: int
 ) -> None:
-    """Pieces that cannot be cut further are spread at most 4/3 worse than the best spread."""
     leaves = [one_row(f"leaf{i}", size) for i, size in enumerate(sizes)]
     layout = plan(leaves, count=count, min_piece_bytes=4)
     best = min(
@@ -97,31 +94,26 @@ def test_the_heaviest_balanced_fragment_is_within_four_thirds_of_the_optimum(
 
 
 def test_a_model_without_a_piece_of_64_kib_has_one_fragment() -> None:
-    """P_eff is at least 1 however small the model is."""
     layout = plan([Leaf(f"w{i}", (8, 8)) for i in range(9)], count=24)
     assert len(layout.fragments) == 1
 
 
 def test_fragments_are_no_more_than_the_pieces_of_64_kib() -> None:
-    """Small tensors do not become fragments of their own: three large ones make three."""
     leaves = [one_row(f"large{i}", 64) for i in range(3)] + [Leaf(f"b{i}", (64,)) for i in range(9)]
     assert len(plan(leaves, count=24).fragments) == 3
 
 
 def test_rows_are_never_cut_below_64_kib_to_make_more_fragments() -> None:
-    """A model of one tensor of 200 KiB makes three fragments of 24 asked for."""
     layout = plan([Leaf("only", (200, KIB))], count=24)
     assert [fragment.size >= 64 * KIB for fragment in layout.fragments] == [True] * 3
 
 
 def test_a_model_with_fewer_tensors_than_fragments_still_gets_all_fragments() -> None:
-    """Two large tensors are cut by rows into the eight fragments asked for, evenly."""
     layout = plan([Leaf("a", (512, KIB)), Leaf("b", (512, KIB))], count=8)
     assert [fragment.size for fragment in layout.fragments] == [128 * KIB] * 8
 
 
 def test_a_tensor_that_is_most_of_the_model_is_spread_by_rows() -> None:
-    """A tensor of 60 % of the model is cut, and no fragment exceeds 4/3 of the fair share."""
     leaves = [Leaf("large", (960, KIB))] + [Leaf(f"small{i}", (80, KIB)) for i in range(8)]
     layout = plan(leaves, count=4)
     assert sum(piece.path == "large" for f in layout.fragments for piece in f.pieces) >= 3
@@ -129,14 +121,12 @@ def test_a_tensor_that_is_most_of_the_model_is_spread_by_rows() -> None:
 
 
 def test_equal_pieces_are_placed_by_name() -> None:
-    """Ties are broken by path, so all hosts agree whatever order their trees have."""
     leaves = [one_row(name, 64) for name in ("b", "c", "a")]
     layout = plan(leaves, count=3)
     assert [fragment.pieces[0].path for fragment in layout.fragments] == ["a", "b", "c"]
 
 
 def test_units_follow_the_roles() -> None:
-    """Embeddings and tensors under 64 elements are averaged, the others merged by direction."""
     leaves = [
         Leaf("embed", (64, 8), role=Role.EMBEDDING),
         Leaf("matrix", (8, 8)),
@@ -153,7 +143,6 @@ def test_units_follow_the_roles() -> None:
 
 
 def test_a_stack_is_merged_entry_by_entry() -> None:
-    """A tensor stacked over five layers is five units, also where rows cut through an entry."""
     whole = plan([Leaf("stack", (5, 16, 8), stack=5)], count=1).fragments[0]
     assert [unit.size for unit in whole.units] == [128] * 5
     cut = plan([Leaf("stack", (2, 9, 64), stack=2)], count=4, min_piece_bytes=4)
@@ -163,7 +152,6 @@ def test_a_stack_is_merged_entry_by_entry() -> None:
 
 
 def test_a_stack_is_cut_between_its_entries_first() -> None:
-    """When its entries are small enough, no fragment holds a part of one."""
     layout = plan([Leaf("stack", (12, 64, KIB), stack=12)], count=5)
     rows = [(p.row_start, p.row_stop) for f in layout.fragments for p in f.pieces]
     assert all(start % 64 == 0 and stop % 64 == 0 for start, stop in rows)
@@ -191,14 +179,12 @@ def test_layered_patterns(pattern: str, expected: list[str]) -> None:
 
 
 def test_a_stacked_leaf_gives_its_entries_to_the_layers() -> None:
-    """The strided pattern works for models whose layers are stacked in one tensor."""
     layout = plan([Leaf("w", (4, 64, KIB), stack=4)], count=2, pattern=Pattern.STRIDED)
     first_rows = [piece.row_start for piece in layout.fragments[0].pieces]
     assert first_rows == [0, 128]
 
 
 def test_equal_layouts_have_equal_fingerprints() -> None:
-    """The fingerprint depends on nothing but what the layout says."""
     one, other = plan(layer_model(), count=4), plan(layer_model(), count=4)
     assert one == other
     assert one.first_difference(other) is None
@@ -217,7 +203,6 @@ def test_equal_layouts_have_equal_fingerprints() -> None:
     ],
 )
 def test_a_difference_is_named(other: Layout, named: str) -> None:
-    """Layouts that differ have other fingerprints, and the first difference is told."""
     here = plan(layer_model(), count=4, labels={"corpus": "a"})
     assert here.fingerprint != other.fingerprint
     difference = here.first_difference(other)
@@ -226,7 +211,6 @@ def test_a_difference_is_named(other: Layout, named: str) -> None:
 
 
 def test_a_description_that_ends_early_differs() -> None:
-    """What is missing on one side is told, too."""
     assert first_difference(["a", "b"], ["a"]) == "here b; there nothing more"
 
 
@@ -238,7 +222,6 @@ def test_the_default_role_goes_by_path() -> None:
 
 @pytest.mark.parametrize("pattern", ["balanced", "strided"])
 def test_a_leaf_beside_another_is_cut_where_that_one_is(pattern: Pattern) -> None:
-    """It changes neither the number of fragments nor which rows of the other share one."""
     leaves = [Leaf("blocks", (4, 8, 8), stack=4), Leaf("embed", (16, 8))]
     moment = Leaf("nu/blocks", (4, 8, 8), role=Role.STATE, stack=4)
     made = partial(plan, count=3, pattern=pattern, min_piece_bytes=64)
@@ -265,7 +248,6 @@ def test_a_leaf_beside_another_is_cut_where_that_one_is(pattern: Pattern) -> Non
     ],
 )
 def test_leaves_that_cannot_train_are_refused(leaves: list[Leaf], sentence: str) -> None:
-    """A wrong model is refused with a sentence that names the leaf."""
     with pytest.raises(TaskError, match=sentence):
         plan(leaves, count=2)
 
@@ -279,6 +261,5 @@ def test_leaves_that_cannot_train_are_refused(leaves: list[Leaf], sentence: str)
     ],
 )
 def test_settings_that_cannot_work_are_refused(count: int, pattern: str, sentence: str) -> None:
-    """A wrong setting is refused with a sentence that says what is allowed."""
     with pytest.raises(SettingsError, match=sentence):
         plan([Leaf("w", (4, 4))], count=count, pattern=pattern)  # type: ignore[arg-type]

@@ -34,7 +34,6 @@ def figures(account: Account, tokens: int) -> tuple[int, int]:
 
 
 def test_what_is_carried_on_stays_pending() -> None:
-    """Of 70 tokens 50 were merged; the 20 of the overlap are there to be sent."""
     account = adopted()
     account.answered(1, 0, 50)
     merged = Merged(1, 0, 5, 50)
@@ -47,7 +46,6 @@ def test_what_is_carried_on_stays_pending() -> None:
 
 
 def test_what_was_refused_stays_pending_too() -> None:
-    """A value without it takes nothing away."""
     account = adopted()
     account.answered(1, 0, 50)
     account.carry_on(update(1, 0))
@@ -55,7 +53,6 @@ def test_what_was_refused_stays_pending_too() -> None:
 
 
 def test_what_is_under_way_is_still_known_when_it_is_carried_on() -> None:
-    """An older value comes in between; the next one contains it."""
     account = adopted()
     account.answered(1, 5, 50)
     account.carry_on(update(1, 3))
@@ -66,7 +63,6 @@ def test_what_is_under_way_is_still_known_when_it_is_carried_on() -> None:
 
 
 def test_what_is_not_known_cannot_be_carried_on() -> None:
-    """Neither before the first base, nor past a contribution that this incarnation did not send."""
     assert not Account().can_carry(None)
     assert adopted().can_carry(None)
     assert not adopted().can_carry(Merged(1, 0, 5, 50))
@@ -79,7 +75,6 @@ def test_what_is_not_sent_is_pending() -> None:
 
 
 def test_adoption_discards_what_was_not_merged() -> None:
-    """Of 70 tokens 50 were merged; the 20 of the overlap are overwritten."""
     account = adopted()
     account.answered(1, 0, 50)
     account.adopt(update(1, 0, Merged(1, 0, 5, 50)), steps=7, tokens=70)
@@ -87,7 +82,6 @@ def test_adoption_discards_what_was_not_merged() -> None:
 
 
 def test_a_refused_contribution_is_overwritten() -> None:
-    """The new version does not contain it, and its round is decided."""
     account = adopted()
     account.answered(1, 0, 50)
     account.adopt(update(1, 0), steps=7, tokens=70)
@@ -95,7 +89,6 @@ def test_a_refused_contribution_is_overwritten() -> None:
 
 
 def test_a_contribution_to_a_later_round_is_in_doubt() -> None:
-    """An older version arrives while it is under way: neither pending work nor lost yet."""
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 3), steps=7, tokens=70)
@@ -103,7 +96,6 @@ def test_a_contribution_to_a_later_round_is_in_doubt() -> None:
 
 
 def test_doubt_ends_with_a_merge() -> None:
-    """The next version contains it: it was merged, and what was done meanwhile is overwritten."""
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 3), steps=7, tokens=70)
@@ -112,7 +104,6 @@ def test_doubt_ends_with_a_merge() -> None:
 
 
 def test_doubt_ends_without_a_merge() -> None:
-    """A version of the same or a later round does not contain it: it is overwritten."""
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 3), steps=7, tokens=70)
@@ -121,7 +112,6 @@ def test_doubt_ends_without_a_merge() -> None:
 
 
 def test_doubt_lasts_until_the_last_of_its_tickets_is_decided() -> None:
-    """A round between two of them decides the first; the later one may still be merged."""
     account = adopted()
     account.answered(1, 5, 30)
     account.answered(1, 8, 50)
@@ -133,7 +123,6 @@ def test_doubt_lasts_until_the_last_of_its_tickets_is_decided() -> None:
 
 
 def test_a_new_epoch_decides_all_older_tickets() -> None:
-    """A restarted syncer has forgotten them, if they were not merged."""
     account = adopted()
     account.answered(1, 50, 50)
     account.adopt(update(1, 2, epoch=2), steps=7, tokens=70)
@@ -141,7 +130,6 @@ def test_a_new_epoch_decides_all_older_tickets() -> None:
 
 
 def test_the_same_merge_is_counted_once() -> None:
-    """Later updates repeat which contribution of mine they contain."""
     account = adopted()
     merged = Merged(1, 0, 5, 50)
     account.answered(1, 0, 50)
@@ -151,7 +139,6 @@ def test_the_same_merge_is_counted_once() -> None:
 
 
 def test_what_was_merged_before_the_newest_is_no_news() -> None:
-    """A value may name an older contribution than the one before it did; both are in the base."""
     account = adopted()
     account.answered(1, 3, 20)
     account.answered(1, 5, 50)
@@ -164,7 +151,6 @@ def test_what_was_merged_before_the_newest_is_no_news() -> None:
 
 
 def test_the_larger_of_two_answers_from_one_base_may_be_the_merged_one() -> None:
-    """Tickets from one base are nested: only what the merged one lacks is overwritten."""
     account = adopted()
     account.answered(1, 0, 30)
     account.answered(1, 1, 60)
@@ -173,7 +159,6 @@ def test_the_larger_of_two_answers_from_one_base_may_be_the_merged_one() -> None
 
 
 def test_a_new_syncer_with_nothing_newer_ends_the_doubt() -> None:
-    """It has committed the version that is held: what was under way then was not merged."""
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 3), steps=7, tokens=70)
@@ -186,7 +171,6 @@ def test_a_new_syncer_with_nothing_newer_ends_the_doubt() -> None:
 
 
 def test_a_second_answer_to_a_ticket_voids_the_first() -> None:
-    """Asked again over a new link, it answers from a newer base: only that may be merged."""
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 4), steps=7, tokens=70)

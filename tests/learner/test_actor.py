@@ -93,7 +93,6 @@ def value_of(number: float) -> NDArray[np.float32]:
 
 @virtual
 async def test_a_published_value_is_adopted() -> None:
-    """Its digest is right, so it becomes base and local value."""
     async with open_learner() as stage:
         await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
         assert stage.held() == NEW
@@ -103,7 +102,6 @@ async def test_a_published_value_is_adopted() -> None:
 @pytest.mark.parametrize("payload", [value_of(3), value_of(2)[:-1]], ids=["damaged", "too short"])
 @virtual
 async def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
-    """What differs from its digest or its length changes nothing; sent again, it is adopted."""
     async with open_learner() as stage:
         before = stage.trainer.value(0)
         right = digest(as_buffer(value_of(2)))
@@ -117,7 +115,6 @@ async def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> N
 
 @virtual
 async def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained() -> None:
-    """One that does not fit is refused, and the whole value mends it."""
     made = quantised(value_of(2), value_of(2.5), None, Precision.INT8)
     assert made.payload is not None
     told = digest(as_buffer(made.value))

@@ -144,7 +144,6 @@ runs = st.builds(
 @settings(max_examples=100, deadline=None)
 @given(runs)
 def test_no_choice_comes_twice_on_a_steady_link(run: Run) -> None:
-    """Where the time of bytes varies by less than two, a choice that was left is left for good."""
     run.exchanges(30)
     chosen = [(one.precision, one.every) for one in run.changes]
     assert len(chosen) == len(set(chosen))
@@ -171,7 +170,6 @@ def test_what_is_chosen_at_last_fits(run: Run) -> None:
 def test_a_cut_is_followed_within_three_periods_and_so_is_its_end(
     fragments: int, size_bytes: int
 ) -> None:
-    """From 1 Gbit/s to 5 Mbit/s and back, with 24 steps of a second between two merges."""
     size_bytes //= fragments
     run = Run(size_bytes, 1.0, 24, fragments, overlap_steps=6, bytes_per_s=GBIT)
     run.periods(30)
@@ -195,7 +193,6 @@ def test_a_cut_is_followed_within_three_periods_and_so_is_its_end(
 @pytest.mark.parametrize("size_bytes", [1024, 2**30])
 @pytest.mark.parametrize("step_s", [0.001, 300.0])
 def test_small_and_large_fragments_and_steps(size_bytes: int, step_s: float) -> None:
-    """What a link of 1 Gbit/s carries within two steps is chosen, from 1 ms up to five minutes."""
     run = Run(size_bytes, step_s, 24, 4, latency_s=0.0)
     run.periods(60)
     carried = 2 * step_s * GBIT
@@ -207,7 +204,6 @@ def test_small_and_large_fragments_and_steps(size_bytes: int, step_s: float) -> 
 
 
 def test_nothing_is_decided_before_anything_is_known() -> None:
-    """It begins with the coarsest precision; without the time of a step, nothing is too long."""
     learner = Adaptation(levels(4096), overlap_steps=2, round_interval_steps=1.0, fragments=1)
     assert (learner.choice, learner.budget_s) == (Choice(COARSEST), None)
     learner.stepped(0.0)
@@ -220,7 +216,6 @@ def test_nothing_is_decided_before_anything_is_known() -> None:
 
 
 def test_the_budget_by_hand() -> None:
-    """τ = 3 steps of 2 s less 0.5 s of latency; at most H/P; at least half of the window."""
     learner = Adaptation(levels(4096), overlap_steps=3, round_interval_steps=6.0, fragments=4)
     learner.stepped(2.0)
     assert learner.budget_s == pytest.approx(6.0)
@@ -234,7 +229,6 @@ def test_the_budget_by_hand() -> None:
 
 
 def test_a_slow_learner_takes_the_step_time_of_the_fleet() -> None:
-    """Its own steps take 20 s, but rounds, four in an interval of 8 steps, come each 2 s."""
     learner = Adaptation(levels(4096), overlap_steps=3, round_interval_steps=2.0, fragments=4)
     learner.stepped(20.0)
     for round_ in range(9):
@@ -243,7 +237,6 @@ def test_a_slow_learner_takes_the_step_time_of_the_fleet() -> None:
 
 
 def test_what_waits_in_line_is_not_counted_as_its_own_time() -> None:
-    """Two contributions of 100 bytes at 10 bytes/s, and a latency of 1 s: the second took 10 s."""
     link = LinkEstimate()
     link.answered(link.probe(0.0), 1.0)
     link.offered(ticket(0), 100, 0.0)
@@ -256,7 +249,6 @@ def test_what_waits_in_line_is_not_counted_as_its_own_time() -> None:
 
 
 def test_a_contribution_that_replaced_another_is_the_one_that_is_awaited() -> None:
-    """The link sends the newest one of a fragment; what it replaced will never arrive."""
     link = LinkEstimate()
     link.offered(ticket(0), 100, 0.0)
     link.offered(ticket(4), 100, 5.0)
@@ -266,7 +258,6 @@ def test_a_contribution_that_replaced_another_is_the_one_that_is_awaited() -> No
 
 
 def test_while_one_is_under_way_for_too_long_no_pull_is_answered() -> None:
-    """Neither the next nor a repeated one: what is sent now waits behind it."""
     run = Run(16 * 2**20)
     run.periods(12)
     assert run.choice == Choice(FINEST)
@@ -285,7 +276,6 @@ def test_while_one_is_under_way_for_too_long_no_pull_is_answered() -> None:
 @pytest.mark.parametrize("fragments", [1, 2, 6, 7, 24])
 @pytest.mark.parametrize("every", [2, 3, 5, 6, 24])
 def test_every_fragment_has_its_turn(fragments: int, every: int) -> None:
-    """Every n-th pull is answered, or the one after it, and all fragments equally often."""
     learner = Adaptation(
         levels(4096), overlap_steps=1, round_interval_steps=1.0, fragments=fragments
     )
@@ -302,7 +292,6 @@ def test_every_fragment_has_its_turn(fragments: int, every: int) -> None:
 
 
 def test_a_declined_pull_that_comes_again_is_answered() -> None:
-    """Its round lacks a quorum."""
     learner = Adaptation(levels(4096), overlap_steps=1, round_interval_steps=1.0, fragments=4)
     learner.choice = replace(learner.choice, every=3)
     assert learner.why_declined(0, ticket(0), 0.0) is None
@@ -311,7 +300,6 @@ def test_a_declined_pull_that_comes_again_is_answered() -> None:
 
 
 def test_a_choice_that_does_not_last_needs_more_evidence_the_next_time() -> None:
-    """A link that breaks down again and again is left coarse for longer and longer."""
     run = Run(64 * 2**20, bytes_per_s=GBIT / 8)
     run.periods(12)
     waited = []

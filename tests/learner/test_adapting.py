@@ -79,7 +79,6 @@ def choice(bench: Bench) -> Choice:
 
 
 def test_a_contribution_names_its_precision_and_asks_for_an_acknowledgement() -> None:
-    """The coarsest one, as nothing is known; a learner with a given precision asks for none."""
     message = contribute(adaptive(), 1).message
     assert (message.precision, message.acknowledge) == ("two_bit", True)
     message = contribute(stepping(precision=Precision.FP4), 1).message
@@ -134,7 +133,6 @@ def test_an_exchange_that_takes_too_long_leaves_pulls_out() -> None:
 
 
 def test_pulls_are_left_out_while_an_exchange_is_under_way_for_too_long() -> None:
-    """So many as its time so far suggests; a link that is gone carries nothing."""
     bench = adaptive()
     sent(bench, contribute(bench, 1))
     bench.now_s += 0.4
@@ -153,7 +151,6 @@ def test_pulls_are_left_out_while_an_exchange_is_under_way_for_too_long() -> Non
 
 
 def test_what_the_link_did_not_take_is_not_measured() -> None:
-    """Nor waited for."""
     bench = adaptive()
     action = contribute(bench, 1)
     sent(bench, action)
@@ -163,7 +160,6 @@ def test_what_the_link_did_not_take_is_not_measured() -> None:
 
 
 def test_carried_work_is_told_from_what_was_sent_in_its_own_precision() -> None:
-    """Though the learner has chosen another precision until the update comes."""
     bench, held = adaptive(Adoption.DELAY_CORRECTED), memoryview(b"held")
     action = contribute(bench, 2)
     message = action.message

@@ -77,7 +77,6 @@ def made() -> NumpyTrainer:
 
 
 async def test_while_its_trainer_compiles_others_are_told_so() -> None:
-    """Asked from the loop's thread, at any time."""
     begun, done = threading.Event(), threading.Event()
 
     class Compiling(NumpyTrainer):
@@ -105,7 +104,6 @@ async def test_while_its_trainer_compiles_others_are_told_so() -> None:
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["standing still", "stepping"])
 async def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
-    """It tells its schema before it compiles, and serves more pieces than fit one boundary."""
     donor, taker = Device(), Device()
     async with asyncio.timeout(LIMIT_S):
         first = await donor.wait(TrainerMade)
@@ -124,8 +122,6 @@ async def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
 
 
 async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() -> None:
-    """On a device that is the host a step may be over before its dispatch returns."""
-
     class Clock:
         at_s = 0.0
 
@@ -259,7 +255,6 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
 
 
 def test_a_step_never_waits_for_a_batch_that_can_be_read_ahead() -> None:
-    """What a slow reader costs is told as time waited for data, apart from the steps' time."""
     go_on = threading.Semaphore(0)
 
     class Slow(NumpyTrainer):

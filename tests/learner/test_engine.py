@@ -76,7 +76,6 @@ class Bench:
 
 
 def test_a_newer_value_replaces_one_that_waits() -> None:
-    """However long a step takes, one value per fragment is kept, and only the newest adopted."""
     bench = Bench()
     commands: list[EngineAction] = []
     for number in range(100):
@@ -92,7 +91,6 @@ def test_a_newer_value_replaces_one_that_waits() -> None:
 
 @pytest.mark.parametrize("second", [5, 3, -1])
 def test_what_is_merged_is_taken_from_the_local_value_once(second: int) -> None:
-    """Two values that contain it, or an older one, may come before the state heard of the first."""
     bench = Bench()
     bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
@@ -151,7 +149,6 @@ def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
 
 
 def test_other_commands_keep_their_order() -> None:
-    """Only values replace one another; what else was commanded is all carried out."""
     commands: list[EngineAction] = []
     for command in (ResetMoments(), AllowSteps(8, ()), ResetMoments(), AllowSteps(16, ())):
         enqueue(commands, command)
@@ -160,7 +157,6 @@ def test_other_commands_keep_their_order() -> None:
 
 @pytest.mark.parametrize("position", [RECORDS, RECORDS + 1, 10**12])
 def test_a_shard_that_was_read_to_its_end_is_left_behind(position: int) -> None:
-    """Who takes over a shard at its end, or beyond, says that it is done, and reads the next."""
     bench = Bench()
     finished, fresh = Lease(0, 1, position), Lease(0, 2, 0)
     bench.do(AllowSteps(10 * BATCH, (finished, fresh)))
@@ -169,7 +165,6 @@ def test_a_shard_that_was_read_to_its_end_is_left_behind(position: int) -> None:
 
 
 def test_only_shards_at_their_ends_are_reported_done() -> None:
-    """With nothing left to read, the learner idles, and its report frees the shards."""
     bench = Bench()
     ended = tuple(Lease(0, shard, RECORDS) for shard in (0, 1))
     bench.do(AllowSteps(10 * BATCH, ended))
@@ -178,7 +173,6 @@ def test_only_shards_at_their_ends_are_reported_done() -> None:
 
 
 def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
-    """A planned fragment is snapshotted after each step, not in between, nor without a step."""
     bench = Bench()
     bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.do()
@@ -195,7 +189,6 @@ def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
 
 @pytest.mark.parametrize("quota_batches", [0, 1, 3])
 def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
-    """A rest too small for a batch is left alone."""
     bench = Bench()
     bench.do(AllowSteps(quota_batches * BATCH + BATCH - 1, (Lease(0, 0, 0),)))
     for _ in range(quota_batches):
@@ -217,7 +210,6 @@ def test_moments_are_read_a_few_pieces_per_boundary() -> None:
 
 
 def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
-    """After the exchange both learners take equal steps from equal weights."""
     donor, bench = Bench(), Bench()
     lease = Lease(0, 0, 0)
     donor.do(AllowSteps(10 * BATCH, (lease,)))
@@ -239,7 +231,6 @@ def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
 
 @pytest.mark.parametrize("broken", ["short", "few", "nan"])
 def test_moments_that_are_no_good_are_refused(broken: str) -> None:
-    """Another length or number changes nothing; what is not finite is reset."""
     bench = Bench()
     trainer = bench.engine.trainer
     buffers = [

@@ -143,7 +143,6 @@ def update(number: int, merged: Merged | None) -> UpdateArrived:
 
 
 def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
-    """With each new value; an ended incarnation leaves nothing behind."""
     bench = lossy(Adoption.OVERWRITE)
     contribute(bench)
     merged = Merged(1, 1, 1, BATCH)
@@ -156,7 +155,6 @@ def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
 
 
 def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
-    """Its local value then keeps the difference; there is nothing else to settle or reset."""
     bench, sent = lossy(CARRY), memoryview(b"4")
     ticket = contribute(bench).message.ticket
     assert [one.payload for one in bench.state.accounts[0].sent] == [None]

@@ -33,7 +33,6 @@ def widowed(bench: Bench) -> list[tuple[str, dict[str, str]]]:
 
 
 def test_the_first_offers_and_the_other_answers_at_its_next_boundary() -> None:
-    """After H = 10 steps of one learner both have stepped with each other's share."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.deliver()
@@ -47,7 +46,6 @@ def test_the_first_offers_and_the_other_answers_at_its_next_boundary() -> None:
 
 
 def test_the_faster_one_sets_the_pace() -> None:
-    """At twice the speed of the other, it exchanges every 10 of its own steps."""
     bench = Bench(PAIR)
     for _ in range(51):
         bench.step("a", 2)
@@ -63,7 +61,6 @@ def test_the_faster_one_sets_the_pace() -> None:
 
 
 def test_an_answer_that_does_not_come_ends_at_the_deadline() -> None:
-    """The learner is widowed, and its next exchange holds the steps of both rounds."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.mails.clear()
@@ -80,7 +77,6 @@ def test_an_answer_that_does_not_come_ends_at_the_deadline() -> None:
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:
-    """A quarter of the deadline later it is sent once more, and is the same one."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.deliver()
@@ -96,7 +92,6 @@ def test_a_lost_answer_is_asked_for_again() -> None:
 
 
 def test_copies_change_nothing() -> None:
-    """Each message is delivered three times; each learner mixes once."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     for _ in range(3):
@@ -113,7 +108,6 @@ def test_copies_change_nothing() -> None:
 
 
 def test_a_late_offer_is_declined() -> None:
-    """Who comes to a round that the other has left is told so, and is widowed at once."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.mails.clear()
@@ -127,7 +121,6 @@ def test_a_late_offer_is_declined() -> None:
 
 
 def test_a_partner_of_another_roster_is_declined() -> None:
-    """Of four learners, an offer from one that this round pairs with another is no strike."""
     bench = Bench(PAIR, 4)
     partner = next(
         name
@@ -144,7 +137,6 @@ def test_a_partner_of_another_roster_is_declined() -> None:
 
 
 def test_a_partner_that_goes_widows_at_once() -> None:
-    """The roster ends the wait, not the deadline; so does a new incarnation of the same name."""
     for after in ({}, {"b": Incarnation(1, 9)}):
         bench = Bench(PAIR)
         bench.step("a", 10)
@@ -154,7 +146,6 @@ def test_a_partner_that_goes_widows_at_once() -> None:
 
 
 def test_a_ring_goes_on_with_the_neighbour_that_is_left() -> None:
-    """Of two neighbours one has gone: the other's share alone is mixed."""
     bench = Bench(settings_of(RING), 3)
     bench.step("a", 10)
     bench.deliver()
@@ -167,7 +158,6 @@ def test_a_ring_goes_on_with_the_neighbour_that_is_left() -> None:
 
 
 def test_alone_a_learner_steps_on() -> None:
-    """Without neighbours rounds are counted, and nothing is asked of anybody."""
     bench = Bench(PAIR, 1)
     bench.step("a", 100)
     assert bench.of["a"].clock == 9
@@ -189,7 +179,6 @@ def test_alone_a_learner_steps_on() -> None:
 def test_a_lie_ends_the_pairing_and_is_a_strike(
     change: dict[str, int], checked: Checked, says: str
 ) -> None:
-    """What no honest learner sends is refused, and its sender told; nothing of it is mixed."""
     bench = Bench(PAIR)
     lie = replace(bench.share("b", 0), **change)  # type: ignore[arg-type]
     bench.hear("a", "b", lie, checked)
@@ -201,7 +190,6 @@ def test_a_lie_ends_the_pairing_and_is_a_strike(
 
 
 def test_a_lying_answer_widows_at_once() -> None:
-    """The learner does not wait for a better one until the deadline."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.hear("a", "b", bench.share("b", 0), Checked("its digest differs"))
@@ -209,7 +197,6 @@ def test_a_lying_answer_widows_at_once() -> None:
 
 
 def test_the_third_strike_ends_all_meetings() -> None:
-    """That incarnation is in no group any more; the next one of its name is met again."""
     bench = Bench(PAIR)
     for _ in range(STRIKES_MAX):
         bench.hear("a", "b", bench.share("b", 0), Checked("its digest differs"))
@@ -226,7 +213,6 @@ def test_the_third_strike_ends_all_meetings() -> None:
 
 
 def test_values_far_off_are_refused_once_usual_ones_are_known() -> None:
-    """After eight norms of 1, one of 11 is refused, and one of 10 is not."""
     bench = Bench(PAIR)
     for round_ in range(8):
         bench.hear("a", "b", bench.share("b", round_), Checked(None, 1.0))
@@ -237,7 +223,6 @@ def test_values_far_off_are_refused_once_usual_ones_are_known() -> None:
 
 
 def test_who_comes_back_to_converged_learners_is_ordinary() -> None:
-    """Usual distances are nearly 0; one as long as the own values is taken, and none beyond."""
     bench = Bench(PAIR)
     for round_ in range(8):
         bench.hear("a", "b", bench.share("b", round_), Checked(None, 1e-6, 1.0))
@@ -248,7 +233,6 @@ def test_who_comes_back_to_converged_learners_is_ordinary() -> None:
 
 
 def test_an_unknown_sender_is_not_heard() -> None:
-    """An incarnation that the roster does not have is declined without a strike."""
     bench = Bench(PAIR)
     bench.hear("a", "b", replace(bench.share("b", 0), incarnation=Incarnation(9, 9)))
     assert refused(bench) == []
@@ -257,7 +241,6 @@ def test_an_unknown_sender_is_not_heard() -> None:
 
 
 def test_a_learner_that_has_ended_takes_no_part() -> None:
-    """As the run closes, open exchanges are dropped, and what is being mixed is completed."""
     bench = Bench(PAIR)
     bench.step("a", 10)
     bench.deliver()
@@ -279,7 +262,6 @@ def test_a_learner_that_has_ended_takes_no_part() -> None:
 def test_whatever_is_lost_late_or_doubled(
     *, count: int, ring: bool, fragments: int, choices: list[tuple[int, int]]
 ) -> None:
-    """No honest learner is refused, clocks only grow, nothing is mixed twice; at rest all ends."""
     settings = settings_of(RING if ring else PAIRS, 4, fragments)
     bench = Bench(settings, count)
     clocks = dict.fromkeys(bench.names, -1)
@@ -312,7 +294,6 @@ def test_whatever_is_lost_late_or_doubled(
 
 
 def test_a_refused_distance_moves_no_limit() -> None:
-    """However often it is tried, the same distance is refused, and what is usual stays so."""
     gate = NormGate(10.0)
     for _ in range(DISTANCES_LEAST):
         assert gate.judge(1.0) is None
@@ -324,7 +305,6 @@ def test_a_refused_distance_moves_no_limit() -> None:
 
 @pytest.mark.parametrize("known", range(DISTANCES_LEAST))
 def test_before_enough_was_seen_the_own_norm_is_the_reference(known: int) -> None:
-    """The very first values may not be a million times as far as the own ones are long."""
     gate = NormGate(10.0)
     for _ in range(known):
         assert gate.judge(0.5, own=1.0) is None
@@ -334,7 +314,6 @@ def test_before_enough_was_seen_the_own_norm_is_the_reference(known: int) -> Non
 
 
 def test_values_that_are_all_zero_say_nothing_of_what_is_usual() -> None:
-    """The first distance from them is taken in, and is the reference of the next."""
     gate = NormGate(10.0)
     assert gate.judge(1.0, own=0.0) is None
     assert gate.judge(11.0, own=0.0) is not None
@@ -343,7 +322,6 @@ def test_values_that_are_all_zero_say_nothing_of_what_is_usual() -> None:
 
 @pytest.mark.parametrize("norm", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_refused(norm: float) -> None:
-    """At any time, and it is not taken in."""
     gate = NormGate(10.0)
     assert gate.judge(norm, own=1.0) == "its values are not finite"
     assert not gate.norms

@@ -93,7 +93,6 @@ def settled() -> Bench:
 
 
 def test_a_newcomer_goes_on_after_the_newest_round_that_its_donor_knows() -> None:
-    """Its learning rate is that after so many rounds, and the round that follows is its first."""
     bench = gossiping(alone=False)
     assert [one.message for one in bench.of(ToNeighbour)] == [ValueWanted(FragmentIndex(0), ANA_S)]
     give(bench, 0, 6)
@@ -153,7 +152,6 @@ def test_a_value_is_given_so_often_in_a_round_and_not_more() -> None:
 
 
 def test_nobody_is_given_values_who_is_not_in_the_roster() -> None:
-    """An ended incarnation, or a fragment that there is not, has no answer."""
     bench = settled()
     for fragment, incarnation in ((0, Incarnation(1, 9)), (P, BEN)):
         asked = ValueWanted(FragmentIndex(fragment), incarnation)
@@ -166,7 +164,6 @@ def test_nobody_is_given_values_who_is_not_in_the_roster() -> None:
 
 @pytest.mark.parametrize("rule", list(GossipRule))
 def test_shares_are_summed_by_name_whatever_the_order_of_their_arrival(rule: GossipRule) -> None:
-    """Values whose sum depends on it: 10³⁰ − 10³⁰ + 1 is 1, and 1 + 10³⁰ − 10³⁰ is 0."""
     trainer = NumpyTrainer(1, shapes=[("x", (3,))])
     settings = GossipSettings(Neighbours.RING, rule=rule)
     slow = {"ana": 1e30, "ben": -1e30, "eve": 1.0, "zoe": 1.0}
@@ -213,7 +210,6 @@ def gathered(bench: Bench) -> list[int]:
 
 
 def test_the_work_of_a_fragment_is_gathered_once() -> None:
-    """What is being mixed is gathered after its result is adopted, all else as the run closes."""
     bench = mixing()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     assert gathered(bench) == [1]
@@ -286,7 +282,6 @@ class Newcomer:
 
 
 def test_a_value_that_was_long_under_way_is_taken() -> None:
-    """Another donor has been asked meanwhile; who was not asked gives in vain."""
     newcomer = Newcomer(*NAMES)
     assert not newcomer.given("bo", Checked(None, 9.0, 1.0), last="cy")
     newcomer.gossip.asked["bo"] = None
@@ -294,7 +289,6 @@ def test_a_value_that_was_long_under_way_is_taken() -> None:
 
 
 def test_the_wait_for_donors_that_are_silent_doubles() -> None:
-    """Each question costs a link a whole value, so a slow link is not asked for ever more."""
     bench = gossiping(alone=False)
     asked_s = [
         bench.now_s
@@ -307,13 +301,11 @@ def test_the_wait_for_donors_that_are_silent_doubles() -> None:
 
 
 def test_an_ordinary_value_is_taken_at_once() -> None:
-    """It is no farther from version 0 than ten times its length."""
     assert Newcomer(*NAMES).given("bo", Checked(None, 9.0, 1.0))
 
 
 @pytest.mark.parametrize("checked", [Checked("its digest differs"), Checked(None, 1e30, 1.0)])
 def test_a_value_that_one_donor_makes_up_is_refused(checked: Checked) -> None:
-    """It is told, and the next donor's is taken."""
     ana = Newcomer(*NAMES)
     assert not ana.given("bo", checked)
     assert len(ana.refusals()) == 1
@@ -322,7 +314,6 @@ def test_a_value_that_one_donor_makes_up_is_refused(checked: Checked) -> None:
 
 
 def test_a_model_that_all_say_has_moved_far_is_taken() -> None:
-    """Small values may grow: whom all agree with is right, and the one who exceeds them is not."""
     ana = Newcomer(*NAMES)
     assert not ana.given("bo", Checked(None, 30.0, 1.0))
     assert not ana.given("cy", Checked(None, 31.0, 1.0))
@@ -331,6 +322,5 @@ def test_a_model_that_all_say_has_moved_far_is_taken() -> None:
 
 
 def test_the_only_one_who_trains_is_believed() -> None:
-    """There is nobody else to ask, and a newcomer must not wait for ever."""
     ana = Newcomer("bo")
     assert ana.given("bo", Checked(None, 30.0, 1.0))

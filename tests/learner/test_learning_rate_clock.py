@@ -32,7 +32,6 @@ def following(interval: int, *carried: tuple[int, float], epoch: int = 1) -> Fle
 
 
 def test_five_times_faster() -> None:
-    """Its steps count a fifth: after 7 of them the fleet has made 1.4, and not 7."""
     clock = following(24, *((5 * k, float(k)) for k in range(30)))
     assert clock.at(145) == 29.0
     assert clock.at(152) == pytest.approx(30.4)
@@ -40,13 +39,11 @@ def test_five_times_faster() -> None:
 
 @pytest.mark.parametrize(("told", "believed"), [(5.0, 1.0), (0.2, 0.2)])
 def test_the_first_ratio_is_not_believed_where_it_is_long(told: float, believed: float) -> None:
-    """One interval may hold a long step: until a second one has ended, a step is at most one."""
     clock = following(24, (0, 0.0), (1, told))
     assert clock.at(2) == pytest.approx(told + believed)
 
 
 def test_ten_times_slower() -> None:
-    """Each of its steps is ten of the fleet's; many values come during one of them."""
     clock = FleetClock(24)
     for told in range(301):
         clock.carried(float(told), epoch=1, steps=-(-told // 10))
@@ -55,7 +52,6 @@ def test_ten_times_slower() -> None:
 
 
 def test_alone() -> None:
-    """It is the fleet: one step is one."""
     clock = following(24, *((k, float(k)) for k in range(50)))
     assert clock.at(49) == 49.0
     assert clock.at(52) == pytest.approx(52.0)
@@ -64,7 +60,6 @@ def test_alone() -> None:
 @pytest.mark.parametrize(("interval", "fragments"), [(500, 1), (24, 24), (24, 48), (24, 7)])
 @pytest.mark.parametrize("faster", [0.1, 1.0, 5.0])
 def test_at_every_interval_between_rounds(interval: int, fragments: int, faster: float) -> None:
-    """With a value every H/P fleet steps it is at no step further off than one own step."""
     clock, told, off = FleetClock(interval), -1, 0.0
     for steps in range(int(4 * interval * faster) + 1):
         fleet = steps / faster
@@ -77,7 +72,6 @@ def test_at_every_interval_between_rounds(interval: int, fragments: int, faster:
 
 
 def test_before_a_second_value_it_goes_no_further_than_an_interval() -> None:
-    """With P = 1 the next value comes after H steps of the fleet; who is faster waits for it."""
     clock = following(500, (0, 0.0))
     assert [clock.at(steps) for steps in (0, 250, 500, 2499)] == [0.0, 250.0, 500.0, 500.0]
     clock.carried(500.0, epoch=1, steps=2500)
@@ -85,7 +79,6 @@ def test_before_a_second_value_it_goes_no_further_than_an_interval() -> None:
 
 
 def test_while_the_syncer_is_away_it_goes_on_as_before() -> None:
-    """For an hour, that is 18,000 steps of 0.2 s at a fifth: 3,600 of the fleet; then it is met."""
     clock = following(24, *((5 * k, float(k)) for k in range(101)))
     assert clock.at(500 + 18_000) == pytest.approx(3_700.0)
     clock.carried(101.0, epoch=2, steps=18_500)
@@ -94,7 +87,6 @@ def test_while_the_syncer_is_away_it_goes_on_as_before() -> None:
 
 
 def test_of_one_syncer_the_highest_value_counts() -> None:
-    """Updates overtake each other; what an older syncer sent does not count any more."""
     clock = following(24, (0, 0.0), (10, 10.0), (12, 9.0))
     assert clock.at(12) == pytest.approx(12.0)
     clock.carried(8.0, epoch=2, steps=13)
@@ -104,7 +96,6 @@ def test_of_one_syncer_the_highest_value_counts() -> None:
 
 
 def test_a_standstill_does_not_make_it_slow() -> None:
-    """Without data for a thousand steps of the fleet, its ratio stays what it was."""
     clock = following(24, *((k, float(k)) for k in range(50)))
     clock.stood_still()
     clock.carried(1049.0, epoch=1, steps=49)
@@ -139,7 +130,6 @@ def test_one_step_of_an_hour_does_not_make_it_run_away(
 
 
 def test_without_a_value_a_slow_learner_counts_its_own_steps() -> None:
-    """Ten of the fleet for each own step hold for one interval of the fleet, and no further."""
     clock = following(24, *((k, 10.0 * k) for k in range(30)))
     assert [clock.at(29 + own) - 290 for own in (1, 2, 3, 103)] == pytest.approx(
         [10.0, 20.0, 24.6, 124.6]
@@ -148,14 +138,12 @@ def test_without_a_value_a_slow_learner_counts_its_own_steps() -> None:
 
 @pytest.mark.parametrize(("fleet_steps", "ratio"), [(100.0, 1.0), (3.0, 3.0 / 4.0)])
 def test_the_first_ratio_counts_as_one_at_most(fleet_steps: float, ratio: float) -> None:
-    """It may be that of a compilation; one below 1 is believed, as whoever is fast has it."""
     clock = following(24, (0, 0.0), (4, fleet_steps))
     assert clock.at(5) == pytest.approx(fleet_steps + ratio)
     assert clock.at(14) == pytest.approx(fleet_steps + 10 * ratio)
 
 
 def test_whoever_stands_still_twice_at_first_counts_its_own_steps() -> None:
-    """While it stood still the fleet took a thousand steps, which is no ratio of its own."""
     clock = following(10, (0, 0.0))
     clock.stood_still()
     clock.carried(1_000.0, epoch=1, steps=1)
@@ -166,7 +154,6 @@ def test_whoever_stands_still_twice_at_first_counts_its_own_steps() -> None:
 
 
 def test_who_stood_still_twice_goes_on_as_before() -> None:
-    """Evicted for 3,600 steps of the fleet and let in again: a step of its own is one as before."""
     clock = following(500, *((500 * k, 500.0 * k) for k in range(5)))
     clock.stood_still()
     clock.carried(5_600.0, epoch=1, steps=2_010)
@@ -208,7 +195,6 @@ def slow_growth(**changes: int) -> RunSettings:
 
 
 def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
-    """Told 10 after 5 steps and 11 after 10, it goes on by a fifth."""
     trainer = RateKeeper(2)
     settings = slow_growth(interval_steps=24, fragments=2)
 

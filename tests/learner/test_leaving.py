@@ -53,7 +53,6 @@ def hand_over(bench: Bench) -> None:
 
 
 def test_a_drained_learner_stops_then_leaves() -> None:
-    """No step after this one; its report has the positions, its work is merged, then it leaves."""
     bench = stepping()
     bench.do(FromSupervisor(Drain("drained")))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
@@ -71,7 +70,6 @@ def test_a_drained_learner_stops_then_leaves() -> None:
 
 
 def test_the_word_may_come_more_than_once() -> None:
-    """Each heartbeat brings it again; it leaves once."""
     bench = stepping()
     bench.do(FromSupervisor(Drain("drained")))
     bench.do(FromSupervisor(Drain("drained")))
@@ -100,7 +98,6 @@ def test_what_was_asked_before_is_answered_and_awaited() -> None:
 
 
 def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
-    """Late, stale or rejected: its work is still open, for a few seconds."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -116,7 +113,6 @@ def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
 
 
 def test_of_whom_nothing_is_applied_nothing_is_asked() -> None:
-    """Its syncer excuses it, and nobody waits for it."""
     bench = stepping()
     bench.do(FromSyncer(Quarantined(ANA, Incarnation(1, 1), "no numbers")))
     bench.pull(0, 0)
@@ -126,7 +122,6 @@ def test_of_whom_nothing_is_applied_nothing_is_asked() -> None:
 
 
 def test_it_does_not_wait_for_ever() -> None:
-    """A step that hangs holds it for a few seconds; what it does in them is in its last report."""
     bench = stepping()
     bench.do(LeaveRequested("SIGTERM"))
     bench.do(Ticked(), after_s=9.9)
@@ -150,7 +145,6 @@ def test_a_round_that_never_closes_is_not_waited_for_as_long_as_its_own_steps() 
 
 
 def test_a_syncer_that_is_away_for_a_moment_still_gets_its_work() -> None:
-    """The supervisor is here, so the link comes back; what is open is not thrown away at once."""
     bench = stepping()
     bench.do(SyncerLinkChanged(up=False))
     bench.do(FromSupervisor(Drain("drained")))
@@ -170,7 +164,6 @@ def test_a_syncer_that_is_away_for_a_moment_still_gets_its_work() -> None:
 def test_with_both_links_gone_there_is_nothing_to_wait_for(
     last: SyncerLinkChanged | SupervisorLinkChanged,
 ) -> None:
-    """As when a whole run is stopped."""
     bench = stepping()
     bench.do(LeaveRequested("SIGTERM"))
     syncer = isinstance(last, SyncerLinkChanged)
@@ -181,7 +174,6 @@ def test_with_both_links_gone_there_is_nothing_to_wait_for(
 
 
 def test_who_is_evicted_while_it_leaves_is_gone() -> None:
-    """It asks for no new incarnation only to leave again."""
     bench = stepping()
     bench.do(LeaveRequested("SIGTERM"))
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
@@ -189,7 +181,6 @@ def test_who_is_evicted_while_it_leaves_is_gone() -> None:
 
 
 def test_who_has_not_begun_leaves_at_once() -> None:
-    """Before it is admitted, nobody has to be told."""
     bench = Bench()
     bench.do(LeaveRequested("SIGTERM"))
     assert bench.of(Exit) == [Exit("SIGTERM", failed=False)]
@@ -213,7 +204,6 @@ def pause(bench: Bench, *, paused: bool = True, epoch: int = 1) -> None:
 
 
 def test_a_pause_stops_at_the_next_boundary() -> None:
-    """It shows that it stands still by will: neither stalled nor short of tokens."""
     bench = stepping()
     pause(bench)
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
@@ -226,7 +216,6 @@ def test_a_pause_stops_at_the_next_boundary() -> None:
 
 
 def test_while_paused_it_answers_and_adopts() -> None:
-    """Open rounds end as ever, and grants wait."""
     bench = stepping()
     pause(bench)
     bench.stop()
@@ -243,7 +232,6 @@ def test_while_paused_it_answers_and_adopts() -> None:
 
 
 def test_a_short_pause_never_looks_like_a_shortage() -> None:
-    """Resumed before its step is over, it goes on even if it stops first; never starved."""
     bench = stepping()
     pause(bench)
     paused_order = bench.state.core.compute.order
@@ -256,7 +244,6 @@ def test_a_short_pause_never_looks_like_a_shortage() -> None:
 
 
 def test_a_pause_that_comes_back_stays() -> None:
-    """Pause, resume, pause, before the stop: it stands still."""
     bench = stepping()
     for paused in (True, False, True):
         pause(bench, paused=paused)
@@ -266,7 +253,6 @@ def test_a_pause_that_comes_back_stays() -> None:
 
 
 def test_an_older_syncer_pauses_nobody() -> None:
-    """It is fenced like in everything else."""
     bench = stepping()
     bench.do(FromSyncer(Welcome(3, (None, None))))
     pause(bench, epoch=2)
@@ -274,7 +260,6 @@ def test_an_older_syncer_pauses_nobody() -> None:
 
 
 def test_who_is_paused_before_its_first_step_waits_with_it() -> None:
-    """It compiles and adopts meanwhile."""
     bench = started()
     pause(bench)
     bench.adopt(0, 0)
@@ -288,7 +273,6 @@ def test_who_is_paused_before_its_first_step_waits_with_it() -> None:
 
 @pytest.mark.parametrize("first", ["pause", "leave"])
 def test_a_paused_learner_can_leave(first: str) -> None:
-    """Whichever came first."""
     bench = stepping()
     if first == "pause":
         pause(bench)

@@ -115,7 +115,6 @@ def welcomed() -> Fresh:
 
 
 def test_a_fresh_process_asks_the_donor_before_it_steps() -> None:
-    """Piece by piece, a few at a time; then it loads them, and only then steps."""
     bench = Fresh()
     bench.welcome()
     assert bench.asked() == [0, 1]
@@ -151,7 +150,6 @@ def test_it_tells_what_it_took_and_how_long_that_kept_it() -> None:
 
 
 def test_pieces_come_while_it_compiles() -> None:
-    """It asks as soon as it knows what for; the time for compiling is not counted as waiting."""
     bench = Bench()
     bench.do(SupervisorLinkChanged(up=True))
     bench.admit()
@@ -167,7 +165,6 @@ def test_pieces_come_while_it_compiles() -> None:
 
 
 def test_without_a_donor_it_steps_at_once() -> None:
-    """The first learners of a run, and those of a run where nobody is well, begin fresh."""
     bench = Fresh()
     bench.welcome(None)
     bench.heal()
@@ -176,7 +173,6 @@ def test_without_a_donor_it_steps_at_once() -> None:
 
 
 def test_it_never_waits_longer_than_its_limit() -> None:
-    """A donor that says nothing, or only a part, is given up when the reminder comes."""
     bench = welcomed()
     bench.piece(0)
     waited_s = 0.0
@@ -195,7 +191,6 @@ def test_it_never_waits_longer_than_its_limit() -> None:
 
 
 def test_a_lost_piece_is_asked_for_once_more() -> None:
-    """After half of the limit without a word, and never a third time."""
     bench = Fresh()
     bench.welcome()
     bench.piece(0)
@@ -212,7 +207,6 @@ def test_a_lost_piece_is_asked_for_once_more() -> None:
 
 
 def test_a_damaged_piece_is_asked_for_once_more() -> None:
-    """Damaged twice, the donor's link is no good, and it steps without."""
     bench = welcomed()
     bench.piece(1, intact=False)
     assert (bench.held(), bench.asked()) == ([], [1])
@@ -237,7 +231,6 @@ def test_a_donor_that_declines_ends_it_at_once(pieces: int, schema: str, says: s
 
 
 def test_only_the_donor_is_listened_to_and_only_to_what_was_asked() -> None:
-    """Another peer's pieces, repetitions and numbers out of range change nothing."""
     bench = Fresh()
     bench.welcome()
     for answer in ({"sender": EVE}, {"sender": EVE, "pieces": 0}):
@@ -252,7 +245,6 @@ def test_only_the_donor_is_listened_to_and_only_to_what_was_asked() -> None:
 
 
 def test_an_optimizer_without_moments_asks_nobody() -> None:
-    """Plain SGD has nothing to take."""
     bench = Fresh(pieces=0, schema="")
     bench.welcome()
     assert bench.of(ToPeer) == []
@@ -262,7 +254,6 @@ def test_an_optimizer_without_moments_asks_nobody() -> None:
 
 
 def test_moments_that_are_no_good_are_not_kept() -> None:
-    """Of a wrong length, or not finite: compute keeps its fresh ones, and it steps."""
     bench = welcomed()
     for piece in range(PIECES):
         bench.piece(piece)
@@ -272,7 +263,6 @@ def test_moments_that_are_no_good_are_not_kept() -> None:
 
 
 def test_a_new_link_goes_on_with_what_has_arrived() -> None:
-    """What was under way over the old one is asked for again; the limit is not begun anew."""
     bench = welcomed()
     bench.piece(0)
     bench.do(SyncerLinkChanged(up=False), after_s=0.5)
@@ -284,7 +274,6 @@ def test_a_new_link_goes_on_with_what_has_arrived() -> None:
 
 
 def test_another_donor_is_asked_from_the_beginning() -> None:
-    """Moments of two learners are not mixed."""
     bench = welcomed()
     bench.piece(0)
     bench.do(SyncerLinkChanged(up=True))
@@ -294,7 +283,6 @@ def test_another_donor_is_asked_from_the_beginning() -> None:
 
 
 def test_an_eviction_while_it_waits_lets_it_ask_again() -> None:
-    """It still has no moments; the next incarnation may be told of another donor."""
     bench = welcomed()
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")), after_s=1.0)
     bench.admit(counter=2)
@@ -303,7 +291,6 @@ def test_an_eviction_while_it_waits_lets_it_ask_again() -> None:
 
 
 def test_memory_that_is_intact_is_kept() -> None:
-    """Evicted after its first step, it keeps its own moments and asks nobody."""
     bench = stepping()
     bench.do(TrainerMade(SCHEMA, PIECES))
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
@@ -316,7 +303,6 @@ def test_memory_that_is_intact_is_kept() -> None:
 
 
 def test_a_state_that_is_not_finite_takes_fresh_moments() -> None:
-    """Healing resets them; a donor is not asked."""
     bench = stepping()
     bench.do(TrainerMade(SCHEMA, PIECES))
     bench.step(finite=False)
@@ -327,7 +313,6 @@ def test_a_state_that_is_not_finite_takes_fresh_moments() -> None:
 
 
 def test_the_end_of_the_run_is_not_kept_waiting() -> None:
-    """Who will not step any more needs no moments."""
     bench = welcomed()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     assert bench.noted() == [("moments_fresh", "it will not step any more")]
@@ -355,7 +340,6 @@ def declined(piece: int = 0) -> list[object]:
 
 
 def test_a_donor_reads_at_a_boundary_and_offers() -> None:
-    """Compute is asked for the piece; when it is on the host, it goes to the one that asked."""
     bench = donor()
     assert request(bench, 2) == []
     assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
@@ -367,7 +351,6 @@ def test_a_donor_reads_at_a_boundary_and_offers() -> None:
 
 
 def test_nobody_is_given_a_piece_again_and_again() -> None:
-    """Lost answers are sent again, a few times; another incarnation is given its own copies."""
     bench = donor()
     for _ in range(COPIES_MAX):
         assert request(bench, 2) == []
@@ -380,7 +363,6 @@ def test_nobody_is_given_a_piece_again_and_again() -> None:
 
 
 def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:
-    """The schema is compared by the donor as well."""
     bench = donor()
     assert request(bench, schema="lion") == declined()
     assert request(bench, PIECES) == declined(PIECES)
@@ -388,7 +370,6 @@ def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:
 
 
 def test_who_has_not_stepped_has_nothing_to_give() -> None:
-    """Neither a fresh learner nor one that is healing donates."""
     bench = Fresh()
     assert request(bench) == declined()
     bench.welcome(None)
@@ -399,7 +380,6 @@ def test_who_has_not_stepped_has_nothing_to_give() -> None:
 
 
 def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
-    """What it read may be as broken as it is."""
     bench = donor()
     request(bench)
     bench.step(finite=False)
@@ -408,7 +388,6 @@ def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
 
 
 def test_a_new_incarnation_gives_only_after_a_step_of_its_own() -> None:
-    """Its moments may have been reset when the last one ended."""
     bench = donor()
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
@@ -423,7 +402,6 @@ def test_a_new_incarnation_gives_only_after_a_step_of_its_own() -> None:
 
 
 def test_few_pieces_wait_at_a_donor() -> None:
-    """Who asks for more than it can read soon is told so, until there is room."""
     bench = donor()
     for _ in range(GIVING_MAX):
         assert request(bench) == []
@@ -446,7 +424,6 @@ class Resumed(Fresh):
 
 
 def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
-    """No peer has any: what this host kept is loaded before the first step."""
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()
@@ -459,7 +436,6 @@ def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
 
 
 def test_a_peers_are_newer_than_those_on_disk() -> None:
-    """A learner that was away while others trained takes what they have."""
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(BEN)
     bench.heal()
@@ -469,7 +445,6 @@ def test_a_peers_are_newer_than_those_on_disk() -> None:
 
 
 def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
-    """The donor had just begun itself, or did not answer."""
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(BEN)
     bench.piece(0, pieces=0)
@@ -494,7 +469,6 @@ def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
     ],
 )
 def test_what_does_not_belong_to_the_run_is_left(kept: CheckpointedMoments, reason: str) -> None:
-    """A new run of the same name begins with fresh moments, and steps at once."""
     bench = Resumed(kept)
     bench.welcome(None)
     bench.heal()
@@ -504,7 +478,6 @@ def test_what_does_not_belong_to_the_run_is_left(kept: CheckpointedMoments, reas
 
 
 def test_what_is_damaged_on_disk_is_told_and_costs_no_step() -> None:
-    """It is tried once."""
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()

@@ -49,7 +49,6 @@ def pieces_of(trainer: NumpyTrainer) -> tuple[bytes, ...]:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    """With what it belongs to; under the name of its run only."""
     file = CheckpointFile(tmp_path, "run")
     assert file.find() is None
     file.write(KEPT, PIECES)
@@ -61,7 +60,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["first line", "length", "piece", "digest", "cut off"])
 def test_what_is_damaged_is_as_if_it_were_not_there(part: str, tmp_path: Path) -> None:
-    """A flipped bit or a missing end: none of it is taken."""
     file = CheckpointFile(tmp_path, "run")
     file.write(KEPT, PIECES)
     content = bytearray((tmp_path / FILE).read_bytes())
@@ -76,7 +74,6 @@ def test_what_is_damaged_is_as_if_it_were_not_there(part: str, tmp_path: Path) -
 
 
 def test_a_stop_leaves_the_moments_behind(tmp_path: Path) -> None:
-    """All of them, as they are after the last step; another process loads them."""
     trainer, told = trained(), list[str]()
     keeper = CheckpointWriter(CheckpointFile(tmp_path, "run"), Hand(), told.append)
     keeper.at_boundary(trainer, VERSIONS, 3)
@@ -92,7 +89,6 @@ def test_a_stop_leaves_the_moments_behind(tmp_path: Path) -> None:
 
 
 def test_while_it_steps_they_are_written_now_and_then(tmp_path: Path) -> None:
-    """A few pieces at each boundary, once it is time and something is new."""
     trainer, clock, told = trained(), Hand(), list[str]()
     done = threading.Event()
 
@@ -117,7 +113,6 @@ def test_while_it_steps_they_are_written_now_and_then(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:
-    """What was kept before stays."""
     trainer, told = trained(), list[str]()
     file = CheckpointFile(tmp_path / "gone", "run")
     keeper = CheckpointWriter(file, Hand(), told.append)
@@ -126,7 +121,6 @@ def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:
 
 
 def test_broken_moments_are_not_kept(tmp_path: Path) -> None:
-    """A learner that diverged leaves what was there before."""
     trainer = trained()
     trainer.adopt(0, np.full_like(trainer.value(0), np.nan))
     assert not trainer.finite()
@@ -136,7 +130,6 @@ def test_broken_moments_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_an_end_in_the_middle_of_a_write_leaves_the_newest(tmp_path: Path) -> None:
-    """The write that was under way is given up; the temporary file does not stay."""
     trainer, clock = trained(), Hand()
     keeper = CheckpointWriter(
         CheckpointFile(tmp_path, "run"), clock, lambda _: None, interval_s=1.0
@@ -153,7 +146,6 @@ def test_an_end_in_the_middle_of_a_write_leaves_the_newest(tmp_path: Path) -> No
 
 
 def test_broken_moments_do_not_take_the_place_of_good_ones(tmp_path: Path) -> None:
-    """A write that was due while a learner diverged is dropped."""
     trainer, clock = NumpyTrainer(2, batch_tokens=8), Hand()
     trainer.setup()
     file = CheckpointFile(tmp_path, "run")
@@ -169,7 +161,6 @@ def test_broken_moments_do_not_take_the_place_of_good_ones(tmp_path: Path) -> No
 
 
 def test_a_reset_gives_up_what_is_being_written(tmp_path: Path) -> None:
-    """So no file has pieces from before and after it; the next write has those after it."""
     trainer, clock = trained(), Hand()
     done = threading.Event()
     keeper = CheckpointWriter(

@@ -11,7 +11,6 @@ from tests.learner.test_account import update
 
 
 def test_a_grant_of_an_older_syncer_is_ignored() -> None:
-    """What a restarted syncer gives may be less: the older one's word does not add to it."""
     bench = started()
     bench.adopt(0, 0)
     bench.adopt(1, 0)
@@ -23,7 +22,6 @@ def test_a_grant_of_an_older_syncer_is_ignored() -> None:
 
 
 def test_a_grant_while_the_run_closes_allows_nothing() -> None:
-    """It was under way when the end began."""
     bench = stepping()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     assert [action.until_tokens for action in bench.of(AllowSteps)] == [0]
@@ -32,7 +30,6 @@ def test_a_grant_while_the_run_closes_allows_nothing() -> None:
 
 
 def test_an_ended_incarnation_is_not_taken_up_again() -> None:
-    """Its admission may come twice, and the second time after its end."""
     bench = stepping()
     bench.do(FromSupervisor(Evicted("ana", Incarnation(1, 1), "silent")))
     bench.admit(counter=1)
@@ -42,7 +39,6 @@ def test_an_ended_incarnation_is_not_taken_up_again() -> None:
 
 
 def test_positions_never_go_back() -> None:
-    """A lease came back from another learner, further on than compute still remembers it."""
     bench = stepping()
     further = (Lease(0, 0, 9), Lease(0, 1, 0))
     bench.do(FromSyncer(LeaseGranted(1, Incarnation(1, 1), 20_000, further)))
@@ -53,7 +49,6 @@ def test_positions_never_go_back() -> None:
 
 
 def test_the_answer_over_a_new_link_takes_the_place_of_the_one_in_doubt() -> None:
-    """Its ticket was answered from an older base before: those tokens were overwritten."""
     account = Account()
     account.adopt(update(0, -1), steps=0, tokens=0)
     account.answered(1, 5, 40)

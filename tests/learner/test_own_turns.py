@@ -48,7 +48,6 @@ def update(fragment: FragmentIndex) -> FragmentUpdate:
 
 
 def test_a_turn_is_due_h_steps_after_its_base() -> None:
-    """Every fragment on its own."""
     bench = asynchronous()
     core, turns = bench.state.core, turns_of(bench)
     turns.adopted(core, update(FIRST))
@@ -61,7 +60,6 @@ def test_a_turn_is_due_h_steps_after_its_base() -> None:
 
 
 def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
-    """Its steps are contributed together with those of the next turn."""
     bench = asynchronous(waits=False)
     core, turns = bench.state.core, turns_of(bench)
     core.accounts[FIRST].base_steps = 15
@@ -79,7 +77,6 @@ def fate(fragment: FragmentIndex) -> ContributionFate:
 
 
 def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:
-    """The snapshot is taken there, and the pull is answered with exactly these steps."""
     bench = asynchronous()
     assert bench.of(AllowSteps)[-1].until_steps == 4
     assert bench.of(PlanSnapshots) == [PlanSnapshots((FIRST, SECOND), (4, 4))]
@@ -101,7 +98,6 @@ def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:
 
 
 def test_over_a_new_link_it_asks_again() -> None:
-    """So a syncer that was restarted knows of it, and nobody waits for ever."""
     bench = asynchronous()
     for _ in range(4):
         bench.step()
@@ -112,7 +108,6 @@ def test_over_a_new_link_it_asks_again() -> None:
 
 
 def test_what_is_not_applied_is_not_waited_for() -> None:
-    """The learner does another turn; a fate that is not of its last answer changes nothing."""
     bench = asynchronous()
     for _ in range(4):
         bench.step()
@@ -127,7 +122,6 @@ def test_what_is_not_applied_is_not_waited_for() -> None:
 
 
 def test_who_does_not_wait_asks_and_steps_on() -> None:
-    """Its contribution holds exactly the steps of its turn all the same."""
     bench = asynchronous(waits=False)
     assert bench.of(AllowSteps)[-1].until_steps is None
     for _ in range(4):
@@ -140,7 +134,6 @@ def test_who_does_not_wait_asks_and_steps_on() -> None:
 
 
 def test_a_pull_before_its_turn_is_declined() -> None:
-    """An old report asked for it: the learner holds no round open that others wait for."""
     bench = asynchronous()
     bench.step()
     bench.pull(0, 0)
@@ -148,7 +141,6 @@ def test_a_pull_before_its_turn_is_declined() -> None:
 
 
 def test_at_the_end_of_the_run_it_answers_with_what_it_has() -> None:
-    """Then all are asked, however far their turns are."""
     bench = asynchronous()
     bench.step()
     bench.do(FromSyncer(FinalRound(1, "tokens")))

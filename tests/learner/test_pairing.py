@@ -27,7 +27,6 @@ def of(name: str, settings: GossipSettings, roster: list[str], round_: int = 0) 
 
 @pytest.mark.parametrize("count", SIZES)
 def test_everybody_is_in_one_pair_but_an_odd_one(count: int) -> None:
-    """From one learner to 4,096, in several rounds."""
     for round_ in (0, 1, 2**40):
         pairs = random_pairs(names(count), seed=7, round_=round_)
         paired = [name for pair in pairs for name in pair]
@@ -38,7 +37,6 @@ def test_everybody_is_in_one_pair_but_an_odd_one(count: int) -> None:
 
 @given(st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=40), st.integers(0, 2**63))
 def test_partners_find_each_other(roster: set[str], round_: int) -> None:
-    """Whatever the order in which each of them holds the roster."""
     forth, back = sorted(roster), sorted(roster, reverse=True)
     for name in forth:
         for other in of(name, PAIRS, forth, round_):
@@ -46,7 +44,6 @@ def test_partners_find_each_other(roster: set[str], round_: int) -> None:
 
 
 def test_every_pair_is_as_likely_as_any_other() -> None:
-    """Of six learners, each of the 15 pairs meets in about a fifth of 3,000 rounds."""
     drawn = (random_pairs(names(6), seed=1, round_=round_) for round_ in range(3000))
     counts = Counter(tuple(sorted(pair)) for pairs in drawn for pair in pairs)
     assert len(counts) == 15
@@ -54,7 +51,6 @@ def test_every_pair_is_as_likely_as_any_other() -> None:
 
 
 def test_another_seed_draws_other_pairs() -> None:
-    """The seed of the run decides, and nothing else does."""
     first = [random_pairs(names(8), seed=0, round_=r) for r in range(20)]
     assert first == [random_pairs(names(8), seed=0, round_=r) for r in range(20)]
     assert first != [random_pairs(names(8), seed=1, round_=r) for r in range(20)]
@@ -62,7 +58,6 @@ def test_another_seed_draws_other_pairs() -> None:
 
 @pytest.mark.parametrize("count", SIZES[1:])
 def test_a_ring_is_closed_and_mutual(count: int) -> None:
-    """Each has two neighbours (one of two has one), who have it for a neighbour too."""
     members = sorted(names(count))
     for name in members[:3] + members[-3:]:
         beside = ring(name, members)
@@ -71,13 +66,11 @@ def test_a_ring_is_closed_and_mutual(count: int) -> None:
 
 
 def test_alone_a_learner_rests() -> None:
-    """In whatever topology."""
     graph = GossipSettings(Neighbours.GRAPH, {"a": ("b",)})
     assert [of("a", one, ["a"]) for one in (PAIRS, RING, graph)] == [(), (), ()]
 
 
 def test_a_graph_has_lines_both_ways_between_those_present() -> None:
-    """A line that one of two learners names is one of both; who is away is nobody's neighbour."""
     graph = GossipSettings(Neighbours.GRAPH, {"a": ("b", "c"), "c": ("d",)})
     assert of("c", graph, ["a", "b", "c", "d"]) == ("a", "d")
     assert of("c", graph, ["a", "b", "c"]) == ("a",)
@@ -85,14 +78,12 @@ def test_a_graph_has_lines_both_ways_between_those_present() -> None:
 
 
 def test_now_and_then_a_round_is_among_everybody() -> None:
-    """After two rounds of a fragment the third one is, and again the sixth."""
     settings = GossipSettings(Neighbours.RING, everyone_every=2)
     sizes = [len(of("learner-0", settings, names(6), cycle)) for cycle in range(6)]
     assert sizes == [2, 2, 5, 2, 2, 5]
 
 
 def test_rosters_that_differ_pair_nobody_wrongly_for_long() -> None:
-    """Of one roster with a newcomer and one without, some pairs differ; once told, none does."""
     before, after = names(9), names(10)
     for round_ in range(20):
         for name in before:

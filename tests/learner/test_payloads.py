@@ -44,7 +44,6 @@ def arrive(bench: Bench, message: FragmentUpdate, payload: memoryview) -> AdoptV
 
 
 def test_a_published_value_is_adopted_as_it_came() -> None:
-    """Of two that wait for one boundary, each action has its own bytes."""
     bench, values = stepping(), [memoryview(bytes([number])) for number in (1, 2)]
     for number, value in enumerate(values, start=1):
         assert arrive(bench, update(number), value).payload is value
@@ -59,7 +58,6 @@ def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
 
 @pytest.mark.parametrize("adoption", list(Adoption))
 def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: Adoption) -> None:
-    """Until its fate is known, and by nobody who overwrites the local value."""
     bench, sent = stepping(adoption), memoryview(b"sent")
     contribute(bench, 1, sent)
     value, merged = memoryview(b"value"), Merged(1, 1, 1, BATCH)
@@ -75,7 +73,6 @@ def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: 
 
 
 def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
-    """With the epoch that asked for it, by the incarnation that was asked."""
     bench, value = stepping(), memoryview(b"version 0")
     bench.do(ValueRead(FragmentRequest(3, ONE, 2), Incarnation(1, 1), value))
     (offer,) = bench.of(OfferSeed)
@@ -84,7 +81,6 @@ def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
 
 
 def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
-    """Its snapshots and contributions are void, and may be large."""
     bench = stepping(Adoption.DELAY_CORRECTED)
     contribute(bench, 1, memoryview(b"sent"))
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))

@@ -80,7 +80,6 @@ async def nodes(count: int) -> AsyncIterator[tuple[MemoryNetwork, list[Node]]]:
 
 @virtual
 async def test_a_message_waits_for_its_link_and_answers_take_the_same_one() -> None:
-    """The one that was dialled answers over the link that it was dialled by."""
     async with nodes(2) as (_, (one, two)):
         one.knows(two, "secret of both")
         two.knows(one, "secret of both")
@@ -96,7 +95,6 @@ async def test_a_message_waits_for_its_link_and_answers_take_the_same_one() -> N
 
 @virtual
 async def test_nobody_is_heard_without_the_proof_of_the_pair() -> None:
-    """A wrong proof, none, a name of another, an older incarnation: each link is closed."""
     async with nodes(2) as (network, (one, two)):
         two.knows(one, "secret of both")
         good = PeerHello(LearnerName(one.name), one.incarnation, "secret of both")
@@ -126,7 +124,6 @@ async def test_nobody_is_heard_without_the_proof_of_the_pair() -> None:
 
 @virtual
 async def test_a_member_without_a_proof_lets_nobody_in() -> None:
-    """A roster that told no proof is not one that an empty proof fits."""
     async with nodes(2) as (_, (one, two)):
         one.knows(two, "")
         two.knows(one, "")
@@ -137,7 +134,6 @@ async def test_a_member_without_a_proof_lets_nobody_in() -> None:
 
 @virtual
 async def test_who_leaves_the_roster_loses_its_link() -> None:
-    """It is heard no more, even over a link that was open."""
     async with nodes(2) as (_, (one, two)):
         one.knows(two, "secret of both")
         two.knows(one, "secret of both")
@@ -155,7 +151,6 @@ async def test_who_leaves_the_roster_loses_its_link() -> None:
 
 @virtual
 async def test_links_are_kept_to_those_met_last() -> None:
-    """Of three more neighbours than there may be links, the first three are dialled anew."""
     async with nodes(LINKS_MAX + 4) as (_, (one, *others)):
         for other in others:
             one.knows(other, "secret")
@@ -212,7 +207,6 @@ async def over_sockets(count: int) -> AsyncIterator[tuple[list[SocketNode], list
 
 
 async def test_over_sockets_the_pairs_proof_stands_in_place_of_the_token() -> None:
-    """It is all that is shown, at the member's own host, though its address names another one."""
     async with over_sockets(2) as ((one, two), said):
         proof = "p" * 64
         elsewhere = replace(
@@ -229,7 +223,6 @@ async def test_over_sockets_the_pairs_proof_stands_in_place_of_the_token() -> No
 
 
 async def test_over_sockets_no_other_secret_opens_a_link() -> None:
-    """Neither the token of the run nor the proof of another pair is one that it knows."""
     async with over_sockets(2) as ((one, two), said):
         two.knows(one, "p" * 64)
         for secret in (Secret("the-token-of-the-run"), Secret("q" * 64), None):
@@ -244,7 +237,6 @@ async def test_over_sockets_no_other_secret_opens_a_link() -> None:
 @pytest.mark.parametrize("hub", ["wss://hub:7070/supervisor", "ws://hub:7070/supervisor"])
 @virtual
 async def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(hub: str) -> None:
-    """Whatever address a member names: a proof is not sent in clear."""
     node = Node(MemoryNetwork(), "learner-0", 0, hub=hub)
     for number, scheme in enumerate(("ws", "wss"), start=1):
         name = LearnerName(f"learner-{number}")
@@ -262,7 +254,6 @@ async def test_where_the_hub_is_dialled_with_tls_no_learner_is_dialled_without(h
 
 @virtual
 async def test_two_members_that_name_one_address_are_shown_their_own_proofs() -> None:
-    """A liar that names a neighbour's address gets nothing that is meant for the neighbour."""
     node = SocketNode("learner-0", 0, [])
     for number, host in ((1, "127.0.0.1"), (2, "127.0.0.2")):
         name = LearnerName(f"learner-{number}")

@@ -21,7 +21,6 @@ def snapshot(fragment: int, steps: int, base: Version = BASE) -> SnapshotTaken:
 
 
 def test_the_next_fragments_are_snapshotted_ahead() -> None:
-    """After a pull of p come p+1, p+2, …, around the end; what is open is wanted as well."""
     pulls = Pulls(fragments=4, lookahead=2)
     assert pulls.plan() == (0, 1)
     pulls.asked(pull(2))
@@ -31,7 +30,6 @@ def test_the_next_fragments_are_snapshotted_ahead() -> None:
 
 
 def test_a_slow_learner_looks_further_ahead() -> None:
-    """It looks as far ahead as pulls went while it made a step, and slowly less far again."""
     pulls = Pulls(fragments=10, lookahead=1)
     pulls.stepped()
     for fragment in range(4):
@@ -45,7 +43,6 @@ def test_a_slow_learner_looks_further_ahead() -> None:
 
 
 def test_a_restarted_syncer_makes_nobody_look_further_ahead() -> None:
-    """It begins with the round that its journal lacks: one back, and not all around."""
     pulls = Pulls(fragments=24, lookahead=3)
     for fragment in range(4):
         pulls.asked(pull(fragment, fragment))
@@ -61,7 +58,6 @@ def test_a_restarted_syncer_makes_nobody_look_further_ahead() -> None:
 
 
 def test_a_repeated_pull_makes_nobody_look_further_ahead() -> None:
-    """It is of an earlier round than the newest, if several are open."""
     pulls = Pulls(fragments=24, lookahead=3)
     for fragment in (0, 1, 0):
         pulls.asked(pull(fragment, fragment))
@@ -70,7 +66,6 @@ def test_a_repeated_pull_makes_nobody_look_further_ahead() -> None:
 
 
 def test_who_joins_late_looks_no_further_ahead() -> None:
-    """The first pull may be of any fragment."""
     pulls = Pulls(fragments=24, lookahead=3)
     pulls.asked(pull(20))
     pulls.closed(20)
@@ -92,12 +87,10 @@ def test_what_was_answered_is_not_copied_again_before_its_fate_is_known() -> Non
 
 
 def test_never_more_than_all_fragments() -> None:
-    """With one fragment the plan is that one."""
     assert Pulls(fragments=1, lookahead=3).plan() == (0,)
 
 
 def test_a_snapshot_answers_whatever_its_age() -> None:
-    """It holds exactly the steps up to its boundary, however long its copy to the host took."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.keep(snapshot(0, steps=8))
     for least_steps, usable in ((4, True), (8, True), (9, False)):
@@ -106,7 +99,6 @@ def test_a_snapshot_answers_whatever_its_age() -> None:
 
 
 def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
-    """An adoption makes it so; and a contribution has at least one step."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.keep(snapshot(0, steps=8))
     assert pulls.answerable(0, base=Version(1, 1), least_steps=4) is None
@@ -115,7 +107,6 @@ def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
 
 
 def test_a_pull_is_answered_once_per_link() -> None:
-    """A repetition over the same link is ignored; over a new one the answer may have been lost."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.asked(pull(0))
     pulls.closed(0)
@@ -127,7 +118,6 @@ def test_a_pull_is_answered_once_per_link() -> None:
 
 
 def test_a_newer_pull_of_a_fragment_ends_the_older() -> None:
-    """Only one round is open on a fragment: the older one is given back, to be declined."""
     pulls = Pulls(fragments=2, lookahead=1)
     assert pulls.asked(pull(0, 4)) is None
     assert pulls.asked(pull(0, 4)) is None  # the same again
@@ -142,7 +132,6 @@ def test_a_newer_pull_of_a_fragment_ends_the_older() -> None:
 
 
 def test_an_answer_that_was_not_sent_is_given_when_asked_again() -> None:
-    """The repetition of a pull is then no repetition."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.asked(pull(0))
     pulls.closed(0)
@@ -167,7 +156,6 @@ def test_an_answer_that_was_not_sent_is_given_at_the_next_boundary() -> None:
 
 
 def test_only_the_answer_that_counts_can_be_missing() -> None:
-    """A word about an older ticket, or one from before the link changed, is old news."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.asked(pull(0, 3))
     pulls.closed(0)
@@ -181,7 +169,6 @@ def test_only_the_answer_that_counts_can_be_missing() -> None:
 
 
 def test_what_is_asked_for_comes_before_what_is_due_whatever_is_held() -> None:
-    """It is open although there is a snapshot: that one is not new enough to answer it."""
     pulls = Pulls(fragments=4, lookahead=3)
     pulls.keep(snapshot(1, 3))
     pulls.asked(pull(1))

@@ -15,7 +15,6 @@ def notice(counter: int = 1) -> FromSyncer:
 
 
 def test_it_stops_and_ends_so_that_who_supervises_it_sees_it() -> None:
-    """Its last report comes first: what it has left of its quota goes to others."""
     bench = states.stepping()
     bench.do(notice())
     assert bench.of(AllowSteps) == [AllowSteps(0, states.LEASES)]
@@ -32,7 +31,6 @@ def test_it_stops_and_ends_so_that_who_supervises_it_sees_it() -> None:
 
 
 def test_a_notice_to_an_earlier_incarnation_is_old_news() -> None:
-    """What that did wrong does not stop this one."""
     bench = states.stepping()
     bench.do(notice(counter=0))
     assert bench.of(AllowSteps) == []

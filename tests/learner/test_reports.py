@@ -13,7 +13,6 @@ from islands.protocol.settings.run import Timing
 
 
 def test_figures_are_sums_over_the_process() -> None:
-    """Totals are those of the last step; time spent waiting for data is counted apart."""
     figures = Figures("f00d")
     for steps in (1, 2):
         step = StepFinished(steps, 8 * steps, 0.5, finite=True, leases=())
@@ -28,7 +27,6 @@ def test_figures_are_sums_over_the_process() -> None:
 
 
 def test_a_loss_is_the_mean_of_the_steps_since_it_was_told() -> None:
-    """Each step has its share in the curve, however many there are between two heartbeats."""
     figures = Figures("f00d")
     told = []
     for losses in ((4.0, 2.0, 3.0), (1.0,), (), (float("nan"), 1.0), (2.0,)):
@@ -42,7 +40,6 @@ def test_a_loss_is_the_mean_of_the_steps_since_it_was_told() -> None:
 
 @pytest.mark.parametrize("length", [0, HARDWARE_MAX, HARDWARE_MAX + 1, 9999])
 def test_hardware_is_named_within_its_bound(length: int) -> None:
-    """However long a trainer's text is, the figures can be believed; a peer's longer one is not."""
     figures = Figures("f00d")
     figures.hardware = length * "x"
     told = figures.message(bytes_up=0, bytes_down=0)
@@ -52,7 +49,6 @@ def test_hardware_is_named_within_its_bound(length: int) -> None:
 
 
 def test_a_metric_is_the_mean_of_the_steps_that_reported_it() -> None:
-    """It is sent once; names beyond the limit are left out, whatever a loop reports."""
     figures = Figures("f00d")
     step = StepFinished(1, 8, 0.5, finite=True, leases=())
     for metrics in ({"accuracy": 0.25}, {}, {"accuracy": 0.75, "norm": 2.0}):
@@ -107,7 +103,6 @@ class Terminal:
 
 
 def test_a_first_start_is_told_step_by_step() -> None:
-    """Who waits at the terminal sees why nothing is trained yet."""
     narrator = Narrator(Timing())
     joining = replace(STEPPING, incarnation=None, phase=Phase.JOINING, steps=0, tokens=0)
     states = [
@@ -126,7 +121,6 @@ def test_a_first_start_is_told_step_by_step() -> None:
 
 
 def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
-    """A link that comes back at once is no news: the dialler does what there is to do."""
     terminal = Terminal()
     away = replace(STEPPING, supervisor_up=False, syncer_up=False)
     terminal.follow(away)
@@ -144,7 +138,6 @@ def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
 
 
 def test_a_link_that_is_lost_again_and_again_is_told() -> None:
-    """Each time it is back at once, so nothing else says why rounds go without this learner."""
     terminal = Terminal()
     for _ in range(4):
         terminal.follow(replace(STEPPING, syncer_up=False), after_s=25.0)
@@ -154,7 +147,6 @@ def test_a_link_that_is_lost_again_and_again_is_told() -> None:
 
 
 def test_an_eviction_and_the_admission_after_it_are_told() -> None:
-    """With the reason, whoever says it; of an incarnation that ended before, nothing."""
     terminal = Terminal()
     nobody = replace(STEPPING, incarnation=None, phase=Phase.JOINING)
     terminal.follow(nobody, FromSupervisor(Evicted(ANA, FIRST, "silent\x1b[2J")))
@@ -168,14 +160,12 @@ def test_an_eviction_and_the_admission_after_it_are_told() -> None:
 
 
 def test_a_step_without_a_told_loss_is_progress_too() -> None:
-    """Loops of the users' own need not tell it."""
     terminal = Terminal()
     terminal.follow(replace(STEPPING, loss=None), after_s=PROGRESS_S)
     assert terminal.told == ["3 steps, 30 tokens"]
 
 
 def test_a_loss_that_is_no_number_is_told() -> None:
-    """Its incarnation ends by its own word: nobody else says why."""
     terminal = Terminal()
     step = StepFinished(4, 40, 0.1, finite=False, leases=())
     terminal.follow(replace(STEPPING, incarnation=None, phase=Phase.JOINING), step)
@@ -185,7 +175,6 @@ def test_a_loss_that_is_no_number_is_told() -> None:
 
 
 def test_pauses_and_progress_are_told() -> None:
-    """How far it is, once a minute, while it steps."""
     terminal = Terminal()
     paused = replace(STEPPING, phase=Phase.PAUSED)
     terminal.follow(paused)

@@ -30,7 +30,6 @@ def played(copy_steps: float, fragments: int, boundaries: int) -> tuple[list[flo
 @pytest.mark.parametrize("fragments", [1, 2, 24])
 @pytest.mark.parametrize("copy_steps", [0.01, 0.5, 1.0, 1.5, 5.0, 300.0])
 def test_copies_that_lag_are_bounded_and_never_starve(fragments: int, copy_steps: float) -> None:
-    """The device is never without a copy to make, and none is older than one of each fragment."""
     boundaries = int(20 * fragments * max(1.0, copy_steps)) + 20
     ages, most = played(copy_steps, fragments, boundaries)
     assert most <= COPIES_MAX * fragments
@@ -39,7 +38,6 @@ def test_copies_that_lag_are_bounded_and_never_starve(fragments: int, copy_steps
 
 
 def test_a_copy_that_keeps_up_is_taken_at_every_boundary() -> None:
-    """The one of the running step may be on its way while that of the next is taken."""
     copies = SnapshotCopies()
     for steps in range(10):
         assert copies.may_begin(0, steps)
@@ -63,7 +61,6 @@ def test_a_copy_that_lags_is_alone() -> None:
 
 
 def test_while_compute_stands_still_copies_that_lagged_do_not_crowd() -> None:
-    """None of them sees a step go by, and yet they take as long as before."""
     copies = SnapshotCopies()
     copies.begin(0, 0)
     for steps in range(6):

@@ -22,7 +22,6 @@ def test_a_contribution_counts_up_to_its_snapshot() -> None:
 
 
 def test_a_contribution_counts_from_the_adoption_of_its_base() -> None:
-    """Steps before it are of another contribution; the total is of the whole incarnation."""
     bench = stepping()
     bench.adopt(0, 1)
     bench.step()

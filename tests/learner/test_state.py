@@ -61,7 +61,6 @@ from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of
 
 
 def test_it_joins_and_dials_the_syncer() -> None:
-    """First the supervisor, which gives an incarnation and the syncer's address."""
     bench = Bench()
     assert bench.state.phase is Phase.JOINING
     bench.do(SupervisorLinkChanged(up=True))
@@ -75,7 +74,6 @@ def test_it_joins_and_dials_the_syncer() -> None:
 
 
 def test_it_asks_again_until_it_is_admitted() -> None:
-    """Joins may be lost."""
     bench = Bench()
     bench.do(SupervisorLinkChanged(up=True))
     bench.do(Ticked(), after_s=1.0)
@@ -83,7 +81,6 @@ def test_it_asks_again_until_it_is_admitted() -> None:
 
 
 def test_a_heartbeat_tells_that_a_step_compiles() -> None:
-    """Only a step that is under way takes longer for it; what the syncer hears is unchanged."""
     bench = started()
     bench.do(Ticked(compiling=True), after_s=1.0)
     assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.HEALING]
@@ -97,7 +94,6 @@ def test_a_heartbeat_tells_that_a_step_compiles() -> None:
 
 
 def test_nobody_steps_before_everything_is_adopted() -> None:
-    """Quota alone is not enough; after the last fragment it steps on its grant."""
     bench = started()
     bench.grant(500)
     assert bench.of(AllowSteps) == []
@@ -110,7 +106,6 @@ def test_nobody_steps_before_everything_is_adopted() -> None:
 
 
 def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
-    """Both are repeated while the syncer has not heard that they came."""
     bench = stepping()
     bench.grant(20_000)
     assert len(bench.of(AllowSteps)) == 1
@@ -123,7 +118,6 @@ def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
 
 
 def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:
-    """The first of them may compile, after the trainer was made."""
     assert Bench().state.starting
     bench = started()
     assert bench.state.starting
@@ -137,7 +131,6 @@ def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:
 
 
 def test_it_offers_its_own_value_as_version_zero() -> None:
-    """Only once the model is built, and not to a syncer of an older epoch."""
     bench = Bench()
     bench.admit()
     request = FragmentRequest(1, FragmentIndex(0))
@@ -149,7 +142,6 @@ def test_it_offers_its_own_value_as_version_zero() -> None:
 
 
 def test_a_seed_is_offered_once_over_a_link() -> None:
-    """Asked again while it may be on its way, it is not read anew; after a loss it is."""
     bench = Bench()
     bench.admit()
     bench.do(TrainerReady(BATCH))
@@ -167,7 +159,6 @@ def test_a_seed_is_offered_once_over_a_link() -> None:
 
 
 def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:
-    """The snapshot was taken before the pull arrived; figures are those of its boundary."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -177,7 +168,6 @@ def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:
 
 
 def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
-    """It is snapshotted from now on, and answered when that arrives."""
     bench = stepping()
     bench.pull(1, 0)
     assert bench.contributed() == []
@@ -188,7 +178,6 @@ def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
 
 @pytest.mark.parametrize("age", [1, 2, 5, 300])
 def test_a_pull_is_answered_from_an_old_snapshot(age: int) -> None:
-    """Where the copy takes longer than a step the answer says what was done up to its boundary."""
     bench = stepping()
     bench.snapshot(0)
     for _ in range(age):
@@ -212,7 +201,6 @@ def test_standing_still_it_answers_with_all_that_it_did() -> None:
 
 
 def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
-    """When the syncer asks again, or at the next boundary, whichever comes first."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -227,7 +215,6 @@ def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
 
 
 def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
-    """The link will never send it, and the syncer is to hear of the end of each pull."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -241,7 +228,6 @@ def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
 
 
 def test_the_fragments_next_due_are_planned() -> None:
-    """After a pull of the last fragment, the first one is due again."""
     bench = stepping()
     assert bench.state.core.settings.open_rounds_max(P) == P
     bench = Bench()
@@ -250,7 +236,6 @@ def test_the_fragments_next_due_are_planned() -> None:
 
 
 def test_pulls_of_others_are_ignored() -> None:
-    """Another incarnation's or an older syncer's pull is not answered."""
     bench = stepping()
     bench.do(FromSyncer(Welcome(2, (None, None))))
     bench.snapshot(0)
@@ -274,7 +259,6 @@ def test_it_declines_what_it_has_nothing_for() -> None:
 
 
 def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
-    """After an adoption the local value is another one."""
     bench = stepping()
     bench.snapshot(0)
     bench.adopt(0, 1)
@@ -286,7 +270,6 @@ def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
 
 
 def test_versions_only_grow() -> None:
-    """A repeated, older or damaged update is not adopted, nor one of an older syncer."""
     bench = stepping()
     bench.update(0, 2)
     adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1), NO_BYTES)
@@ -304,7 +287,6 @@ def test_versions_only_grow() -> None:
 
 
 def test_it_never_follows_an_older_syncer() -> None:
-    """The link to a syncer of a lower epoch is dropped."""
     bench = stepping()
     bench.do(FromSyncer(Welcome(3, (None, None))))
     bench.do(FromSyncer(Welcome(2, (None, None))))
@@ -316,7 +298,6 @@ def test_it_never_follows_an_older_syncer() -> None:
 
 
 def test_it_steps_on_without_its_links() -> None:
-    """Losing both links changes nothing for compute; what was asked is asked again."""
     bench = stepping()
     bench.pull(0, 0)
     bench.do(SyncerLinkChanged(up=False))
@@ -331,7 +312,6 @@ def test_it_steps_on_without_its_links() -> None:
 
 
 def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
-    """It stops, forgets what it held, keeps its moments; its new account begins at zero."""
     bench = stepping()
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     assert AllowSteps(0, ()) in bench.of(AllowSteps)
@@ -348,7 +328,6 @@ def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
 
 
 def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> None:
-    """Compute may adopt it late; the new incarnation adopts for itself."""
     bench = stepping()
     bench.update(0, 1)
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
@@ -362,7 +341,6 @@ def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> Non
 
 
 def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
-    """The new incarnation counts from its own first step; it has no quota for that one."""
     bench = stepping()
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
@@ -375,14 +353,12 @@ def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
 
 
 def test_an_eviction_of_an_earlier_incarnation_is_old_news() -> None:
-    """It was told before, over another way."""
     bench = stepping()
     bench.do(FromSupervisor(Evicted(ANA, Incarnation(0, 9), "silent")))
     assert bench.state.incarnation == Incarnation(1, 1)
 
 
 def test_an_admission_by_an_older_supervisor_is_ignored() -> None:
-    """The supervisor's epoch fences, too."""
     bench = Bench()
     bench.do(FromSupervisor(HeartbeatAck(2)))
     bench.admit()
@@ -390,7 +366,6 @@ def test_an_admission_by_an_older_supervisor_is_ignored() -> None:
 
 
 def test_a_state_that_is_not_finite_heals() -> None:
-    """Moments are reset, and everything is taken anew under a new incarnation."""
     bench = stepping()
     bench.step(finite=False)
     assert bench.of(ResetMoments) == [ResetMoments()]
@@ -399,7 +374,6 @@ def test_a_state_that_is_not_finite_heals() -> None:
 
 
 def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
-    """The last report comes first, then the word, then it asks for the next incarnation."""
     bench = stepping()
     bench.step(finite=False)
     told = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
@@ -409,7 +383,6 @@ def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
 
 
 def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
-    """It was dispatched before the new values were adopted, and is told after that."""
     bench = stepping()
     bench.step(finite=False)
     bench.admit(counter=2)
@@ -437,7 +410,6 @@ def diverge(bench: Bench, counter: int, *, after_steps: int = 1) -> None:
 
 
 def test_who_diverges_again_and_again_rests_in_between() -> None:
-    """It begins again at once at first, and less and less often where that does not help."""
     bench = stepping()
     bench.step(finite=False)
     assert len(bench.sent(Join)) == 1
@@ -453,7 +425,6 @@ def test_who_diverges_again_and_again_rests_in_between() -> None:
 
 
 def test_a_grant_for_another_incarnation_is_ignored() -> None:
-    """Nor one of an older syncer; a smaller quota never takes tokens back."""
     bench = stepping()
     bench.grant(99_999, counter=2)
     assert bench.of(AllowSteps) == []
@@ -462,7 +433,6 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
 
 
 def test_without_quota_it_is_starved() -> None:
-    """It says so at once, and steps on with the next grant."""
     bench = stepping()
     bench.stop()
     assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
@@ -471,7 +441,6 @@ def test_without_quota_it_is_starved() -> None:
 
 
 def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
-    """Said again by one that had unused quota, it ended runs whose budget was not used up."""
     bench = stepping()
     order = bench.state.core.compute.order
     bench.grant(20_000)
@@ -483,7 +452,6 @@ def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
 
 
 def test_at_the_end_it_stops_and_answers() -> None:
-    """No step after the announcement, and the last pulls are answered from where it stands."""
     bench = stepping()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
@@ -499,7 +467,6 @@ def test_at_the_end_it_stops_and_answers() -> None:
 
 
 def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
-    """The end that an earlier syncer announced died with it, unless the new one repeats it."""
     bench = stepping()
     bench.do(FromSyncer(FinalRound(1, "enough")))
     bench.stop()
@@ -509,7 +476,6 @@ def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
 
 
 def test_a_refusal_for_good_ends_the_process() -> None:
-    """With the sentence that says what differs; a passing one is waited out."""
     bench = Bench()
     bench.do(FromSupervisor(Refused(ANA, "the name is taken", retry=True)))
     assert bench.of(Exit) == []
@@ -521,14 +487,12 @@ def test_a_refusal_for_good_ends_the_process() -> None:
 
 @pytest.mark.parametrize("reason", ["the run is over", "the run is over: tokens"])
 def test_that_the_run_is_over_is_no_failure(reason: str) -> None:
-    """Nothing is to be mended: the process ends as it should, with the sentence."""
     bench = Bench()
     bench.do(FromSupervisor(Refused(ANA, reason, retry=False)))
     assert bench.of(Exit) == [Exit(f"the supervisor refused: {reason}", failed=False)]
 
 
 def test_leaving_reports_and_says_goodbye_to_both() -> None:
-    """Once it has stopped: positions first, then the leave, then the end."""
     bench = stepping()
     bench.do(LeaveRequested("preempted"))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
@@ -542,7 +506,6 @@ def test_leaving_reports_and_says_goodbye_to_both() -> None:
 
 
 def test_a_heartbeat_and_a_report_every_second() -> None:
-    """Also without a step: the phase and the step tell what it is doing."""
     bench = stepping()
     bench.do(Ticked(), after_s=1.0)
     (beat,) = bench.sent(Heartbeat)
@@ -551,7 +514,6 @@ def test_a_heartbeat_and_a_report_every_second() -> None:
 
 
 def test_positions_only_grow() -> None:
-    """A grant that was sent before our last step does not put us back."""
     bench = stepping()
     ahead = (Lease(0, 0, 7), LEASES[1])
     bench.do(StepFinished(3, 30, 0.1, finite=True, leases=ahead))

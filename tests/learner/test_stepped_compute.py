@@ -101,7 +101,6 @@ async def open_loop() -> AsyncIterator[Loop]:
 
 
 async def test_it_is_ready_when_it_starts() -> None:
-    """Its user has built the model before; it tells how many tokens a step has."""
     async with open_loop() as loop:
         assert await loop.wait(TrainerMade) == TrainerMade(
             loop.model.moments_schema, loop.model.moment_pieces
@@ -110,7 +109,6 @@ async def test_it_is_ready_when_it_starts() -> None:
 
 
 async def test_a_step_is_counted_at_the_next_boundary() -> None:
-    """Three steps are granted: as many are announced, and then it waits until it is stopped."""
     async with open_loop() as loop:
         loop.allow(3)
         for number in range(1, 4):
@@ -127,7 +125,6 @@ async def test_a_step_is_counted_at_the_next_boundary() -> None:
 
 
 async def test_it_waits_until_more_is_granted() -> None:
-    """What arrives while it waits is carried out there, and every grant is answered."""
     async with open_loop() as loop:
         waiting = asyncio.create_task(loop.arrive())
         assert (await loop.wait(Idled)).order == 0
@@ -153,7 +150,6 @@ async def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None
 
 
 async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
-    """The step before the boundary is in it, and the one after it is not."""
     async with open_loop() as loop:
         loop.adopt(4, fragment=0)
         loop.adopt(5, fragment=1)
@@ -171,7 +167,6 @@ async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
 
 @pytest.mark.parametrize(("loss", "finite"), [(None, True), (0.5, True), (nan, False)])
 async def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finite: bool) -> None:  # noqa: FBT001
-    """The norm of what it contributes is looked at in any case."""
     async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()
@@ -182,7 +177,6 @@ async def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finit
 
 
 async def test_an_error_of_a_step_ends_the_learner() -> None:
-    """It surfaces where the step is waited for, which is on no thread of the user's."""
     async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()
@@ -191,7 +185,6 @@ async def test_an_error_of_a_step_ends_the_learner() -> None:
 
 
 async def test_at_rest_it_answers_without_touching_the_model() -> None:
-    """A loop that ended within a step has given its arrays away."""
     async with open_loop() as loop:
         loop.allow(1)
         assert await loop.arrive()

@@ -40,7 +40,6 @@ from tests.learner.test_engine import BATCH, FIRST, Bench
 def test_rounds_are_due_every_interval_over_the_fragments(
     interval_steps: int, fragments: int, due: list[int]
 ) -> None:
-    """⌈n·H/P⌉ exactly: P rounds take H steps, however large both are."""
     schedule = Synchronous(interval_steps, fragments, overlap_steps=0)
     schedule.anchor = schedule.settled, 0
     assert [schedule.due(round_) for round_ in range(4)] == due
@@ -48,7 +47,6 @@ def test_rounds_are_due_every_interval_over_the_fragments(
 
 
 def test_a_learner_stands_still_tau_steps_after_the_oldest_round_that_is_not_settled() -> None:
-    """A later round does not hold it before an earlier one does; both may be under way."""
     schedule = Synchronous(10, 2, overlap_steps=7)
     schedule.anchor = schedule.settled, 100
     assert schedule.limit_steps == 100 + 5 + 7
@@ -59,7 +57,6 @@ def test_a_learner_stands_still_tau_steps_after_the_oldest_round_that_is_not_set
 
 
 def test_one_that_joins_counts_from_the_newest_round_that_it_adopted() -> None:
-    """Rounds before it joined are none of its own."""
     schedule = Synchronous(6, 1, overlap_steps=0)
     for round_ in (40, 41):
         schedule.settle(round_, 0)
@@ -81,7 +78,6 @@ def test_a_round_that_was_merged_without_it_delays_the_next() -> None:
 
 
 def test_a_later_round_does_not_settle_one_that_is_under_way() -> None:
-    """Its own value is still to come, and it waits for that; rounds passed by are settled."""
     schedule = Synchronous(10, 2, overlap_steps=7)
     schedule.anchor = schedule.settled, 0
     schedule.settle(2, 17, under_way={0})
@@ -93,7 +89,6 @@ def test_a_later_round_does_not_settle_one_that_is_under_way() -> None:
 
 
 def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
-    """It waits in its place, and a newer value of the fragment replaces it."""
     bench = Bench()
     bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0), Lease(0, 1, 0))))
     bench.do(replace(bench.adopt(1), at_steps=2))
@@ -106,7 +101,6 @@ def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
 
 
 def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
-    """No further step comes, and the end of a run waits for adoptions."""
     bench = Bench()
     bench.do(bench.adopt(0), AllowSteps(BATCH, (Lease(0, 0, 0),)))
     bench.step()
@@ -118,7 +112,6 @@ def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
 
 
 def test_compute_waits_at_its_limit_of_steps() -> None:
-    """With quota and data it says that it waits, and keeps what is to be adopted later."""
     bench = Bench()
     bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=1))
     bench.step()
@@ -131,7 +124,6 @@ def test_compute_waits_at_its_limit_of_steps() -> None:
 
 
 def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
-    """The contribution holds the steps up to there, whenever the pull arrives."""
     bench = Bench()
     bench.do(
         bench.adopt(0),
@@ -145,7 +137,6 @@ def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
 
 
 def test_mixing_keeps_a_share_of_the_local_value() -> None:
-    """θ ← α·local + (1 − α)·Θ, and the base is Θ."""
     bench = Bench()
     bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
@@ -167,7 +158,6 @@ def waiting(interval_steps: int = 4) -> states.Bench:
 
 
 def test_a_learner_waits_for_the_value_of_its_round() -> None:
-    """It says so, answers the pull with exactly H/P steps, and steps on once it has adopted."""
     bench = waiting()
     assert bench.of(AllowSteps)[-1].until_steps == 2
     assert bench.of(PlanSnapshots) == [PlanSnapshots((FIRST,), (2,))]
@@ -187,7 +177,6 @@ def test_a_learner_waits_for_the_value_of_its_round() -> None:
 
 
 def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
-    """Its fate says that no value will contain it."""
     bench = waiting()
     bench.step()
     bench.step()
@@ -200,7 +189,6 @@ def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
 
 
 def test_a_value_without_its_contribution_is_adopted_on_arrival() -> None:
-    """It was too slow for the round: the others have gone on, and it follows."""
     bench = waiting()
     bench.step()
     bench.update(0, 1)
@@ -227,7 +215,6 @@ def test_a_round_that_is_answered_before_it_was_due_is_adopted_without_a_further
 
 
 def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
-    """No further step leads to the one at which the value of its round was due."""
     settings = RunSettings(
         interval_steps=4, fragments=states.P, overlap_steps=3, learner_waits=LearnerWaits.AT_TAU
     )
@@ -246,7 +233,6 @@ def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
 
 
 def test_a_new_incarnation_counts_anew() -> None:
-    """What was due to the old one is forgotten; its limit is that of the first round it adopts."""
     bench = waiting()
     bench.step()
     bench.step()

@@ -22,7 +22,6 @@ def parameters_of(file: str) -> set[str]:
 
 @pytest.mark.parametrize("function", PLACES)
 def test_the_arguments_are_those_of_the_documentation(function: str) -> None:
-    """Each row names an argument, and of which function it is one."""
     page = (ROOT / "docs" / "own_loops.md").read_text()
     table = page.partition("## Arguments")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (both|`[\w.]+`) \|", table, re.MULTILINE)

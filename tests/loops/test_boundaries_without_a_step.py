@@ -67,7 +67,6 @@ def stepped(params: Tree) -> Tree:
 
 
 def test_one_step_among_fifty_boundaries_is_one_step() -> None:
-    """Nothing granted is used for the others, and the loop is told once."""
     loop = of_jax()
     with loop.run as run:
         params = run.params
@@ -81,7 +80,6 @@ def test_one_step_among_fifty_boundaries_is_one_step() -> None:
 
 
 def test_values_that_were_adopted_are_no_step() -> None:
-    """What a boundary returned comes back, as other arrays than it was given."""
     loop = of_jax()
     params = loop.run.boundary(loop.run.params)
     for number in range(2, 9):
@@ -92,7 +90,6 @@ def test_values_that_were_adopted_are_no_step() -> None:
 
 
 def test_a_loop_that_keeps_its_own_arrays_takes_no_step_by_them() -> None:
-    """It drops what the boundary returned, which stays what is held."""
     loop = of_jax(donate=False)
     mine = loop.run.params
     loop.run.boundary(mine)
@@ -104,7 +101,6 @@ def test_a_loop_that_keeps_its_own_arrays_takes_no_step_by_them() -> None:
 
 
 def test_what_is_not_trained_shows_no_step() -> None:
-    """Statistics of a batch, or counts, change while gradients are accumulated."""
     loop = of_jax()
     params = loop.run.boundary(loop.run.params)
     for number in range(5):
@@ -114,7 +110,6 @@ def test_what_is_not_trained_shows_no_step() -> None:
 
 
 def test_a_wrapped_step_that_changes_nothing_is_none() -> None:
-    """As where every fourth call steps, and the others accumulate gradients."""
     loop = of_jax()
     calls = iter(range(1, 100))
 
@@ -151,14 +146,12 @@ def leased(
 
 
 def test_batches_of_one_step_are_different_records() -> None:
-    """All of them are booked with the step, and none is read a second time."""
     read, loop = leased(tokens=16, micro=4)
     assert len({record for step in read for record in step}) == 3 * 16
     assert loop.compute.leases == (Lease(0, 0, 3 * 16),)
 
 
 def test_records_that_the_tokens_of_a_step_do_not_pay_are_read_again() -> None:
-    """The syncer believes of a position no more than the tokens that bear it out."""
     read, loop = leased(tokens=8, micro=3)
     assert [len(set(step)) for step in read] == [8, 8, 8]
     assert read[0][8:] == read[0][:4]
@@ -192,7 +185,6 @@ def of_torch(*, watched: bool = True, **options: bool) -> tuple[Loop, Any, Any]:
 
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
 def test_steps_of_an_optimizer_of_pytorch_are_found(options: dict[str, bool]) -> None:
-    """Also where its kernels change tensors without that PyTorch counts it; one of 50 is one."""
     loop, module, optimizer = of_torch(**options)
     with loop.run as run:
         for number in range(50):
@@ -207,7 +199,6 @@ def test_steps_of_an_optimizer_of_pytorch_are_found(options: dict[str, bool]) ->
 
 
 def test_an_optimizer_without_gradients_takes_no_step() -> None:
-    """Nor does one of another model, nor a boundary that adopts."""
     loop, module, optimizer = of_torch(fused=True)
     other = torch.nn.Linear(2, 2)
     elsewhere = torch.optim.SGD(other.parameters(), lr=0.1)
@@ -223,7 +214,6 @@ def test_an_optimizer_without_gradients_takes_no_step() -> None:
 
 
 def test_a_step_that_a_scaler_skips_is_none() -> None:
-    """A gradient that is not finite leaves the parameters as they are; the next one is a step."""
     loop, module, optimizer = of_torch()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
     for factor in (float("inf"), 1.0):
@@ -237,7 +227,6 @@ def test_a_step_that_a_scaler_skips_is_none() -> None:
 
 
 def test_a_loop_that_changes_its_parameters_by_hand_takes_steps() -> None:
-    """PyTorch counts each change in place."""
     loop, module, _ = of_torch()
     for _ in range(3):
         loop.run.boundary(module)

@@ -56,7 +56,6 @@ def loop_of_several() -> tuple[Loop, Together]:
 
 
 def test_a_process_that_is_asked_to_leave_goes_on_until_all_do() -> None:
-    """The loop sees the end at a boundary, as do those of the other processes."""
     loop, background = loop_of_several()
     with loop.run as run:
         params = run.boundary(run.params)
@@ -99,7 +98,6 @@ def test_an_error_of_this_process_is_its_own_and_ends_the_others() -> None:
 
 
 def test_an_error_that_follows_from_a_loss_is_told_as_the_loss() -> None:
-    """A collective that was broken off says nothing of the cause."""
     loop, background = loop_of_several()
     loop.run.boundary(loop.run.params)
     background.lose()
@@ -121,20 +119,17 @@ def test_an_error_that_follows_from_a_loss_is_told_as_the_loss() -> None:
 def test_arguments_that_cannot_work_are_told(
     hosts: int, address: str | None, name: str | None, says: str
 ) -> None:
-    """Each in a sentence, before anything is dialled."""
     with pytest.raises(SettingsError, match=says):
         place_of(0, hosts, island_address=address, name=name)
 
 
 def test_one_process_has_no_place_among_others() -> None:
-    """And several have one each."""
     assert place_of(0, 1, island_address=None, name=None) is None
     place = place_of(1, 2, island_address="10.0.0.1:7171", name="ana")
     assert place == HostPlace(1, 2, "10.0.0.1:7171")
 
 
 def test_join_asks_how_many_processes_there_are() -> None:
-    """This one is alone."""
     with pytest.raises(SettingsError, match="this loop is one process"):
         islands.join(
             *("127.0.0.1:1", {"w": np.zeros(2)}), tokens_per_step=1, island_address="127.0.0.1:2"
@@ -142,7 +137,6 @@ def test_join_asks_how_many_processes_there_are() -> None:
 
 
 def test_a_process_whose_thread_hangs_is_ended() -> None:
-    """It never hears of the failure."""
     ended = threading.Event()
     end = EndOfProcess(0.0, ended.set)
     end.begin()
@@ -150,7 +144,6 @@ def test_a_process_whose_thread_hangs_is_ended() -> None:
 
 
 def test_a_process_that_hangs_on_its_way_out_is_ended() -> None:
-    """Its user's thread was told; while that goes on, nothing ends it."""
     ended, release = threading.Event(), threading.Event()
     main = threading.Thread(target=release.wait)
     main.start()

@@ -60,7 +60,6 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_restarted_loop_goes_on_with_a_peers_moments() -> None:
-    """To the bit, where its own were, and the step that it has compiled is not compiled anew."""
     step = jax.jit(stepped, donate_argnums=(0, 1))
     donor = joined(tree(), OPTIMIZER.init(tree()))
     donor.take(*step(donor.give(), donor.opt_state))
@@ -80,7 +79,6 @@ def test_a_restarted_loop_goes_on_with_a_peers_moments() -> None:
 
 
 def test_names_of_ones_own_are_those_of_the_run() -> None:
-    """Also where they sort in another order."""
     donor = joined(tree(), OPTIMIZER.init(tree()))
     donor.take(*stepped(donor.give(), donor.opt_state))
     own = tree("second", "first")
@@ -92,7 +90,6 @@ def test_names_of_ones_own_are_those_of_the_run() -> None:
 
 
 def test_a_path_is_that_of_its_parameter() -> None:
-    """Of the longest that ends it, and has its shape."""
     known = {"w": ("x", (2,)), "layer/w": ("y", (2,)), "v": ("z", (3,))}
     assert shared_path("0/mu/layer/w", (2,), known) == "0/mu/y"
     assert shared_path("0/mu/w", (2,), known) == "0/mu/x"
@@ -101,7 +98,6 @@ def test_a_path_is_that_of_its_parameter() -> None:
 
 @pytest.mark.parametrize("spoil", ["size", "number", "nan"])
 def test_what_a_peer_gives_is_checked(spoil: str) -> None:
-    """Nothing of it is taken where it does not fit, or is not finite."""
     parameters = joined(tree(), OPTIMIZER.init(tree()))
     before = bits(parameters.opt_state)
     pieces = [memoryview(bytearray(piece)) for piece in given(parameters)]
@@ -118,8 +114,6 @@ def test_what_a_peer_gives_is_checked(spoil: str) -> None:
 
 
 def test_keys_are_given_and_what_is_no_array_passes_through() -> None:
-    """As a state of an optimizer with noise has both."""
-
     def state(seed: int, label: str) -> PyTree:
         return {"key": jax.random.key(seed), "label": label, "count": jnp.int32(seed)}
 
@@ -138,7 +132,6 @@ def test_keys_are_given_and_what_is_no_array_passes_through() -> None:
 
 
 def test_a_state_that_is_not_the_one_that_joined_is_refused() -> None:
-    """Another structure, none at all, one that nobody told of, and one that a step consumed."""
     parameters = joined(tree(), OPTIMIZER.init(tree()))
     with pytest.raises(TaskError, match="opt_state of another structure"):
         parameters.take(parameters.give(), optax.sgd(1.0).init(tree()))

@@ -55,7 +55,6 @@ def adopt(parameters: JaxParameters, number: float) -> None:
 
 
 def test_trained_leaves_are_exchanged_and_others_pass_through() -> None:
-    """In the user's own structure, dtypes and places."""
     parameters = joined()
     parameters.take(stepped(parameters.give()))
     adopt(parameters, 7)
@@ -68,7 +67,6 @@ def test_trained_leaves_are_exchanged_and_others_pass_through() -> None:
 
 
 def test_a_snapshot_is_what_a_step_changed() -> None:
-    """Base minus local, from the values that joined."""
     parameters = joined()
     parameters.take(stepped(parameters.give()))
     for index, fragment in enumerate(parameters.model.layout.fragments):
@@ -77,7 +75,6 @@ def test_a_snapshot_is_what_a_step_changed() -> None:
 
 
 def test_a_loop_that_keeps_its_arrays_has_them_still() -> None:
-    """Without donation an adoption leaves the buffers that others hold alone."""
     given = tree()
     parameters = joined(given, donate=False)
     held = parameters.give()
@@ -89,7 +86,6 @@ def test_a_loop_that_keeps_its_arrays_has_them_still() -> None:
 def test_a_step_is_waited_for_by_its_loss_or_by_what_it_made(
     loss: object, wanted: float | None
 ) -> None:
-    """A loss of several devices is their mean."""
     parameters = joined()
     parameters.take(stepped(parameters.give()))
     waiting = parameters.dispatched(loss)
@@ -105,7 +101,6 @@ def test_another_tree_is_refused() -> None:
 
 
 def test_a_leaf_that_a_step_consumed_is_refused_by_name() -> None:
-    """As when the user hands in the state before the step."""
     parameters = joined()
     consuming = jax.jit(lambda params: jax.tree.map(lambda x: x * 2, params), donate_argnums=0)
     given = parameters.give()
@@ -115,7 +110,6 @@ def test_a_leaf_that_a_step_consumed_is_refused_by_name() -> None:
 
 
 def test_leaves_that_are_no_arrays_are_refused() -> None:
-    """Those of NumPy, at any boundary, and whatever is being traced; what is not trained is not."""
     parameters = joined()
     given = parameters.give()
     with pytest.raises(TaskError, match="a is a ndarray, which is on no device: call jax"):
@@ -132,8 +126,6 @@ def test_leaves_that_are_no_arrays_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["numpy", "traced"])
 def test_join_refuses_what_is_no_array_before_it_dials(kind: str) -> None:
-    """Nobody plans a run by parameters that cannot join it."""
-
     def join(params: object) -> object:
         return islands.join("127.0.0.1:1", params, tokens_per_step=1)
 
@@ -142,20 +134,17 @@ def test_join_refuses_what_is_no_array_before_it_dials(kind: str) -> None:
 
 
 def test_parameters_that_are_not_finite_are_refused() -> None:
-    """Before anybody else adopts them."""
     with pytest.raises(TaskError, match="not all finite"):
         joined({**tree(), "a": jnp.full(8, jnp.nan)})
 
 
 @pytest.mark.parametrize("loss", [{"loss": 1.0}, "1.0", jnp.zeros(0)])
 def test_what_is_no_loss_is_refused_at_once(loss: object) -> None:
-    """On the user's thread, where it was handed in."""
     with pytest.raises(TaskError, match="the loss is a"):
         joined().dispatched(loss)
 
 
 def test_a_divergence_is_told_once() -> None:
-    """The user has reset the optimizer then, and goes on."""
     parameters = joined()
     assert not parameters.diverged
     parameters.model.reset_moments()
@@ -163,7 +152,6 @@ def test_a_divergence_is_told_once() -> None:
 
 
 def test_a_step_that_made_no_numbers_is_told_as_diverged() -> None:
-    """Also where the user tells no loss."""
     parameters = joined()
     parameters.take(jax.tree.map(lambda x: x * jnp.asarray(jnp.nan, x.dtype), parameters.give()))
     found = parameters.dispatched(None).wait()

@@ -59,7 +59,6 @@ def test_one_of_several_processes_is_refused() -> None:
 
 @pytest.mark.usefixtures("group")
 def test_a_sharded_parameter_is_refused() -> None:
-    """Also where its mesh is this one device; a group of one process is none of several."""
     tensors = importlib.import_module("torch.distributed.tensor")
     module = Network()
     tensors.distribute_module(module, torch.distributed.init_device_mesh("cpu", (1,)))
@@ -68,7 +67,6 @@ def test_a_sharded_parameter_is_refused() -> None:
 
 
 def test_parameters_that_no_step_can_change_are_refused() -> None:
-    """Of inference mode, without a shape, or without values."""
     with torch.inference_mode():
         module = Network()
     refused(TaskError, "first/weight was made in torch.inference_mode", module)
@@ -78,7 +76,6 @@ def test_parameters_that_no_step_can_change_are_refused() -> None:
 
 
 def test_an_optimizer_of_other_tensors_is_refused() -> None:
-    """As of those that were there before the module was loaded by assignment."""
     module = Network()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     module.load_state_dict(Network().state_dict(), assign=True)
@@ -102,7 +99,6 @@ def test_parameters_that_were_replaced_are_found(how: str) -> None:
 
 
 def test_a_module_of_another_dtype_is_refused() -> None:
-    """As one of JAX is, whose compiled steps need the dtypes of the layout."""
     with pytest.raises(TaskError, match="is bfloat16 here and float32 in the run"):
         TorchParameters(Network().bfloat16(), layout_of())
 
@@ -121,7 +117,6 @@ class Wrapper:
 
 
 def test_an_optimizer_that_accelerate_wraps_is_unwrapped() -> None:
-    """A boundary follows each step that it takes, and none where it accumulates."""
     loop, module, inner = of_torch(watched=False, fused=True)
     optimizer = Wrapper(inner)
     assert unwrapped(Wrapper(optimizer)) is inner
@@ -136,7 +131,6 @@ def test_an_optimizer_that_accelerate_wraps_is_unwrapped() -> None:
 
 
 def test_running_statistics_are_told() -> None:
-    """A buffer that no training changes is none of them."""
     module = Network()
     module.register_buffer("mask", torch.ones(3))
     assert local_buffers(module) == ""
@@ -170,7 +164,6 @@ class Ends:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_run_that_is_over_leaves_no_hook_in_the_optimizer(*, fails: bool) -> None:
-    """The loop goes on without it: no step raises, and no copy of the model stays."""
     module = torch.nn.Linear(2, 2)
     optimizer, run = torch.optim.SGD(module.parameters(), 0.1), Ends()
     parameters = SimpleNamespace(optimizer_stepped=lambda _: None)

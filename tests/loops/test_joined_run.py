@@ -143,7 +143,6 @@ class Loop:
 
 
 def test_a_step_is_booked_by_the_boundary_after_it() -> None:
-    """One that was announced and not taken is given back at the end."""
     loop = Loop()
     params = loop.run.params
     with loop.run as run:
@@ -155,7 +154,6 @@ def test_a_step_is_booked_by_the_boundary_after_it() -> None:
 
 
 def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next() -> None:
-    """Several calls add up; a loss that was logged is the step's unless the boundary has it."""
     loop = Loop()
     run, params = loop.run, loop.run.params
     for logged, loss in (({"loss": 3.0, "accuracy": 0.5}, None), ({}, 2.0), ({"loss": 3.0}, 1.0)):
@@ -179,7 +177,6 @@ def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next() -> None:
 def test_metrics_that_cannot_be_reported_are_refused_at_once(
     metrics: dict[str, object], says: str
 ) -> None:
-    """Where the loop logs them, and not a step later."""
     loop = Loop()
     with pytest.raises(TaskError, match=says):
         loop.run.log(metrics)
@@ -210,7 +207,6 @@ def is_over(loop: Loop) -> None:
 
 @pytest.mark.parametrize("end", [leaves, fails, ends, is_over])
 def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop], None]) -> None:
-    """Whatever ends the loop after a boundary, and whatever it calls then."""
     loop = Loop()
     loop.run.boundary(loop.run.params)
     loop.step()
@@ -224,7 +220,6 @@ def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop]
 
 
 def test_the_last_step_is_booked_by_done() -> None:
-    """What it returns is what the learner ended with, as values may arrive while it leaves."""
     loop = Loop()
     with loop.run as run:
         params = run.boundary(run.params)
@@ -238,7 +233,6 @@ def test_the_last_step_is_booked_by_done() -> None:
 
 
 def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
-    """It may have consumed them, so nothing that came meanwhile is adopted into them."""
     loop = Loop()
     adopted: list[bool] = []
 
@@ -258,7 +252,6 @@ def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
 
 
 def test_boundaries_without_a_step_book_none() -> None:
-    """Not the end of a loop either; what was granted is left for steps, and it is told once."""
     loop = Loop(steps=1)
     with loop.run as run:
         params = run.params
@@ -275,7 +268,6 @@ def test_boundaries_without_a_step_book_none() -> None:
 
 
 def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
-    """The learner stops its compute first, and its thread tells why when it has ended."""
     loop = Loop()
     error = RefusedError("another layout")
     loop.background.joining = lambda: setattr(loop.background, "error", error)
@@ -286,7 +278,6 @@ def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
 
 
 def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
-    """And one that ends by an error of its own has that one."""
     loop = Loop()
     loop.background.error = RefusedError("another layout")
     with pytest.raises(RefusedError, match="another layout"), loop.run:
@@ -298,7 +289,6 @@ def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
 
 
 def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
-    """As a handler of signals does: the boundary is not entered a second time."""
     loop = Loop()
     loop.background.leaving = lambda: None
     told: list[bool] = []
@@ -317,7 +307,6 @@ def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
 
 
 def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
-    """What comes while it leaves is adopted, as no step has the arrays."""
     loop = Loop()
     adopted: list[bool] = []
 
@@ -339,7 +328,6 @@ def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
 
 
 def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
-    """The arrays are in no known state then, so nothing more is carried out on them."""
     loop = Loop()
     loop.run.boundary(loop.run.params)
 
@@ -376,7 +364,6 @@ def test_after_an_error_in_a_boundary_nothing_is_adopted() -> None:
 
 
 def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
-    """Not as a divergence, from which a loop goes on."""
     loop = Loop()
 
     def full() -> None:
@@ -389,7 +376,6 @@ def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
 
 
 def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
-    """The handler resets the optimizer and goes on, with the loss as it was."""
     loop = Loop()
     params, loss = loop.run.boundary(loop.run.params), nan
     loop.step()
@@ -406,7 +392,6 @@ def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
 
 
 def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
-    """That of a peer, where the learner has been given one; a wrapped step puts it back."""
     loop = Loop()
     loop.model.adopting = lambda: setattr(loop.parameters, "opt_state", "a peer's")
 
@@ -427,7 +412,6 @@ def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
 
 
 def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
-    """What the last boundary held was donated to that step."""
     loop = Loop()
     loop.compute.stop()
     params = loop.run.boundary(7, opt_state="own")
@@ -439,7 +423,6 @@ def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
 
 @pytest.mark.parametrize("tokens", [16.0, "16", 0])
 def test_tokens_are_a_whole_number(tokens: object) -> None:
-    """A sentence before anything is dialled."""
     who = membership("127.0.0.1:1", None, None, None, None, print)
     with pytest.raises(SettingsError, match="tokens_per_step is"):
         enter(who, tokens, lambda *_: Parameters(Model()))  # type: ignore[arg-type]
@@ -455,7 +438,6 @@ def leased(loop: Loop, size: int = 4) -> Iterator[NDArray[np.int64]]:
 
 
 def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
-    """The last one was taken for a step that nobody booked, so somebody else reads it again."""
     loop = Loop()
     batches = leased(loop)
     plan, read = ShardPlan(40, 2, seed=1), []
@@ -472,7 +454,6 @@ def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
 
 
 def test_batches_are_taken_after_a_boundary() -> None:
-    """Before the first one nothing is leased, and a step has one batch."""
     loop = Loop()
     with pytest.raises(TaskError, match="come to boundary first"):
         next(leased(loop))
@@ -500,7 +481,6 @@ def test_batches_are_not_asked_for_after_a_step() -> None:
 
 
 def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
-    """As joining with an optimizer of PyTorch comes to it; its loop then goes over the batches."""
     loop = Loop(steps=3)
     compute, background = loop.compute, loop.background
     loop.run = run = JoinedRun(
@@ -519,7 +499,6 @@ def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
 
 
 def test_batches_asked_for_after_a_boundary_wait_for_leases() -> None:
-    """A batch that is not leased yet was not taken; a run that ends meanwhile has none."""
     plan = ShardPlan(40, 2, seed=1)
     for ends in (False, True):
         loop = Loop(steps=0)
@@ -540,7 +519,6 @@ def test_batches_asked_for_after_a_boundary_wait_for_leases() -> None:
 
 
 def test_a_run_leases_what_its_layout_tells() -> None:
-    """And a record counts as one token at least, as a position never advances by more."""
     loop = Loop()
     with pytest.raises(SettingsError, match="this run leases no records"):
         loop.run.batches(lambda indices: indices, 1)

@@ -36,7 +36,6 @@ LEAVES = (
 
 @pytest.mark.parametrize("given", [tree(), tree, partial(dict, **tree())], ids=["a", "b", "c"])
 def test_what_is_written_is_read(given: object, tmp_path: Path) -> None:
-    """From a tree, and from a function that returns one."""
     file = tmp_path / "model.json"
     told = write_layout(
         file,
@@ -49,7 +48,6 @@ def test_what_is_written_is_read(given: object, tmp_path: Path) -> None:
 
 
 def test_a_function_is_traced_alone(tmp_path: Path) -> None:
-    """A model that no machine holds takes no memory."""
     large = lambda: {"w": jax.random.normal(jax.random.key(0), (1 << 20, 1 << 20))}  # noqa: E731
     assert write_layout(tmp_path / "model.json", large)[0].shape == (1 << 20, 1 << 20)
 
@@ -63,19 +61,16 @@ def test_a_function_is_traced_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_is_refused(given: object, sentence: str, tmp_path: Path) -> None:
-    """With the path, and what to do."""
     with pytest.raises(TaskError, match=sentence):
         write_layout(tmp_path / "model.json", given)
 
 
 def test_a_name_that_leads_nowhere_is_told() -> None:
-    """Which name it is, and why."""
     with pytest.raises(TaskError, match="nothing_there"):
         parameters_named("tests.joining:nothing_there")
 
 
 def test_a_file_that_is_no_layout_is_refused(tmp_path: Path) -> None:
-    """A missing one too; with the command that writes one."""
     with pytest.raises(UserError, match=r"missing\.json cannot be read"):
         read_layout(tmp_path / "missing.json")
     (tmp_path / "other.json").write_text('{"leaves": [{"path": 3}]}')
@@ -84,7 +79,6 @@ def test_a_file_that_is_no_layout_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
-    """As many fragments as are asked for; what its learners cannot do is refused."""
     file = tmp_path / "model.json"
     write_layout(file, tree(), trainable=lambda path: path != "base")
     workload = OwnLoop(str(file))
@@ -100,7 +94,6 @@ def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
 
 
 def test_a_layout_tells_how_records_are_leased(tmp_path: Path) -> None:
-    """The plan has it, which every loop is told; none has a shard without a record."""
     file = tmp_path / "model.json"
     write_layout(file, {"a": jnp.zeros(4)}, records=1000, shards=10)
     made = OwnLoop(str(file)).plan(RunSettings(fragments=1))
@@ -115,7 +108,6 @@ def test_a_layout_tells_how_records_are_leased(tmp_path: Path) -> None:
 
 
 def test_leaves_are_found_by_path() -> None:
-    """In any order, under other names, beside others that are not trained."""
     layout = plan(LEAVES, count=1)
     paths = ["layers/w", "step", "embedding"]
     shapes = [(3, 4, 4), (), (10, 4)]
@@ -140,7 +132,6 @@ def test_leaves_are_found_by_path() -> None:
 def test_other_leaves_are_refused(
     paths: list[str], shapes: list[tuple[int, ...]], sentence: str
 ) -> None:
-    """With the first that differs, and the argument that mends it."""
     dtypes = ["float32", "bfloat16", "float32"][: len(paths)]
     with pytest.raises(TaskError, match=sentence):
         places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
@@ -148,7 +139,6 @@ def test_other_leaves_are_refused(
 
 @pytest.mark.parametrize(("place", "here"), [(0, "bfloat16"), (1, "float32")])
 def test_leaves_of_another_dtype_are_refused(place: int, here: str) -> None:
-    """Whichever framework they are of, and whichever of both is narrower."""
     leaf = LEAVES[place]
     dtypes = [each.dtype for each in LEAVES]
     dtypes[place] = here

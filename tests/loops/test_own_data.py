@@ -61,7 +61,6 @@ class Reader:
 
 
 def test_every_record_is_read_once_in_a_pass(seed: int) -> None:
-    """Whatever their batches, and although loops end at any step and others begin."""
     chance = random.Random(seed)
     book = LeaseBook(PLAN.shards, None, 8)
     readers: list[Reader] = []
@@ -101,7 +100,6 @@ def followed(*leases: Lease, size: int = 10) -> LeasedBatches[NDArray[np.int64]]
 
 
 def test_a_batch_goes_on_in_the_next_shard() -> None:
-    """So all have the same shape; the shard that is read to its end is done."""
     data = followed(Lease(0, 0, 0), Lease(0, 1, 0))
     for _ in range(2):
         assert data.ready()
@@ -112,7 +110,6 @@ def test_a_batch_goes_on_in_the_next_shard() -> None:
 
 
 def test_what_was_not_booked_is_read_again() -> None:
-    """A step that was announced and not taken, or taken and not booked, moves no position."""
     data = followed(Lease(0, 0, 0), Lease(0, 1, 0))
     assert data.ready()
     assert data.booked() == (Lease(0, 0, 0), Lease(0, 1, 0))
@@ -134,7 +131,6 @@ def test_a_step_without_a_batch_moves_no_position_back() -> None:
 
 
 def test_a_shard_that_was_begun_is_read_first() -> None:
-    """What is left of it may be less than a batch; the last shard held is then still whole."""
     data = followed(Lease(0, 3, 0), Lease(1, 2, 12), Lease(1, 4, 13))
     assert data.ready()
     data.take()
@@ -146,7 +142,6 @@ def test_a_shard_that_was_begun_is_read_first() -> None:
 
 
 def test_without_enough_records_it_waits() -> None:
-    """Until further shards are leased; nothing is lost of what was held."""
     data = followed(Lease(0, 0, 12))
     assert not data.ready()
     assert data.follow((Lease(0, 0, 0), Lease(0, 5, 0))) == (Lease(0, 0, 12), Lease(0, 5, 0))
@@ -155,7 +150,6 @@ def test_without_enough_records_it_waits() -> None:
 
 
 def test_a_lease_that_is_lost_is_not_read() -> None:
-    """What was read ahead of it is dropped."""
     data = followed(Lease(0, 0, 0), Lease(0, 1, 0))
     assert data.ready()
     data.follow(())
@@ -176,6 +170,5 @@ def test_one_batch_is_taken_for_a_step() -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 15])
 def test_a_shard_has_room_for_a_batch(size: int) -> None:
-    """With less, a loop might wait for ever, as two shards are all that it is sure to hold."""
     with pytest.raises(SettingsError, match=f"a batch has {size} records; it must have 1 to 14"):
         LeasedBatches(PLAN, size, asked)

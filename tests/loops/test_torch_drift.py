@@ -20,7 +20,6 @@ SHAPE = (4, 8)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
 def test_rounding_undoes_nothing(adoption: Adoption, dtype: str, learners: int) -> None:
-    """Within 2 % of what was stepped, where rounding used to travel back as a contribution."""
     layout = plan([Leaf("w", SHAPE, dtype)], count=1, min_piece_bytes=4)
     tensors = [torch.full(SHAPE, BEGINS, dtype=getattr(torch, dtype)) for _ in range(learners)]
     models = [TorchModel(layout, [tensor]) for tensor in tensors]

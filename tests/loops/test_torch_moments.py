@@ -54,7 +54,6 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("stepped", [False, True])
 def test_a_restarted_loop_goes_on_with_a_peers_moments(kind: str, *, stepped: bool) -> None:
-    """To the bit, whether it has a state already or not; the schedule is its own."""
     donor, again = Loop(kind), Loop(kind)
     assert not again.optimizer.state, "nothing was stepped to find out what it will be"
     for seed in range(3):
@@ -73,7 +72,6 @@ def test_a_restarted_loop_goes_on_with_a_peers_moments(kind: str, *, stepped: bo
 
 
 def test_a_state_is_known_by_the_paths_of_the_run() -> None:
-    """Another name is another optimizer's; one that steps without a state has no pieces."""
     assert Loop("sgd").moments.plan.schema != Loop("sgd", ("kernel", "bias")).moments.plan.schema
     module = torch.nn.Linear(2, 2)
     plain = TorchMoments(torch.optim.SGD(module.parameters()), dict(module.named_parameters()))
@@ -81,7 +79,6 @@ def test_a_state_is_known_by_the_paths_of_the_run() -> None:
 
 
 def test_what_a_peer_gives_is_checked() -> None:
-    """Nothing of it is taken where it does not fit, or is not finite."""
     loop = Loop("adamw")
     loop.step()
     before = [bytes(piece) for piece in loop.pieces()]
@@ -95,7 +92,6 @@ def test_what_a_peer_gives_is_checked() -> None:
 
 @pytest.mark.parametrize("name", ["LBFGS", "Adafactor"])
 def test_an_optimizer_that_cannot_be_tried_is_told(name: str) -> None:
-    """As one that asks for the loss again, or reads what it has computed."""
     module = torch.nn.Linear(2, 2)
     optimizer = getattr(torch.optim, name)(module.parameters())
     with pytest.raises(TaskError, match=rf"{name} .* moments=False"):

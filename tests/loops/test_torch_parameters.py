@@ -49,7 +49,6 @@ def stepped(module: Network) -> None:
 
 @pytest.mark.parametrize("fragment", range(3))
 def test_a_snapshot_is_base_minus_local(fragment: int) -> None:
-    """To the bit, and in bfloat16 rounded to nearest."""
     module = Network()
     model = TorchParameters(module, layout_of()).model
     base = model.value(fragment)
@@ -63,7 +62,6 @@ def test_a_snapshot_is_base_minus_local(fragment: int) -> None:
 
 @pytest.mark.parametrize("fragment", range(3))
 def test_adoptions_change_the_module_in_place(fragment: int) -> None:
-    """Overwritten, mixed, or carried on: the optimizer's tensors are the same objects."""
     module = Network()
     model = TorchParameters(module, layout_of()).model
     held = list(module.parameters())
@@ -82,7 +80,6 @@ def test_adoptions_change_the_module_in_place(fragment: int) -> None:
 
 
 def test_matrices_may_lie_transposed() -> None:
-    """As where the others of a run are of JAX, whose layers hold [in, out]."""
     module = Network()
     shapes = (("first/kernel", (5, 6)), ("first/bias", (6,)), ("second/weight", (4, 6)))
     parameters = TorchParameters(
@@ -100,7 +97,6 @@ def test_matrices_may_lie_transposed() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    """A transposition of what is not there, and parameters that are not finite."""
     with pytest.raises(TaskError, match="transposed names third"):
         TorchParameters(Network(), layout_of(), transposed=["third"])
     module = Network()
@@ -121,7 +117,6 @@ def test_a_module_that_was_converted_is_refused() -> None:
 
 
 def test_a_step_tells_its_loss_and_whether_it_made_numbers() -> None:
-    """Of what is no loss it tells at once."""
     module = Network()
     parameters = TorchParameters(module, layout_of())
     assert parameters.dispatched(None).wait() is None

@@ -26,17 +26,14 @@ def test_what_can_be_printed_stays(text: str) -> None:
     ],
 )
 def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
-    """Escapes, control characters of both kinds, line ends of every kind, directions."""
     assert plain(text) == shown
 
 
 def test_what_is_long_is_cut_and_says_so() -> None:
-    """A line of a log is bounded, whatever was sent."""
     assert plain("x" * 100, 10) == "xxxxxxxxxx\u2026 (100 characters)"
     assert len(plain("\0" * 1_000_000)) < 2100
 
 
 @given(st.text())
 def test_whatever_is_sent_is_one_line_that_can_be_printed(text: str) -> None:
-    """Of every text there is."""
     assert plain(text).isprintable()

@@ -9,12 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_has_every_metric() -> None:
-    """The table of docs/metrics.md is that of the code."""
     assert table() in (ROOT / "docs" / "metrics.md").read_text()
 
 
 def test_names_follow_the_conventions() -> None:
-    """Counters end in _total and nothing else does; labels are of bounded sets."""
     for metric in METRICS:
         assert re.fullmatch(r"islands_[a-z_]+", metric.name)
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)

@@ -68,7 +68,6 @@ def promtool(*words: str, folder: Path) -> None:
 
 
 def test_rules_name_metrics_that_exist_and_have_a_fault_each() -> None:
-    """A rule of a metric that is not there never fires; no fault leaves a learner out for long."""
     assert {rule["alert"] for rule in RULES} == {*CAUSES, "IslandsDown"}
     assert {kind.__name__ for kind in FAULTS} == {*CAUSES, "IslandsDown"} - {
         "IslandsLearnerUnmerged"
@@ -80,7 +79,6 @@ def test_rules_name_metrics_that_exist_and_have_a_fault_each() -> None:
 
 
 def test_every_metric_has_a_panel_and_no_other_is_named() -> None:
-    """Series are named after labels that their metric has."""
     shown = {name for expression, _ in targets() for name in re.findall(r"islands_\w+", expression)}
     assert shown == set(BY_NAME)
     for expression, legend in targets():
@@ -91,7 +89,6 @@ def test_every_metric_has_a_panel_and_no_other_is_named() -> None:
 
 
 def test_prometheus_reads_every_expression_of_the_dashboard(tmp_path: Path) -> None:
-    """Its own program takes each for a rule that records it."""
     rules = [
         {"record": f"panel:{index}", "expr": evaluated(expression)}
         for index, (expression, _) in enumerate(targets())
@@ -108,7 +105,6 @@ def evaluated(expression: str) -> str:
 
 @pytest.mark.parametrize("rule", ["nothing", *CAUSES])
 def test_a_rule_fires_on_its_cause_alone_and_clears(rule: str, tmp_path: Path) -> None:
-    """Prometheus' own program judges the file of rules on series of twenty minutes."""
     shutil.copy(DEPLOY / "prometheus/islands.rules.yaml", tmp_path / "rules.yaml")
     groups = [prometheus_test(rule)]
     told = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_S}s", "tests": groups}

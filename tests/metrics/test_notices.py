@@ -19,7 +19,6 @@ FULL = processes.Disk("no space left on device")
 
 
 def test_a_notice_has_the_entry_and_its_sentence() -> None:
-    """As JSON, with who wrote it and the time of day."""
     told = json.loads(notice_of("mine", "syncer", FULL, 0.0))
     assert told == {
         "event": "disk",
@@ -33,7 +32,6 @@ def test_a_notice_has_the_entry_and_its_sentence() -> None:
 
 @pytest.mark.integration
 async def test_a_command_reads_each_notice_from_its_input(tmp_path: Path) -> None:
-    """Who joins is none; a command that fails is told of, and started again."""
     file, said = tmp_path / "notices", list[str]()
     copy = (
         f"import sys; f = open({str(file)!r}, 'a+'); print(sys.stdin.read(), file=f); f.seek(0); "
@@ -62,7 +60,6 @@ async def test_a_command_reads_each_notice_from_its_input(tmp_path: Path) -> Non
 async def test_a_web_hook_that_takes_no_notice_is_told_without_its_path(
     target: str, told: str, tmp_path: Path
 ) -> None:
-    """Its path is a secret; and who is sent elsewhere was told nothing."""
     said = list[str]()
 
     async def elsewhere(_: web.BaseRequest) -> web.Response:

@@ -38,7 +38,6 @@ class Source:
 
 
 async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
-    """Another name of this machine needs the token, and a wrong token is refused everywhere."""
     network, source = WebsocketNetwork([], secret=SECRET), Source()
     await network.open("127.0.0.1", 0)
     network.serve(MetricsSite(source, SECRET))

@@ -17,7 +17,6 @@ LIMIT_S = 220.0  # for 60 s of compilation, on a machine that may have much else
 
 
 def test_the_axes_that_cut_a_dimension_are_told_in_order() -> None:
-    """A spec may end early; an axis of one device cuts nothing, nor does a single device."""
     grid = np.array(jax.local_devices()[:1], dtype=object).reshape(1, 1)
     sharding = NamedSharding(Mesh(grid, ("a", "b")), PartitionSpec(("b", "a")))  # type: ignore[no-untyped-call]
     assert cut_of(sharding, 2) == ((), ())
@@ -25,7 +24,6 @@ def test_the_axes_that_cut_a_dimension_are_told_in_order() -> None:
 
 
 def test_a_whole_leaf_is_one_row() -> None:
-    """So it is gathered along all of its dimensions, and no row of it is looked for."""
     leaf, cut = Leaf("stack", (4, 6, 5), stack=4), (("a",), (), ("b",))
     whole, part = piece_shape(0, leaf, 24, cut), piece_shape(0, leaf, 23, cut)
     assert (whole.rows, whole.row_axes, whole.size, whole.cut_rows) == (1, 0, 120, ())

@@ -27,7 +27,6 @@ def step(model: JaxModel, moved: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
 def test_rounding_undoes_nothing(adoption: Adoption, dtype: str, learners: int) -> None:
-    """Within 2 % of what was stepped, where rounding used to travel back as a contribution."""
     layout = plan([Leaf("w", SHAPE, dtype)], count=1, min_piece_bytes=4)
     models = [JaxModel.of(layout, [jnp.full(SHAPE, BEGINS, dtype)]) for _ in range(learners)]
     moved = ulps_moved(models, step, adoption, dtype, 32)
@@ -35,7 +34,6 @@ def test_rounding_undoes_nothing(adoption: Adoption, dtype: str, learners: int) 
 
 
 def test_a_learner_that_took_no_step_contributes_next_to_nothing() -> None:
-    """What rounding takes away is kept to 8 bits, so nothing above a 512th of an ulp travels."""
     layout = plan([Leaf("w", SHAPE, "bfloat16")], count=1, min_piece_bytes=4)
     model = JaxModel.of(layout, [jnp.ones(SHAPE, jnp.bfloat16)])
     value = jax.random.normal(jax.random.key(1), (32,))

@@ -72,21 +72,18 @@ def layers_of(layout: Layout) -> list[list[int]]:
 
 @pytest.mark.parametrize("task", [Numbered(), Scanned()], ids=["numbered", "stacked"])
 def test_the_setting_decides_which_layers_share_a_fragment(task: Sound) -> None:
-    """Numbered or stacked: consecutive ones, or every second."""
     assert layers_of(planned(task, Pattern.LAYERS)) == [[0, 1], [2, 3]]
     assert layers_of(planned(task, Pattern.STRIDED)) == [[0, 2], [1, 3]]
 
 
 @pytest.mark.parametrize("pattern", Pattern)
 def test_each_entry_of_a_stack_is_a_merge_unit_of_its_own(pattern: Pattern) -> None:
-    """Whatever the pattern: one length and one direction per layer, not per stack."""
     layout = planned(Scanned(), pattern)
     sizes = [u.size for f in layout.fragments for u in f.units if u.rule == "rda"]
     assert sizes == [WIDTH * WIDTH] * LAYERS
 
 
 def test_patterns_have_fingerprints_of_their_own() -> None:
-    """A learner with another pattern is refused with that difference; plans travel whole."""
     layouts = {pattern: planned(Numbered(), pattern) for pattern in Pattern}
     assert len({layout.fingerprint for layout in layouts.values()}) == len(Pattern)
     told = layouts[Pattern.LAYERS].first_difference(layouts[Pattern.STRIDED])
@@ -96,7 +93,6 @@ def test_patterns_have_fingerprints_of_their_own() -> None:
 
 
 def test_a_trainer_has_the_layout_of_the_plan() -> None:
-    """What a learner computes with is what was planned from the same settings."""
     settings = RunSettings(pattern=Pattern.STRIDED, fragments=2)
     workload = JaxWorkload(Numbered())
     assert workload.trainer(settings, Place("a")).layout == workload.plan(settings).layout
@@ -113,7 +109,6 @@ def test_another_pattern_is_another_run() -> None:
 def test_a_model_without_layers_is_refused_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the plan, the check and the dry run, with what to do."""
     told = "pattern is layers; it needs numbered or stacked layers"
     settings = RunSettings(pattern=Pattern.LAYERS)
     for workload in (JaxWorkload(Sound()), Sleeping()):
@@ -130,7 +125,6 @@ def test_a_model_without_layers_is_refused_in_a_sentence(
 def test_an_outer_optimizer_that_optax_lacks_is_refused_before_a_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By check, dry run and start alike."""
     given = ["--run.outer.optimizer", "adm"]
     assert main(["check", "tests.broken_tasks:Sound", *given]) == 2
     run = ["run", "--task", "tests.broken_tasks:Sound", "--folder", str(tmp_path / "a"), *given]

@@ -66,7 +66,6 @@ def doubled(leaves: tuple[Array, ...]) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("axes", [(), ("x", "y")])
 def test_boundaries_of_a_loop_of_the_users_own(axes: tuple[str, ...]) -> None:
-    """Snapshots follow the steps, adoptions set leaves and base, and shardings stay."""
     leaves = own_leaves()
     model = JaxModel.of(LAYOUT, spread(leaves, one_device_mesh(*axes)) if axes else leaves)
     base = [model.value(f) for f in range(2)]
@@ -91,7 +90,6 @@ def test_boundaries_of_a_loop_of_the_users_own(axes: tuple[str, ...]) -> None:
 
 
 def test_an_adoption_donates_its_leaves_unless_told_not_to() -> None:
-    """A loop that keeps an average of its leaves needs them after an adoption."""
     for donate in (True, False):
         model = JaxModel.of(LAYOUT, own_leaves(), donate=donate)
         before = model.local
@@ -102,7 +100,6 @@ def test_an_adoption_donates_its_leaves_unless_told_not_to() -> None:
 
 
 def test_an_array_that_stands_in_two_places_is_adopted_in_one() -> None:
-    """Tied at the start, the two leaves are of two fragments, and only one of them is donated."""
     layout = plan([Leaf("a", (64,)), Leaf("b", (64,))], count=2, min_piece_bytes=64)
     tied = jnp.ones(64)
     model = JaxModel.of(layout, [tied, tied])
@@ -112,7 +109,6 @@ def test_an_array_that_stands_in_two_places_is_adopted_in_one() -> None:
 
 
 def test_what_was_prepared_is_not_compiled_again_nor_by_an_equal_model() -> None:
-    """No boundary waits for a compilation, and models that share functions compile once."""
     functions = CompiledFunctions()
     model = JaxModel.of(LAYOUT, own_leaves(), functions=functions)
     model.prepare("bfloat16", Adoption.DELAY_CORRECTED)
@@ -132,7 +128,6 @@ def test_what_was_prepared_is_not_compiled_again_nor_by_an_equal_model() -> None
 
 @pytest.mark.parametrize("axes", [(), ("x", "y")])
 def test_an_adoption_compiles_no_step_anew(axes: tuple[str, ...]) -> None:
-    """The leaves that come back are as the step's own were, wherever JAX might move others."""
     step = jax.jit(lambda leaves: tuple(leaf * 2 for leaf in leaves))
     leaves = own_leaves()
     model = JaxModel.of(LAYOUT, spread(leaves, one_device_mesh(*axes)) if axes else leaves)
@@ -147,7 +142,6 @@ def test_an_adoption_compiles_no_step_anew(axes: tuple[str, ...]) -> None:
 
 
 def test_a_donated_leaf_is_named() -> None:
-    """It is told at once when it is handed in, and else when it is needed."""
     layout_leaves = own_leaves()
     model = JaxModel.of(LAYOUT, layout_leaves)
     jax.jit(lambda x: x + 1, donate_argnums=0)(model.local[1]).block_until_ready()
@@ -170,7 +164,6 @@ def refused(leaves: Sequence[object], says: str) -> None:
 
 
 def test_leaves_that_cannot_be_handled_are_named() -> None:
-    """The sentence says which leaf, what is wrong, and how to mend it."""
     good, device = own_leaves(), jax.local_devices()[0]
     refused(good[:3], "3 leaves were handed in, but the layout of the run has 4")
     refused((*good[:3], np.float32(1)), "scale is a float32, which is on no device")
@@ -191,7 +184,6 @@ def test_leaves_that_cannot_be_handled_are_named() -> None:
 
 
 def test_a_step_that_returns_other_leaves_is_told() -> None:
-    """A leaf that changed its dtype, shape or devices under way is named at the next boundary."""
     model = JaxModel.of(LAYOUT, own_leaves())
     good = model.local
     touching = next(f.index for f in LAYOUT.fragments if any(p.leaf == 1 for p in f.pieces))
@@ -205,7 +197,6 @@ def test_a_step_that_returns_other_leaves_is_told() -> None:
 
 
 def test_a_value_of_another_length_is_our_own_mistake() -> None:
-    """Values come from the run, whose layout was compared before."""
     model = JaxModel.of(LAYOUT, own_leaves())
     with pytest.raises(InvariantError, match="fragment 0 is float32"):
         model.adopt(0, np.zeros(3, np.float32))

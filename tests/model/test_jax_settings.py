@@ -115,7 +115,6 @@ def test_of_the_processes_of_a_host_one_compiles_a_program(tmp_path: Path) -> No
 def test_a_program_that_jax_does_not_keep_is_locked_no_longer_than_it_compiles(
     tmp_path: Path,
 ) -> None:
-    """A user may let JAX keep none that was quick; nobody waits for such a one."""
     run(QUICK, str(tmp_path))
     assert not list(tmp_path.iterdir())
 
@@ -124,14 +123,12 @@ def test_a_program_that_jax_does_not_keep_is_locked_no_longer_than_it_compiles(
     "setting", ["", "JAX_COMPILATION_CACHE_MAX_SIZE", "JAX_COMPILATION_CACHE_CHECK_CONTENTS"]
 )
 def test_the_cache_of_a_user_is_shared_unless_jax_limits_it(tmp_path: Path, setting: str) -> None:
-    """A loop of the user's own shares the folder that its user gave JAX."""
     settings = {setting: "1"} if setting else {}
     told = run(OWN_CACHE, JAX_COMPILATION_CACHE_DIR=str(tmp_path), **settings)
     assert told == f"{not setting}\n"
 
 
 def test_whoever_needs_a_program_that_another_compiles_waits_for_it(tmp_path: Path) -> None:
-    """The other has missed the entry before it is there, and returns with it nevertheless."""
     missed = Event()
 
     def several() -> bool:
@@ -149,14 +146,12 @@ def test_whoever_needs_a_program_that_another_compiles_waits_for_it(tmp_path: Pa
 
 
 def test_nobody_waits_for_another_program(tmp_path: Path) -> None:
-    """Locks are those of programs: a long one of a stranger delays no other."""
     assert SharedCache(tmp_path).get("long") is None
     with ThreadPoolExecutor() as pool:
         assert pool.submit(SharedCache(tmp_path, wait_s=inf).get, "step").result(60) is None
 
 
 def test_a_process_that_dies_while_it_compiles_leaves_its_lock(tmp_path: Path) -> None:
-    """The system releases the lock, and the next one compiles."""
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -180,7 +175,6 @@ def _asked_for_another(cache: SharedCache) -> None:
 def test_a_lock_ends_with_the_compilation(
     tmp_path: Path, end: Callable[[SharedCache], None]
 ) -> None:
-    """That ends when JAX says so, or asks for the next program on that thread."""
     cache = SharedCache(tmp_path)
     assert cache.get("step") is None
     end(cache)
@@ -188,13 +182,11 @@ def test_a_lock_ends_with_the_compilation(
 
 
 def test_processes_of_one_program_wait_for_none_of_them(tmp_path: Path) -> None:
-    """Their compilers may wait for each other, and do so at the same program."""
     assert SharedCache(tmp_path).get("step") is None
     assert SharedCache(tmp_path, several=lambda: True, wait_s=inf).get("step") is None
 
 
 def test_without_locks_everybody_compiles(tmp_path: Path) -> None:
-    """A folder that cannot be made has no locks, and no entries."""
     (tmp_path / "file").write_text("no folder")
     cache = SharedCache(tmp_path / "file" / "cache", wait_s=inf)
     assert cache.get("step") is None
@@ -203,7 +195,6 @@ def test_without_locks_everybody_compiles(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_was_damaged_is_written_anew(tmp_path: Path) -> None:
-    """JAX cannot read it, compiles, and puts it once more; nothing else is left in the folder."""
     cache = SharedCache(tmp_path)
     (tmp_path / "step-cache").write_bytes(b"")
     assert cache.get("step") == b""
@@ -213,7 +204,6 @@ def test_an_entry_that_was_damaged_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_the_pool_has_a_thread_for_each_learner() -> None:
-    """One learner keeps to one core; three in one process do not starve each other."""
     assert cpu_environment(1) == {"PJRT_NPROC": "1"}
     assert cpu_environment(3, observers=1) == {"PJRT_NPROC": "4"}
     assert cpu_environment(2, observers=1, devices=4) == {"PJRT_NPROC": "9"}
@@ -222,12 +212,10 @@ def test_the_pool_has_a_thread_for_each_learner() -> None:
 
 
 def test_a_cpu_can_pass_for_several_devices() -> None:
-    """A mesh can be tried where there is no accelerator."""
     assert int(run(DEVICES)) == 4
 
 
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    """A fresh checkout or host has none; JAX's own cache makes it as well."""
     shared = SharedCache(tmp_path / "islands" / "compiled")
     shared.put("step", b"a program")
     assert shared.get("step") == b"a program"

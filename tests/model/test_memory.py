@@ -28,35 +28,29 @@ def found(fragments: int, learners: int = 1, **changes: object) -> SyncerMemory:
 
 
 def test_one_fragment() -> None:
-    """The value and an older one, the state, a contribution of each learner."""
     assert found(1, learners=2) == SyncerMemory(2 * F, F, 2 * F)
 
 
 def test_several_fragments() -> None:
-    """What is under way is a few fragments, what is kept is all of them."""
     assert found(24) == SyncerMemory((24 + 6) * F, 24 * F, 3 * F)
 
 
 def test_older_versions_are_no_more_than_are_kept_of_all() -> None:
-    """With a short interval nearly every fragment has a version that not all have adopted."""
     assert found(24, interval_steps=1) == SyncerMemory(2 * 24 * F, 24 * F, 24 * F)
 
 
 def test_increments_are_kept_with_what_they_left() -> None:
-    """A value, and one increment of each fragment."""
     sent = F // 8 + F // 4 // 256 * 2
     assert found(4, update_precision=UpdatePrecision.FP4).increments == 4 * (F + sent)
 
 
 def test_a_step_takes_its_temporaries() -> None:
-    """What XLA says of it takes the place of gradients; activations may be many times the model."""
     guessed = TrainerMemory(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)
     known = TrainerMemory(3 * F, 4 * F, 6 * F, 3 * F, temporaries=50 * F)
     assert (guessed.total, known.total) == (16 * F, 63 * F)
 
 
 def test_a_host_needs_half_as_much_again() -> None:
-    """For programs, and what allocators keep."""
     made = estimate(layout(4), RunSettings(interval_steps=16), learners=3)
     held = made.syncer.total + 2 * made.learner.total
     assert made.host_bytes(2) == round(ROOM * held)
@@ -64,7 +58,6 @@ def test_a_host_needs_half_as_much_again() -> None:
 
 @pytest.mark.parametrize("device", ["nvidia0", "accel0"])
 def test_accelerators_are_seen(device: str, tmp_path: Path) -> None:
-    """By what the system shows, unless JAX is told to do without."""
     (tmp_path / "nvidiactl").touch()
     assert not accelerated({}, tmp_path)
     (tmp_path / device).touch()

@@ -31,12 +31,10 @@ FULL = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nBuff
     ],
 )
 def test_errors_of_memory_are_known(error: Exception, *, lacks: bool) -> None:
-    """Of NumPy, of XLA, and of PyTorch."""
     assert lacks_memory(error) is lacks
 
 
 def test_a_learner_is_told_what_it_holds() -> None:
-    """It may pass, as where the last process still holds the device; so it is no mistake."""
     told = compute_failure(FULL, LAYOUT)
     assert type(told) is TaskFailedError
     assert str(told).startswith("RuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 ")
@@ -48,7 +46,6 @@ def test_a_learner_is_told_what_it_holds() -> None:
 
 
 def test_a_loop_of_ones_own_is_told_by_the_same_words() -> None:
-    """Other errors are the user's own, and pass as they are."""
     with (
         pytest.raises(TaskError, match="holds the published values once"),
         memory_told(LAYOUT),
@@ -59,7 +56,6 @@ def test_a_loop_of_ones_own_is_told_by_the_same_words() -> None:
 
 
 def test_a_hub_that_is_too_small_says_so_before_it_is_killed() -> None:
-    """With what its syncer takes at least, and what there is."""
     told = hub_lacks(LAYOUT, RunSettings(fragments=4), 8 * 10**9)
     assert "but this host has 7.45 GiB" in told
     assert "3.73 GiB in float32" in told
@@ -83,7 +79,6 @@ def test_a_hub_that_is_too_small_says_so_before_it_is_killed() -> None:
 def test_the_smallest_of_machine_and_groups_counts(
     limit: str | None, found: int, own: str | None, file: str, tmp_path: Path
 ) -> None:
-    """Groups lie within one another; one without a limit, or beyond the machine, takes nothing."""
     machine, groups, told = tmp_path / "meminfo", tmp_path / "groups", tmp_path / "own"
     machine.write_text("MemFree: 1 kB\nMemTotal:       2 kB\n")
     (groups / file).parent.mkdir(parents=True)
@@ -95,6 +90,5 @@ def test_the_smallest_of_machine_and_groups_counts(
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path) -> None:
-    """Nothing is refused for its memory then."""
     none = tmp_path / "none"
     assert host_memory_bytes(none, none, none) is None

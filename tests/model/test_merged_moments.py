@@ -98,7 +98,6 @@ def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() 
 
 
 def test_what_is_no_average_stays_each_learners_own() -> None:
-    """A sum of gradients that is emptied each four steps has no average with that of others."""
     trainer = made(InMiniSteps())
     arrays = [leaf.path.removeprefix(MOMENTS_PREFIX) for leaf in trainer.layout.leaves]
     assert sorted(arrays) == [
@@ -111,7 +110,6 @@ def test_what_is_no_average_stays_each_learners_own() -> None:
 
 
 def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
-    """They are merged at the same moments: rows of one are in the pieces of the other."""
     fragments = made(fragments=3).layout.fragments
     assert len(fragments) == 3
     for fragment in fragments:
@@ -123,7 +121,6 @@ def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
 
 
 def test_a_step_is_the_same_as_where_moments_stay() -> None:
-    """Only where they are kept differs."""
     assert train(made(), 5) == train(made(merges_moments=False), 5)
 
 
@@ -153,7 +150,6 @@ def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: boo
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(level: float) -> None:
-    """A second moment to which a difference is added could become negative."""
     trainer = made(BySquares())
     bases = values(trainer)
     train(trainer, 1)
@@ -181,7 +177,6 @@ def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(leve
 
 
 def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_path: Path) -> None:
-    """So it serves every run of the model, whether or not it merges moments."""
     trainer, plain = made(), made(merges_moments=False)
     train(trainer, 3)
     file = tmp_path / "final.safetensors"
@@ -198,7 +193,6 @@ def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_p
 
 
 def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
-    """The average of decayed squares may miss 0 by an ulp, and Adam takes its root."""
     trainer = made(BySquares())
     train(trainer, 2)
     for index, fragment in enumerate(trainer.layout.fragments):
@@ -213,7 +207,6 @@ def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
 
 
 def test_moments_are_merged_against_the_present_value_alone() -> None:
-    """An old base says nothing of them: the difference of two may exceed what is published."""
     with pytest.raises(SettingsError, match="merge_moments is true; where trigger is learner"):
         replace(PRESETS[Preset.ASYNC_DILOCO], merge_moments=True)
 
@@ -244,7 +237,6 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
 
 
 def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
-    """The optimizer's state is Optax's own, before and after a value is adopted."""
     trainer = made(merges_moments=False)
     plain = ByAdam().optimizer(0.01).init({"weight": jnp.zeros((8, 8))})
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(plain)]
@@ -262,7 +254,6 @@ def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
 
 
 def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
-    """Three arrays beside each, all float32; a first moment counts as a parameter with a base."""
     size, count = 4 * 8 * 8, 4
     memory = {
         merges: JaxWorkload(ByAdam()).trainer_memory(RunSettings(merge_moments=merges))

@@ -44,7 +44,6 @@ def cut(plan: MomentPlan, state: dict[str, NDArray[np.generic]]) -> list[bytes]:
 def test_pieces_are_small_and_make_up_the_state(
     leaves: list[tuple[tuple[int, ...], type]], most_bytes: int
 ) -> None:
-    """No piece is too large, all bytes are there in order, and what is joined is what was cut."""
     state = shapes(leaves)
     plan = plan_moments(state, most_bytes)
     pieces = cut(plan, state)
@@ -58,7 +57,6 @@ def test_pieces_are_small_and_make_up_the_state(
 
 
 def test_a_leaf_that_fits_is_never_cut() -> None:
-    """Small leaves share a piece; a large one is cut between its rows."""
     state = {
         "count": np.zeros((), np.int32),
         "large": np.zeros((10, 3, 8), np.float32),
@@ -70,8 +68,6 @@ def test_a_leaf_that_fits_is_never_cut() -> None:
 
 
 def test_the_schema_tells_states_apart() -> None:
-    """Another name, dtype or shape is another schema; where the pieces are cut is none of it."""
-
     def schema(name: str, shape: tuple[int, ...], dtype: type, most_bytes: int = 100) -> str:
         return plan_moments({name: np.zeros(shape, dtype)}, most_bytes).schema
 
@@ -86,7 +82,6 @@ def test_the_schema_tells_states_apart() -> None:
 
 
 def test_a_piece_tells_whether_its_floating_numbers_are_finite() -> None:
-    """In any precision; counts always are."""
     broken = jnp.array([1.0, jnp.nan], jnp.bfloat16)
     assert MomentSnapshot((jnp.arange(3), jnp.ones(2, jnp.bfloat16))).finite()
     assert not MomentSnapshot((jnp.arange(3), broken)).finite()

@@ -22,7 +22,6 @@ LIMIT_S = 220.0  # for 20 s of compilation, on a machine that may have much else
     [("all", "abcdefgh"), ("0,1", "ab"), ("0-3", "abcd"), (" 6 - 7, 2 ", "ghc"), ("5", "f")],
 )
 def test_devices_are_chosen_by_number(spec: str, found: str) -> None:
-    """A person names devices by number or range, in the order they are to have."""
     assert choose(HOST, spec) == list(found)
 
 
@@ -39,7 +38,6 @@ def test_devices_are_chosen_by_number(spec: str, found: str) -> None:
     ],
 )
 def test_devices_that_cannot_be_chosen_are_named(spec: str, says: str) -> None:
-    """A wrong choice is one sentence that says what there is."""
     with pytest.raises(SettingsError, match=says):
         choose(HOST, spec)
     with pytest.raises(SettingsError, match="this host has only device 0"):
@@ -47,7 +45,6 @@ def test_devices_that_cannot_be_chosen_are_named(spec: str, says: str) -> None:
 
 
 def test_one_device_needs_no_mesh() -> None:
-    """Everything of a learner on one device is whole and on that device."""
     device = jax.local_devices()[0]
     place = placed([device])
     assert place.mesh is None
@@ -59,7 +56,6 @@ def test_one_device_needs_no_mesh() -> None:
 
 
 def test_a_mesh_shares_rows_and_cuts_large_tensors() -> None:
-    """The largest axis that divides is cut, the first of equals; small tensors stay whole."""
     devices = jax.local_devices()
     assert dict(learner_mesh(devices[:1]).shape) == {"data": 1, "model": 1}
     with pytest.raises(SettingsError, match="must divide the learner's 1 device"):

@@ -48,7 +48,6 @@ def measured(make: Callable[[], optax.GradientTransformation]) -> dict[str, Deca
 def test_the_decays_of_adam_and_its_kin_are_measured(
     make: Callable[[], optax.GradientTransformation],
 ) -> None:
-    """Also behind a chain; what else an optimizer does leaves its averages as they are."""
     found = measured(make)
     assert {path.split("/")[-1] for path in found} == set(SHAPES)
     for decays in found.values():
@@ -58,7 +57,6 @@ def test_the_decays_of_adam_and_its_kin_are_measured(
 
 
 def test_parameters_may_be_named_as_moments_are() -> None:
-    """The first of the names in a path is the optimizer's own."""
     params = {"mu": jnp.zeros((2, 2)), "nu": jnp.zeros((2, 2))}
     found = decays_of(lambda: optax.with_extra_args_support(optax.adam(0.1)), params)
     assert sorted(found) == ["0/nu/mu", "0/nu/nu"]
@@ -66,7 +64,6 @@ def test_parameters_may_be_named_as_moments_are() -> None:
 
 
 def test_muon_has_second_moments_where_it_is_adam() -> None:
-    """Its matrices have a first moment only."""
     assert [path.split("/")[-1] for path in measured(lambda: optax.contrib.muon(0.1))] == ["vector"]
 
 
@@ -93,7 +90,6 @@ def refusing() -> optax.GradientTransformation:
     ids=["sgd", "lion", "rmsprop", "adafactor", "adabelief", "adamax", "refusing"],
 )
 def test_other_optimizers_have_none(make: Callable[[], optax.GradientTransformation]) -> None:
-    """What they average is merged as before."""
     assert measured(make) == {}
 
 
@@ -104,8 +100,6 @@ def schedule(count: Array) -> Array:
 
 @pytest.mark.parametrize("name", ["b1", "b2"])
 def test_a_decay_that_changes_with_the_steps_is_not_taken_for_a_constant(name: str) -> None:
-    """It is 0.59 at the second step and 0.996 at the thousandth: what it is now is not known."""
-
     def make() -> optax.GradientTransformation:
         return optax.inject_hyperparams(optax.adam)(0.1, **{name: schedule})
 
@@ -176,7 +170,6 @@ def test_it_is_the_square_of_the_gradient_that_all_learners_have_together(
 
 @pytest.mark.parametrize("interval", [1, 6, 24])
 def test_a_learner_alone_keeps_its_own_second_moment(interval: int) -> None:
-    """What is merged is its own, so nothing tells of less noise."""
     assert shares_told("half lasting", interval, 1) == pytest.approx(1, rel=2e-3)
 
 
@@ -184,7 +177,6 @@ def test_a_learner_alone_keeps_its_own_second_moment(interval: int) -> None:
 @pytest.mark.parametrize("taken", [0.0, 1.0, 1e9])
 @pytest.mark.parametrize("steps", [0.0, 1.0, 1e9])
 def test_at_any_age_it_is_a_number(age: float, steps: float, taken: float) -> None:
-    """An optimizer may withhold steps, keep no count, or be out for long."""
     one, times = jnp.ones(3), (jnp.float32(age), jnp.float32(steps), jnp.float32(taken))
     kept, second = ADAM.told(Kept(one, one, one), one, Firsts(one, 2 * one, 3 * one), *times)
     least = ADAM.least(one, times[0])
@@ -194,7 +186,6 @@ def test_at_any_age_it_is_a_number(age: float, steps: float, taken: float) -> No
 
 
 def test_the_least_is_what_a_lasting_gradient_has() -> None:
-    """Adam's step is then as long as its rate."""
     gradient = jnp.array([0.5, -2.0])
     for decays in (ADAM, Decays(0.9, 0.999, 0.1)):
         np.testing.assert_allclose(decays.least(gradient, jnp.float32(1e6)), gradient**2, rtol=1e-4)
@@ -262,7 +253,6 @@ class Oracle:
 
 
 def test_a_trainer_advances_what_lies_beside_the_fragment_it_adopts() -> None:
-    """Fragment after fragment, each with its own interval, against the rule in float64."""
     one, other = trainer_of(1), trainer_of(2)
     layout = one.layout
     oracles: dict[tuple[int, str, int], Oracle] = {}
@@ -310,7 +300,6 @@ def test_a_trainer_advances_what_lies_beside_the_fragment_it_adopts() -> None:
 
 
 def test_a_learner_alone_steps_as_its_optimizer_does() -> None:
-    """It adopts what it has sent, and goes on with the second moments it has."""
     trainer = trainer_of(1)
     for number in range(4):
         step(trainer, 3, number)
@@ -329,7 +318,6 @@ def test_a_learner_alone_steps_as_its_optimizer_does() -> None:
 
 
 def test_what_was_sent_is_compared_and_not_what_was_done_since() -> None:
-    """A learner carries on while its contribution is merged, with gradients that nobody had."""
     patient, hasty = trainer_of(1), trainer_of(1)
     step(patient, 3, 0)
     step(hasty, 3, 0)
@@ -362,7 +350,6 @@ def test_it_steps_with_no_less_than_the_square_of_its_first_moment() -> None:
 
 
 def test_who_took_no_step_keeps_its_second_moments() -> None:
-    """The same value twice says nothing more."""
     trainer = trainer_of(1)
     step(trainer, 4, 0)
     values = [trainer.value(index) for index in range(len(trainer.layout.fragments))]
@@ -378,7 +365,6 @@ def test_who_took_no_step_keeps_its_second_moments() -> None:
 
 
 def test_a_state_donor_gives_what_merges_have_made() -> None:
-    """A newcomer goes on from it, and both then advance alike."""
     giver, taker = trainer_of(1), trainer_of(2)
     step(giver, 4, 0)
     values = [giver.value(index) for index in range(len(giver.layout.fragments))]
@@ -409,7 +395,6 @@ def largest_step(trainer: JaxTrainer, shard: int) -> float:
 
 @pytest.mark.parametrize("fresh", ["newcomer", "reset"])
 def test_fresh_moments_take_over_a_first_moment_that_is_old(fresh: str) -> None:
-    """Nothing is known of the second one; no step is much longer than the rate."""
     veteran, other = trainer_of(1), trainer_of(2)
     step(veteran, 30, 0)
     if fresh == "reset":
@@ -424,7 +409,6 @@ def test_fresh_moments_take_over_a_first_moment_that_is_old(fresh: str) -> None:
 
 @pytest.mark.long("test_a_learner_alone_keeps_its_own_second_moment")
 def test_who_is_slow_takes_an_interval_for_its_own() -> None:
-    """One step of its own beside ten of the others: what changed came of ten."""
     task = StdlibBytes(decoder=SMALL, rows=1, length=32)
     slow, steady = (
         JaxTrainer(task, 1, min_piece_bytes=256, merges_moments=True, interval_steps=10)

@@ -107,7 +107,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Grou
 @pytest.mark.quick("line")
 @pytest.mark.parametrize("several", ["line", "stacks", "four"])
 def test_processes_are_together_what_one_is(several: str, request: pytest.FixtureRequest) -> None:
-    """Losses, shares, differences and moments, through everything that a boundary does."""
     one, group = request.getfixturevalue(several)
     parts, (whole,) = group.found(), one.found()
     names = [name for name in parts[0] if name in whole and "/ranges/" not in name]
@@ -124,7 +123,6 @@ def test_processes_are_together_what_one_is(several: str, request: pytest.Fixtur
 
 @pytest.mark.timeout(LIMIT_S + 20)
 def test_to_fill_and_read_a_share_is_no_collective(line: tuple[Group, Group]) -> None:
-    """Each process did it another number of times, and could go on with what they do together."""
     held = [part["apart/held"].tolist() for part in line[1].found()]
     assert held == [
         [[0, 126], [252, 378], [504, 630], [756, 882]],
@@ -135,7 +133,6 @@ def test_to_fill_and_read_a_share_is_no_collective(line: tuple[Group, Group]) ->
 @pytest.mark.timeout(LIMIT_S + 20)
 @pytest.mark.long("test_to_fill_and_read_a_share_is_no_collective")
 def test_what_processes_cannot_do_together_is_refused(stacks: tuple[Group, Group]) -> None:
-    """A sentence names what is wrong and how to mend it."""
     said = {name: str(text) for name, text in stacks[1].found()[0].items() if "/" not in name}
     assert "'0-3', but the learner has the devices of 2 processes" in said["some devices"]
     assert "process 0 has none" in said["no device of this process"]

@@ -54,7 +54,6 @@ class Slope(Task[NDArray[np.float32]]):
 
 
 def test_a_step_reports_metrics_of_both_of_its_passes() -> None:
-    """A count of the loss, the norm of the gradient, and a parameter that is not trained."""
     trainer = JaxTrainer(Slope(), 1, min_piece_bytes=4)
     trainer.setup()
     step = trainer.step(ROWS, 0.5)
@@ -75,7 +74,6 @@ def test_a_step_reports_metrics_of_both_of_its_passes() -> None:
     ],
 )
 def test_metrics_that_cannot_be_reported_are_refused(told: object, says: str) -> None:
-    """Before the first step, with the line that returned them."""
     with pytest.raises(TaskError, match=says) as refused:
         JaxTrainer(Slope(told), 1, min_piece_bytes=4).setup()
     assert "test_step_metrics.py" in str(refused.value)

@@ -55,7 +55,6 @@ class Line(Task[NDArray[np.float32]]):
 
 
 def test_a_users_own_model_trains() -> None:
-    """Five methods suffice; a tuple with a Python scalar is a model; the defaults do the rest."""
     trainer = JaxTrainer(Line())
     trainer.setup()
     for batch, _ in trainer.batches(ShardKey(0, 0), 0):
@@ -78,19 +77,16 @@ def test_a_users_own_model_trains() -> None:
     ],
 )
 def test_a_name_that_makes_no_task_is_refused(name: str, sentence: str) -> None:
-    """The sentence says whether the name, the module or the result is wrong."""
     with pytest.raises(TaskError, match=sentence):
         load_workload(RunSpec(RunSettings(), name, {}), allowed=("no_such_package", "builtins"))
 
 
 def test_settings_a_factory_does_not_know_are_refused() -> None:
-    """A misspelt setting is told, with the task's name."""
     with pytest.raises(TaskError, match=r"StdlibBytes.*refuses its settings"):
         task_of("islands.tasks.stdlib_bytes:StdlibBytes", {"lenght": 3})
 
 
 def test_paths_are_the_keys_of_the_tree() -> None:
-    """Dictionaries, sequences and attributes all give readable paths."""
     tree = {"layers": [(jnp.zeros(1),)], "head": Head(jnp.zeros(2))}
     paths = [path_of(keys) for keys, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
     assert paths == ["head/weight", "layers/0/0"]

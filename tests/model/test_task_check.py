@@ -70,7 +70,6 @@ def line_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_check_begins_with_the_users_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first line of the answer is the place of the mistake, and what it is."""
     assert main(["check", f"tests.broken_tasks:{name}"]) == 2
     first = capsys.readouterr().out.splitlines()[0]
     assert line_of(name) in first
@@ -80,7 +79,6 @@ def test_a_check_begins_with_the_users_line(name: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_dry_run_refuses_it_by_the_users_line(name: str, tmp_path: Path) -> None:
-    """It says nothing less than the check does, where the model is small."""
     file = RunFile(task=f"tests.broken_tasks:{name}")
     found = examine(RunOptions(file, ANY, folder=tmp_path), Common())
     assert found.refused, "nothing would be refused"
@@ -92,7 +90,6 @@ def test_a_dry_run_refuses_it_by_the_users_line(name: str, tmp_path: Path) -> No
 def test_shapes_alone_find_it_in_a_large_model(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What can be seen by shapes is seen without computing a value."""
     assert main(["check", f"tests.broken_tasks:{name}", "--trace_only"]) == 2
     assert line_of(name) in capsys.readouterr().out.splitlines()[0]
 
@@ -105,14 +102,12 @@ class FigureInJax(broken_tasks.Sound):
 
 
 def test_a_figure_that_is_traced_is_no_mistake() -> None:
-    """It has no value by shapes alone; that of a whole check is a number."""
     task = "tests.model.test_task_check:FigureInJax"
     assert main(["check", task, "--trace_only"]) == 0
     assert main(["check", task]) == 0
 
 
 def test_a_traceback_of_the_users_frames_alone_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    """It shows the line's text, and neither JAX's frames nor ours."""
     main(["check", "tests.broken_tasks:LoaderRaises"])
     told = capsys.readouterr().out
     assert 'np.float32(float("n/a"))' in told
@@ -122,7 +117,6 @@ def test_a_traceback_of_the_users_frames_alone_follows(capsys: pytest.CaptureFix
 
 
 def test_a_sound_task_has_nothing_to_mend(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each part is told with what was seen of it."""
     assert main(["check", "tests.broken_tasks:Sound"]) == 0
     told = capsys.readouterr().out
     assert "nothing to mend" in told
@@ -142,7 +136,6 @@ class Scheduled(broken_tasks.Sound):
 def test_second_moments_that_cannot_be_estimated_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A run that merges moments averages them; one that does not has nothing to be told."""
     task = "tests.model.test_task_check:Scheduled"
     sentence = "second moments are averaged at 1 paths of its state"
     for merges in (True, False):
@@ -176,7 +169,6 @@ class Sorted(broken_tasks.Sound):
 def test_second_moments_that_are_hidden_from_a_probe_are_told(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are averaged, and the check says so in one sentence; the task is sound."""
     arguments = [f"tests.model.test_task_check:{name}", "--run.merge_moments", "true"]
     assert main(["check", *arguments]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -198,7 +190,6 @@ class Wide(broken_tasks.Sound):
 
 @pytest.mark.parametrize("values", [True, False], ids=["taken", "traced"])
 def test_activations_are_known_without_a_guess(*, values: bool) -> None:
-    """XLA tells them of the compiled step, whether one is taken or not."""
     report = JaxWorkload(Wide()).check(RunSettings(), values=values, room_bytes=1 << 40)
     assert report.faults == []
     assert report.temporaries is not None
@@ -208,7 +199,6 @@ def test_activations_are_known_without_a_guess(*, values: bool) -> None:
 def test_a_check_reads_the_file_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Task and settings stand there, beside what other commands read."""
     config = tmp_path / "run.yaml"
     config.write_text("task: tests.broken_tasks:EvaluateRaises\nlearners: 2\nrun: {fragments: 3}\n")
     assert main(["check", str(config)]) == 2
@@ -218,7 +208,6 @@ def test_a_check_reads_the_file_of_a_run(
 @pytest.mark.integration
 @pytest.mark.parametrize("command", ["check", "dry run"])
 def test_commands_tell_it_in_a_process_of_their_own(command: str, tmp_path: Path) -> None:
-    """As a person types them; the first line of the answer is the user's."""
     task = "tests.broken_tasks:EvaluateRaises"
     words = {
         "check": ("check", task),
@@ -246,7 +235,6 @@ class OnePass(broken_tasks.Sound):
 
 
 def test_data_that_ends_after_one_pass_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run with a larger budget waits for ever; that is no fault of a run with a smaller one."""
     for task, ends in ((OnePass, True), (broken_tasks.Sound, False)):
         name = f"{task.__module__}:{task.__name__}"
         assert main(["check", name]) == 0

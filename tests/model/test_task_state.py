@@ -67,7 +67,6 @@ class Normalised(Task[Floats]):
 
 
 def test_state_moves_no_further_than_to_the_value_where_work_is_carried_on() -> None:
-    """A running average is no sum of steps: what is added to it could make a variance negative."""
     trainer = JaxTrainer(Normalised(), 1, adoption=Adoption.DELAY_CORRECTED)
     trainer.setup()
     (fragment,) = trainer.layout.fragments
@@ -110,13 +109,11 @@ def train(trainer: JaxTrainer, steps: int) -> None:
 
 
 def test_floating_leaves_of_the_state_are_merged() -> None:
-    """By average; counts and keys have none, and the task may leave others out."""
     leaves = {leaf.path: leaf.role.value for leaf in made().layout.leaves}
     assert leaves == {"w": "matrix", "state:mean": "state"}
 
 
 def test_an_evaluation_gets_the_state_that_is_published() -> None:
-    """Of what is not merged, it gets the initial values; nobody needs a trainer that was set up."""
     trainer, observer = made(), JaxTrainer(Normalised(), 1)
     train(trainer, 30)
     found = observer.evaluate([trainer.value(0)])
@@ -126,7 +123,6 @@ def test_an_evaluation_gets_the_state_that_is_published() -> None:
 
 
 def test_a_snapshot_holds_what_the_state_has_moved() -> None:
-    """Base minus local, as of every parameter; adopting overwrites it."""
     trainer = made()
     base = trainer.value(0)
     train(trainer, 5)
@@ -137,7 +133,6 @@ def test_a_snapshot_holds_what_the_state_has_moved() -> None:
 
 
 def test_a_reset_of_the_moments_compiles_nothing() -> None:
-    """It happens in the middle of a run, between two steps."""
     trainer = made()
     train(trainer, 1)
     compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
@@ -147,7 +142,6 @@ def test_a_reset_of_the_moments_compiles_nothing() -> None:
 
 
 def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:
-    """Counts, keys and averages that are each learner's own go on where the donor's are."""
     donor, taker = made(), made()
     train(donor, 9)
     pieces = [donor.read_moments(piece).buffer() for piece in range(donor.moment_pieces)]
@@ -164,7 +158,6 @@ def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:
     "outer", [Sgd(), Sgd(0.7, 0.9), Sgd(0.5, 0.9, nesterov=False), OptaxChain(optax.sgd(0.3))]
 )
 def test_no_outer_step_acts_on_running_averages(outer: OuterOptimizer) -> None:
-    """What is published is the average, also after several merges with momentum."""
     units = (Unit(0, 3, "average"), Unit(3, 2, "average", stepped=False))
     rng = np.random.default_rng(0)
     value = rng.standard_normal(5).astype(np.float32)
@@ -179,7 +172,6 @@ def test_no_outer_step_acts_on_running_averages(outer: OuterOptimizer) -> None:
 
 
 def test_a_run_publishes_and_exports_its_state(tmp_path: Path) -> None:
-    """The last evaluation has it, and so has whoever loads the file."""
     settings = RunSettings(interval_steps=8, budget_tokens=4000, learning_rate=0.01)
     system = LocalSystem(Normalised(), settings, learners=2)
 

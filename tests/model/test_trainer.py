@@ -111,7 +111,6 @@ class AnyRows(OddTask):
 
 
 def test_a_step_on_a_new_shape_says_that_it_compiles() -> None:
-    """Also in the middle of a run; a shape that is known compiles nothing."""
     task = AnyRows()
     task.trainer = trainer = JaxTrainer(task, 4, min_piece_bytes=64)
     trainer.setup()
@@ -139,7 +138,6 @@ def values(trainer: JaxTrainer) -> list[Floats]:
 
 
 def test_plain_training_equals_a_direct_optax_loop_to_the_bit() -> None:
-    """Without any synchronisation a learner is a plain training loop, nothing added."""
     trainer = made()
     losses = train(trainer, 8)
     start = TASK.init(jax.random.key(0))
@@ -176,7 +174,6 @@ def test_plain_training_equals_a_direct_optax_loop_to_the_bit() -> None:
 
 
 def test_the_layout_takes_any_tree() -> None:
-    """Tuples, lists, scalars and bfloat16 are leaves; frozen and integer ones are left out."""
     layout = made().layout
     assert [(leaf.path, leaf.shape, leaf.dtype) for leaf in layout.leaves] == [
         ("gain", (), "float32"),
@@ -189,7 +186,6 @@ def test_the_layout_takes_any_tree() -> None:
 
 
 def test_values_and_snapshots_are_exact_and_survive_later_steps() -> None:
-    """A contribution is base − local in float32, whatever the device does after it was taken."""
     trainer = made()
     base = values(trainer)
     train(trainer, 3)
@@ -206,7 +202,6 @@ def test_values_and_snapshots_are_exact_and_survive_later_steps() -> None:
 
 
 def test_adoption_round_trip_is_exact_for_every_fragment() -> None:
-    """What is adopted is what is read back, and a snapshot right after it is zero."""
     trainer = made()
     train(trainer, 2)
     rng = np.random.default_rng(0)
@@ -226,7 +221,6 @@ def test_adoption_round_trip_is_exact_for_every_fragment() -> None:
 
 
 def test_adoption_touches_its_fragment_alone() -> None:
-    """Other fragments, also other rows of the same tensor, and the moments stay."""
     trainer, control = made(), made()
     train(trainer, 2)
     train(control, 2)
@@ -240,7 +234,6 @@ def test_adoption_touches_its_fragment_alone() -> None:
 
 @pytest.mark.parametrize("merged", [True, False])
 def test_what_a_value_does_not_contain_is_carried_on(*, merged: bool) -> None:
-    """Local becomes value + (local − sent), or value + (local − base); the base is the value."""
     trainer = made(carries=True)
     bases = values(trainer)
     train(trainer, 1)
@@ -258,7 +251,6 @@ def test_what_a_value_does_not_contain_is_carried_on(*, merged: bool) -> None:
 
 
 def test_a_broken_learner_heals() -> None:
-    """Adopting overwrites what is not finite, and moments can be reset."""
     trainer = made()
     good = values(trainer)
     trainer.adopt(0, np.full_like(good[0], np.nan))
@@ -290,7 +282,6 @@ class AveragingTask(OddTask):
 
 
 def test_a_learner_heals_from_a_broken_task_state() -> None:
-    """What a loss carries from step to step starts anew together with the moments."""
     trainer, fresh = (JaxTrainer(AveragingTask(), 2, min_piece_bytes=64) for _ in range(2))
     trainer.setup()
     fresh.setup()
@@ -308,7 +299,6 @@ def test_a_learner_heals_from_a_broken_task_state() -> None:
 
 
 def test_moments_from_a_peer_are_as_good_as_ones_own() -> None:
-    """With a peer's values and moments a learner takes the peer's next steps, to the bit."""
     donor, taker = made(), made()
     train(donor, 3)
     train(taker, 3, shard=2)  # as many steps, on other data
@@ -326,7 +316,6 @@ def test_moments_from_a_peer_are_as_good_as_ones_own() -> None:
 
 
 def test_moments_that_are_not_its_own_are_refused() -> None:
-    """Too few pieces, or pieces of another length, change nothing."""
     trainer, control = made(), made()
     piece = trainer.read_moments(0).buffer()
     for pieces in ([], [piece, piece], [piece[:-1]]):
@@ -346,7 +335,6 @@ class PlainTask(OddTask):
 
 
 def test_an_optimizer_without_moments_has_nothing_to_give() -> None:
-    """Plain gradient descent is complete without a peer."""
     trainer = JaxTrainer(PlainTask(), 2, min_piece_bytes=64)
     assert (trainer.moments_schema, trainer.moment_pieces) == ("", 0)
     trainer.setup()
@@ -355,7 +343,6 @@ def test_an_optimizer_without_moments_has_nothing_to_give() -> None:
 
 
 def test_donation_is_kept_while_snapshots_are_held() -> None:
-    """Every step and adoption reuses the buffers of the model: a learner holds it once."""
     trainer = made()
     kept = [trainer.snapshot(f, "float32").buffer() for f in range(4)]
     train(trainer, 1)
@@ -380,7 +367,6 @@ def test_donation_is_kept_while_snapshots_are_held() -> None:
 
 
 def test_equal_tasks_share_one_program_even_when_set_up_at_once() -> None:
-    """Three learners of a process compile once."""
     fragments = 3
     trainers = [JaxTrainer(TASK, fragments, min_piece_bytes=64, learner_seed=i) for i in range(3)]
     threads = [threading.Thread(target=trainer.setup) for trainer in trainers]
@@ -400,7 +386,6 @@ def test_equal_tasks_share_one_program_even_when_set_up_at_once() -> None:
 
 
 def test_learners_on_threads_of_one_process_do_not_disturb_each_other() -> None:
-    """Steps of several learners at once give what each gives alone."""
     alone = [train(made(learner_seed=i), 6, shard=i) for i in range(3)]
     trainers = [made(learner_seed=i) for i in range(3)]
     together: dict[int, list[float]] = {}
@@ -417,14 +402,12 @@ def test_learners_on_threads_of_one_process_do_not_disturb_each_other() -> None:
 
 
 def test_evaluation_takes_a_published_model_without_setup() -> None:
-    """An observer evaluates values it received; frozen parameters are its own."""
     observer = JaxTrainer(TASK, 4, min_piece_bytes=64)
     zeros = [np.zeros(fragment.size, np.float32) for fragment in observer.layout.fragments]
     assert observer.evaluate(zeros) == {"gain": 0.0, "frozen": 4.0}
 
 
 def test_equal_settings_give_equal_layouts_and_values() -> None:
-    """Two hosts that build the same task agree on the layout and on version 0."""
     one, other = made(), made()
     assert one.layout.fingerprint == other.layout.fingerprint
     for mine, theirs in zip(values(one), values(other), strict=True):
@@ -433,7 +416,6 @@ def test_equal_settings_give_equal_layouts_and_values() -> None:
 
 
 def test_a_trainer_is_refused_before_its_setup_and_with_wrong_values() -> None:
-    """Misuse is an error of ours that says what is wrong."""
     trainer = JaxTrainer(TASK, 4, min_piece_bytes=64)
     with pytest.raises(InvariantError, match="before its setup"):
         trainer.value(0)
@@ -458,7 +440,6 @@ class StatelessTask(OddTask):
     [(IntegerTask(), "mask is int32: only floating leaves train"), (StatelessTask(), "TaskState")],
 )
 def test_a_task_that_cannot_train_is_refused(task: OddTask, sentence: str) -> None:
-    """The user is told which leaf or method is wrong, before anything compiles."""
     with pytest.raises(TaskError, match=sentence):
         JaxTrainer(task)
 
@@ -469,7 +450,6 @@ class UnhashableTask(OddTask):
 
 
 def test_an_unhashable_task_trains_with_a_program_of_its_own() -> None:
-    """A user's plain dataclass works, only without sharing."""
     task = UnhashableTask()
     one, other = (compiled_steps_for(task, 4, Pattern.BALANCED, 64) for _ in range(2))
     assert one is not other
@@ -488,14 +468,12 @@ class SharedTask(OddTask):
 
 
 def test_leaves_that_share_an_array_are_taken_apart() -> None:
-    """An init that hands out one array twice still trains."""
     trainer = JaxTrainer(SharedTask(), 4, min_piece_bytes=64)
     trainer.setup()
     assert np.isfinite(train(trainer, 2)).all()
 
 
 def test_a_learner_that_is_ready_to_give_compiles_nothing_to_give() -> None:
-    """A peer that asks costs the donor no compilation between two of its steps."""
     trainer = made()
     trainer.prepare_giving()
     train(trainer, 2)

@@ -27,7 +27,6 @@ ALLOWED = ("tests", "no", "islands", "dataclasses")
 
 
 def test_a_toy_is_a_workload_without_jax() -> None:
-    """It plans the fragments asked for, and its learners hold them."""
     workload = load_workload(RunSpec(SETTINGS, TOY, {"step_s": 0.0, "megabytes": 0.1}))
     plan = workload.plan(SETTINGS)
     trainer = workload.trainer(SETTINGS, Place("a"))
@@ -36,7 +35,6 @@ def test_a_toy_is_a_workload_without_jax() -> None:
 
 
 def test_a_slow_toy_takes_longer_for_a_step() -> None:
-    """The device of a learner that is named slow is occupied for as many times as long."""
     workload = Sleeping(step_s=100.0, megabytes=0.1, slow={"b": 3.0})
     clock = MonotonicClock()
     took_s = []
@@ -50,7 +48,6 @@ def test_a_slow_toy_takes_longer_for_a_step() -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_toy_carries_on_what_a_value_does_not_contain(*, told: bool) -> None:
-    """Its weights are the value less the drift: of three steps, two were sent, and one is left."""
     workload = Sleeping(step_s=0.0, megabytes=0.1)
     trainer = workload.trainer(SETTINGS, Place("a"))
     trainer.setup()
@@ -65,7 +62,6 @@ def test_a_toy_carries_on_what_a_value_does_not_contain(*, told: bool) -> None:
 
 
 def test_a_host_may_override_the_settings_of_the_task() -> None:
-    """Overrides go before what the run says."""
     spec = RunSpec(SETTINGS, TOY, {"step_s": 1.0, "megabytes": 0.1})
     workload = load_workload(spec, {"step_s": 2.0})
     assert isinstance(workload, Sleeping)
@@ -73,7 +69,6 @@ def test_a_host_may_override_the_settings_of_the_task() -> None:
 
 
 def test_a_task_becomes_a_workload() -> None:
-    """Its plan is that of its trainers."""
     workload = load_workload(RunSpec(SETTINGS, STDLIB))
     assert isinstance(workload, JaxWorkload)
     assert workload.plan(SETTINGS).layout == workload.trainer(SETTINGS, Place("a")).layout
@@ -87,7 +82,6 @@ class Shaped(Regression):
 
 
 def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
-    """A file holds mappings; those that are left out keep their defaults."""
     workload = load_workload(
         RunSpec(SETTINGS, SHAPED, {"decoder": {"width": 48, "heads": 2}}), allowed=["tests"]
     )
@@ -110,13 +104,11 @@ def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
     ],
 )
 def test_what_cannot_be_trained_is_named(name: str, settings: dict[str, object], said: str) -> None:
-    """One sentence says what is wrong with the name, or with what it makes."""
     with pytest.raises(TaskError, match=said):
         load_workload(RunSpec(SETTINGS, name, settings), allowed=ALLOWED)
 
 
 def test_a_host_that_would_train_something_else_is_refused() -> None:
-    """The sentence names the first difference."""
     run = Sleeping(megabytes=0.1).plan(SETTINGS).layout
     check_same(Sleeping(megabytes=0.1).plan(SETTINGS).layout, run)
     with pytest.raises(RefusedError, match="layers/0"):
@@ -130,7 +122,6 @@ def test_a_host_that_would_train_something_else_is_refused() -> None:
 def test_a_mistake_in_the_users_file_is_told_with_its_place(
     source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task's own file may be anything; the sentence says what is wrong with it."""
     (tmp_path / f"broken_{len(source)}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     name = f"broken_{len(source)}:Task"

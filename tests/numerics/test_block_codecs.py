@@ -119,7 +119,6 @@ def test_blocks_are_decoded_to_what_the_formula_says(
 @pytest.mark.parametrize("precision", LOSSY)
 @given(values=ANY)
 def test_finite_values_stay_finite(precision: Precision, values: list[float]) -> None:
-    """The largest float32 and subnormal ones among them; nothing decoded is subnormal."""
     found = coded(np.array(values, np.float32), precision)
     assert np.isfinite(found).all()
     assert not ((found != 0) & (np.abs(found) < LEAST)).any()
@@ -132,7 +131,6 @@ def test_finite_values_stay_finite(precision: Precision, values: list[float]) ->
 def test_what_is_not_finite_is_seen_by_the_receiver(
     precision: Precision, size: int, where: int, broken: float
 ) -> None:
-    """All of its block is nan, and only its block."""
     values, where = drawn(1, size, 1.0, 0.5), where % size
     values[where] = broken
     found = np.isnan(coded(values, precision))
@@ -167,7 +165,6 @@ def test_normal_numbers_lose_little(precision: Precision, most: float) -> None:
 
 
 def test_the_levels_of_fp4() -> None:
-    """Codes 1 to 7 are 2⁻⁶ to 2⁰ of the largest magnitude; ties go up."""
     levels = [2.0**-power for power in range(7)]
     given_ = np.array([1.0, *levels, *(-level for level in levels)], np.float32)
     np.testing.assert_array_equal(coded(given_, Precision.FP4), given_)
@@ -176,7 +173,6 @@ def test_the_levels_of_fp4() -> None:
 
 
 def test_the_bytes_of_a_block() -> None:
-    """Codes by strides, first element lowest; then scales. XLA and other receivers rely on it."""
     three = np.array([1.0, -0.5, 0.25], np.float32)
     assert encode(three, "fp4").tolist() == [7 | 5 << 4, 8 | 6, 0x80, 0x3F]
     assert encode(np.array([127.0, -3.0], np.float32), "int8").tolist() == [127, 253, 0x80, 0x3F]
@@ -190,13 +186,11 @@ def test_the_bytes_of_a_block() -> None:
     [(Precision.INT8, 8.0625), (Precision.FP4, 4.0625), (Precision.TWO_BIT, 2.125)],
 )
 def test_bits_per_value(precision: Precision, bits: float) -> None:
-    """A scale for 256 values weighs little; two bits have two of them."""
     assert 8 * size_bytes(1024 * BLOCK, precision) / (1024 * BLOCK) == bits
 
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_a_view_that_may_not_be_written_is_encoded(precision: Precision) -> None:
-    """What comes from a device is read-only, and compiles no second version of a loop."""
     from islands.numerics import codec_kernel
 
     values = np.full(300, 127, np.float32)

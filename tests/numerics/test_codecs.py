@@ -23,19 +23,16 @@ def bfloat16_by_hand(value: float) -> float:
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_bfloat16_rounds_to_nearest_even(value: float) -> None:
-    """Every finite float32, subnormal and overflowing ones among them."""
     sent = encode(np.array([value], np.float32), Precision.BFLOAT16)
     assert float(decode(sent, 1, Precision.BFLOAT16)[0]) == bfloat16_by_hand(value)
 
 
 def test_bfloat16_ties_go_to_the_even_neighbour() -> None:
-    """1 + 2⁻⁸ lies between 1 and 1 + 2⁻⁷; 1 + 3·2⁻⁸ between 1 + 2⁻⁷ and 1 + 2⁻⁶."""
     ties = np.array([1 + 2**-8, 1 + 3 * 2**-8], np.float32)
     assert decode(encode(ties, "bfloat16"), 2, "bfloat16").tolist() == [1.0, 1 + 2**-6]
 
 
 def test_bfloat16_is_off_by_at_most_two_to_the_minus_nine() -> None:
-    """The documented bound on the relative error of normal numbers."""
     error = np.abs(decode(encode(SAMPLE, "bfloat16"), SAMPLE.size, "bfloat16") - SAMPLE)
     assert (error <= 2.0**-8 * np.abs(SAMPLE)).all()
     assert (error / np.abs(SAMPLE)).max() > 2.0**-10
@@ -43,21 +40,18 @@ def test_bfloat16_is_off_by_at_most_two_to_the_minus_nine() -> None:
 
 @pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
 def test_what_is_not_finite_stays_so(precision: Precision) -> None:
-    """A broken contribution must arrive as one, to be refused."""
     broken = np.array([np.nan, np.inf, -np.inf], np.float32)
     np.testing.assert_array_equal(decode(encode(broken, precision), 3, precision), broken)
 
 
 @pytest.mark.parametrize("precision", QUANTIZERS)
 def test_coding_again_changes_nothing(precision: Precision) -> None:
-    """What was rounded once is a value of the format; relaying it is exact."""
     once = decode(encode(SAMPLE, precision), SAMPLE.size, precision)
     twice = decode(encode(once, precision), SAMPLE.size, precision)
     np.testing.assert_array_equal(once, twice)
 
 
 def test_float32_is_neither_changed_nor_copied() -> None:
-    """Both directions are views."""
     sent = encode(SAMPLE, Precision.FLOAT32)
     received = decode(sent, SAMPLE.size, Precision.FLOAT32)
     np.testing.assert_array_equal(received, SAMPLE)
@@ -67,7 +61,6 @@ def test_float32_is_neither_changed_nor_copied() -> None:
 
 @pytest.mark.parametrize("precision", QUANTIZERS)
 def test_the_length_is_known_beforehand(precision: Precision) -> None:
-    """A receiver allocates before the first byte arrives; any other length is refused."""
     sent = encode(SAMPLE, precision)
     assert sent.dtype == np.uint8
     assert sent.size == size_bytes(SAMPLE.size, precision)
@@ -78,13 +71,11 @@ def test_the_length_is_known_beforehand(precision: Precision) -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_can_be_decoded(kind: type[bytes]) -> None:
-    """What a link assembled may be any object that offers bytes."""
     buffer = kind(encode(SAMPLE, "bfloat16").tobytes())
     assert decode(buffer, SAMPLE.size, "bfloat16").size == SAMPLE.size
 
 
 def test_every_precision_of_the_settings_can_be_coded() -> None:
-    """No setting is accepted that the wire cannot carry."""
     assert set(QUANTIZERS) == set(Precision) - {Precision.ADAPTIVE}
 
 

@@ -84,7 +84,6 @@ def trained(local: Flat, optimum: Flat, steps: int, rng: np.random.Generator) ->
 
 @pytest.mark.parametrize(("kind", "merge", "adoption"), ALL)
 def test_every_combination_trains(kind: str, merge: MergeRule, adoption: Adoption) -> None:
-    """Of the distance to the optimum, less than a fifth is left."""
     assert ended(kind, merge, adoption) < 0.2
 
 
@@ -92,13 +91,11 @@ def test_every_combination_trains(kind: str, merge: MergeRule, adoption: Adoptio
 def test_every_combination_trains_by_increments(
     kind: str, merge: MergeRule, adoption: Adoption
 ) -> None:
-    """Of the distance to the optimum, less than a fifth is left in the coarsest of them too."""
     assert ended(kind, merge, adoption, updates=UpdatePrecision.FP4) < 0.2
 
 
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
 def test_a_sparse_contribution_goes_with_what_keeps_the_rest(adoption: Adoption) -> None:
-    """In a residual of its own, or in the local value."""
     assert RunSettings(precision=Precision.TOP_K, adoption=adoption).feeds_back
 
 

@@ -17,19 +17,16 @@ CURRENT = (BASE + 1e-2 * RNG.standard_normal(10_000)).astype(np.float32)
 
 
 def test_it_points_from_the_local_value_to_the_base() -> None:
-    """Subtracting it from the base leads to where the learner is."""
     base, local = np.array([1.0, 2.0], np.float32), np.array([0.5, 2.5], np.float32)
     assert outer_gradient(base, local).tolist() == [0.5, -0.5]
 
 
 def test_jit_and_numpy_give_the_same_bits() -> None:
-    """One definition; a subtraction leaves a compiler nothing to reorder."""
     compiled = jax.jit(outer_gradient)(jnp.asarray(BASE), jnp.asarray(LOCAL))
     np.testing.assert_array_equal(np.asarray(compiled), outer_gradient(BASE, LOCAL))
 
 
 def test_it_is_within_half_an_ulp_of_the_exact_difference() -> None:
-    """One subtraction, rounded once."""
     exact = BASE.astype(np.float64) - LOCAL.astype(np.float64)
     np.testing.assert_array_equal(outer_gradient(BASE, LOCAL), exact.astype(np.float32))
 
@@ -44,7 +41,6 @@ def test_a_bfloat16_local_value_is_widened_before_the_difference() -> None:
 
 
 def test_the_wire_dtype_is_rounded_to_from_float32() -> None:
-    """The cast comes after the difference, in NumPy as under jit."""
     wanted = (BASE - LOCAL).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(outer_gradient(BASE, LOCAL, ml_dtypes.bfloat16), wanted)
     compiled = jax.jit(outer_gradient, static_argnums=2)(
@@ -54,18 +50,15 @@ def test_the_wire_dtype_is_rounded_to_from_float32() -> None:
 
 
 def test_the_result_is_a_new_buffer() -> None:
-    """The local value is donated to the next step; its contribution must outlive it."""
     assert not np.shares_memory(outer_gradient(BASE, LOCAL), LOCAL)
 
 
 def test_a_rebased_contribution_leads_from_the_current_value_to_the_local_one() -> None:
-    """Θ_now − (Δ + Θ_now − Θ_base) = local, to float32."""
     moved = rebase(outer_gradient(BASE, LOCAL), BASE, CURRENT)
     np.testing.assert_allclose(CURRENT - moved, LOCAL, rtol=1e-6, atol=1e-6)
 
 
 def test_rebasing_on_the_same_version_changes_nothing() -> None:
-    """Both anchors agree unless something was merged in between."""
     delta = outer_gradient(BASE, LOCAL)
     np.testing.assert_array_equal(rebase(delta, BASE, BASE.copy()), delta)
 
@@ -86,7 +79,6 @@ def test_the_rule_is_chosen_by_member_or_name(rule: Weighting | str, expected: f
 
 @pytest.mark.parametrize(("tokens", "steps"), [(100, 0), (-1, 10)])
 def test_work_that_cannot_be_has_no_weight(tokens: int, steps: int) -> None:
-    """A contribution without a step is a bug of the caller, not a division by zero."""
     with pytest.raises(InvariantError):
         weight(tokens, steps)
 
@@ -111,7 +103,6 @@ def test_delay_correction_without_delay_is_overwrite() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_it_runs_under_jit_and_agrees_with_numpy(dtype: type[np.generic]) -> None:
-    """The same definition serves on a device; the local dtype is kept."""
     local = NOW.astype(dtype)
     arguments = (jnp.asarray(local), jnp.asarray(PUBLISHED), jnp.asarray(SENT))
     compiled, plain = jax.jit(delay_corrected)(*arguments), delay_corrected(local, PUBLISHED, SENT)

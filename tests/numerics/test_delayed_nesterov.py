@@ -39,7 +39,6 @@ def test_equal_directions_one_by_one_make_one_nesterov_step() -> None:
 
 
 def test_with_a_delay_of_one_it_is_nesterov() -> None:
-    """Every merge enters the momentum at once."""
     ours, plain = DelayedNesterov(0.7, 0.9, 1), Sgd(0.7, 0.9)
     values, states = [VALUE, VALUE], [ours.init(VALUE), plain.init(VALUE)]
     for delta in DELTAS:
@@ -50,7 +49,6 @@ def test_with_a_delay_of_one_it_is_nesterov() -> None:
 
 @pytest.mark.parametrize("delay", [1, 2, 4, 100])
 def test_any_delay_agrees_with_the_oracle(delay: int) -> None:
-    """Nine merges in float64, from the formula alone."""
     settings = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=delay)
     optimizer = DelayedNesterov.of(settings)
     value, state = VALUE, optimizer.init(VALUE)
@@ -62,7 +60,6 @@ def test_any_delay_agrees_with_the_oracle(delay: int) -> None:
 
 
 def test_the_arguments_are_left_as_they_are() -> None:
-    """Value and state may be on their way to learners and journal."""
     optimizer = DelayedNesterov(0.7, 0.9, 2)
     _, state = optimizer.update(DELTAS[0], optimizer.init(VALUE), VALUE)
     arrays = [VALUE, DELTAS[1], *state.values()]
@@ -73,7 +70,6 @@ def test_the_arguments_are_left_as_they_are() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    """A state of plain SGD, and settings without N."""
     with pytest.raises(InvariantError, match="momentum"):
         DelayedNesterov(0.7, 0.9, 2).update(VALUE, Sgd().init(VALUE), VALUE)
     with pytest.raises(InvariantError, match="delay_merges"):

@@ -57,7 +57,6 @@ def test_the_residual_follows_the_fates(precision: Precision, fates: list[str]) 
 @pytest.mark.parametrize("precision", LOSSY)
 @given(applied=st.lists(st.booleans(), min_size=2, max_size=8))
 def test_nothing_is_sent_twice_or_never(precision: Precision, applied: list[bool]) -> None:
-    """Two open at a time: what arrived and what is kept is what the applied ones were made of."""
     feedback, arrived, made = ErrorFeedback(precision, keeps=True), np.zeros(SIZE), np.zeros(SIZE)
     sent = {0: send(feedback, 0, precision)}
     for number, merged in enumerate(applied):
@@ -76,7 +75,6 @@ def test_nothing_is_sent_twice_or_never(precision: Precision, applied: list[bool
 def test_each_contribution_may_have_another_precision(
     applied: list[bool], drawn: list[Precision]
 ) -> None:
-    """Two open at a time: what arrived and what is kept is what the applied ones were made of."""
     feedback, arrived, made = ErrorFeedback(drawn[0], keeps=True), np.zeros(SIZE), np.zeros(SIZE)
     sent = {0: send(feedback, 0, drawn[0])}
     for number, merged in enumerate(applied):
@@ -89,7 +87,6 @@ def test_each_contribution_may_have_another_precision(
 
 
 def test_an_update_that_comes_again_changes_nothing() -> None:
-    """It names the contribution that was applied already."""
     feedback = ErrorFeedback(Precision.FP4, keeps=True)
     send(feedback, 1, Precision.FP4)
     feedback.settle(0, (1, 1), (1, 1))
@@ -100,7 +97,6 @@ def test_an_update_that_comes_again_changes_nothing() -> None:
 
 
 def test_a_new_epoch_decides_what_is_older() -> None:
-    """Rounds may begin anew there; what an older syncer did not tell of was not applied."""
     feedback = ErrorFeedback(Precision.FP4, keeps=True)
     send(feedback, 7, Precision.FP4)
     feedback.settle(0, (2, 1), None)
@@ -109,7 +105,6 @@ def test_a_new_epoch_decides_what_is_older() -> None:
 
 
 def test_losses_are_kept_of_few_contributions() -> None:
-    """However many rounds pass without a word of their fates."""
     feedback = ErrorFeedback(Precision.INT8, keeps=True)
     for number in range(OPEN_MAX + 1):
         send(feedback, number, Precision.INT8)
@@ -120,7 +115,6 @@ def test_losses_are_kept_of_few_contributions() -> None:
 
 
 def test_who_starts_over_keeps_nothing() -> None:
-    """Neither the residual nor what was on its way."""
     feedback = ErrorFeedback(Precision.TWO_BIT, keeps=True)
     for number in (1, 2):
         send(feedback, number, Precision.TWO_BIT)

@@ -18,7 +18,6 @@ def share(*, value: float, local: float) -> Share:
 
 
 def test_a_pair_by_hand() -> None:
-    """φ = 0 and 4, moved by 2 and 4, m = 8: 0.5·8 + 0.5·3 + 0.25·(2 − 0) = 6 for the first."""
     own, other = share(value=0.0, local=2.0), share(value=4.0, local=8.0)
     rest = np.array([8.0], np.float32)
     step = noloco_step(own, rest, [own, other], decay=0.5, rate=0.5, pull=0.25)
@@ -27,7 +26,6 @@ def test_a_pair_by_hand() -> None:
 
 
 def test_the_plain_average_by_hand() -> None:
-    """Local values of 2, 8 and 5 have the mean 5, whatever slow values they are told by."""
     members = [share(value=v, local=local) for v, local in ((0.0, 2.0), (4.0, 8.0), (1.0, 5.0))]
     np.testing.assert_array_equal(average_step(members), np.array([5.0], np.float32))
 
@@ -35,7 +33,6 @@ def test_the_plain_average_by_hand() -> None:
 @pytest.mark.quick("1", "2", "3", "7")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 4096])
 def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
-    """Outer steps of one group, with movements between them, in float32 and in float64."""
     start = RNG.standard_normal(30)
     fleet = Fleet.at(start, size)
     slow, momentum = fleet.slow.astype(np.float32), fleet.momentum.astype(np.float32)
@@ -57,7 +54,6 @@ def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_the_mean_of_a_group_moves_by_its_mean_momentum(size: int, n: int, seed: int) -> None:
-    """The pull moves members towards one another, and their mean nowhere."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((3, size, n)).astype(np.float32)
     shares = [Share(rows[0, i], rows[1, i]) for i in range(size)]
@@ -72,14 +68,12 @@ def test_the_mean_of_a_group_moves_by_its_mean_momentum(size: int, n: int, seed:
 
 @given(st.integers(2, 9), st.integers(0, 2**32 - 1))
 def test_members_of_a_group_average_to_the_same_bits(size: int, seed: int) -> None:
-    """Each member computes it for itself, from the shares in one order."""
     rows = np.random.default_rng(seed).standard_normal((2, size, 17)).astype(np.float32)
     copies = [[Share(rows[0, i].copy(), rows[1, i].copy()) for i in range(size)] for _ in range(2)]
     np.testing.assert_array_equal(average_step(copies[0]), average_step(copies[1]))
 
 
 def test_shares_are_left_as_they_are() -> None:
-    """They may be on their way to other neighbours."""
     rows = RNG.standard_normal((3, 2, 5)).astype(np.float32)
     before = rows.copy()
     shares = [Share(rows[0, i], rows[1, i]) for i in range(2)]
@@ -89,7 +83,6 @@ def test_shares_are_left_as_they_are() -> None:
 
 
 def test_nobody_makes_no_step() -> None:
-    """A learner without neighbours steps on; it asks for no gossip step."""
     own = share(value=0.0, local=1.0)
     with pytest.raises(InvariantError, match="at least one share"):
         noloco_step(own, own.value, [], decay=0.5, rate=0.7, pull=0.7)

@@ -35,7 +35,6 @@ def bits(values: Floats) -> list[int]:
 @pytest.mark.parametrize("precision", LOSSY)
 @given(data=st.data())
 def test_numpy_and_xla_make_the_same_bits(precision: Precision, data: st.DataObject) -> None:
-    """Whatever is published and changes, be it next to nothing or 2⁻¹²⁶ itself."""
     published = data.draw(VALUES)
     change = data.draw(arrays.arrays(np.float32, published.size, elements=FINITE | TINY))
     payload = encode(change, precision)
@@ -46,7 +45,6 @@ def test_numpy_and_xla_make_the_same_bits(precision: Precision, data: st.DataObj
 
 
 def test_a_term_below_the_smallest_normal_number_is_zero_where_it_is_fused() -> None:
-    """fp4 of 2⁻¹²⁰ and 2⁻¹²⁶: the second is decoded as 2⁻¹²⁶, and with half that scale as zero."""
     for scale, wanted in ((2.0**-120, LEAST), (2.0**-121, 0.0)):
         change = np.array([scale, scale / 64], np.float32)
         payload = encode(change, Precision.FP4)
@@ -60,7 +58,6 @@ def test_a_term_below_the_smallest_normal_number_is_zero_where_it_is_fused() -> 
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_values_of_a_model_are_the_same_bits_by_xla(precision: Precision) -> None:
-    """Fifty thousand elements whose sums are rounded, in blocks of many magnitudes."""
     published, change = normal(1, 50_000), normal(2, 50_000) * 10.0 ** normal(3, 50_000)
     payload = encode(change.astype(np.float32), precision)
     here = applied(published, payload, precision)
@@ -69,7 +66,6 @@ def test_values_of_a_model_are_the_same_bits_by_xla(precision: Precision) -> Non
 
 
 def test_scales_with_more_bits_would_make_other_bits_by_xla() -> None:
-    """Why scales are bfloat16: a product of 31 bits is rounded, or is not where it is fused."""
     published, codes = normal(1, 25_600), np.round(40 * normal(2, 25_600)).astype(np.float32)
     scales = np.abs(normal(3, 100)) / 64 + np.float32(1e-3)
     here = published + codes * np.repeat(scales, 256)
@@ -78,7 +74,6 @@ def test_scales_with_more_bits_would_make_other_bits_by_xla() -> None:
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_what_is_left_is_sent_later(precision: Precision) -> None:
-    """After 200 outer steps, Θ and what is left are in float64 what all steps together made."""
     published, wanted, left = normal(0), normal(0).astype(np.float64), None
     moved = 0.0
     for number in range(200):
@@ -95,7 +90,6 @@ def test_what_is_left_is_sent_later(precision: Precision) -> None:
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_a_receiver_makes_the_published_value(precision: Precision) -> None:
-    """From Θ and the payload alone; 500 increments later its copy is still the same bits."""
     published, left, copy = normal(0, 700), None, normal(0, 700)
     for number in range(500):
         exact = published + np.float32(0.02) * normal(number + 1, 700)
@@ -121,7 +115,6 @@ def test_averages_are_published_exactly() -> None:
 
 
 def test_an_increment_by_hand() -> None:
-    """Int8 with a scale of 1/64: a change of 127/64 and one of 0.4/64, which is left."""
     published = np.array([1.0, 2.0], np.float32)
     exact = published + np.array([127 / 64, 0.4 / 64], np.float32)
     made = quantised(published, exact, None, Precision.INT8)
@@ -133,7 +126,6 @@ def test_an_increment_by_hand() -> None:
 
 
 def test_sums_below_the_smallest_normal_number_are_zero() -> None:
-    """2⁻¹²⁶ stays; less is 0, also in what was published, and there is no −0."""
     base = np.array([LEAST, LEAST / 2, -LEAST * 1.5, -0.0], np.float32)
     nothing = encode(np.zeros(4, np.float32), Precision.INT8)
     made = applied(base, nothing, Precision.INT8)
@@ -143,7 +135,6 @@ def test_sums_below_the_smallest_normal_number_are_zero() -> None:
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_a_change_that_is_not_finite_is_published_as_it_is(precision: Precision) -> None:
-    """Then there is no increment, and nothing is left."""
     exact = np.array([1.0, np.inf], np.float32)
     made = quantised(np.ones(2, np.float32), exact, np.ones(2, np.float32), precision)
     assert made.payload is None
@@ -153,7 +144,6 @@ def test_a_change_that_is_not_finite_is_published_as_it_is(precision: Precision)
 
 @pytest.mark.parametrize("precision", LOSSY)
 def test_a_scale_that_is_not_finite_is_seen(precision: Precision) -> None:
-    """A damaged scale gives no value at all."""
     payload = encode(normal(1, 300), precision)
     payload[-2:] = np.array([0x7FC0], np.uint16).view(np.uint8)
     assert applied(normal(2, 300), payload, precision) is None

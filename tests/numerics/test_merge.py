@@ -55,7 +55,6 @@ def assert_close(actual: Flat, wanted: NDArray[np.float64], units: Sequence[Unit
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 9, 13])
 def test_units_of_all_kinds_agree_with_the_oracle(count: int) -> None:
-    """Averaged and directional, one element or several blocks, few contributions or many."""
     deltas = contributions(count, seed=count)
     weights = [1.0 + 0.37 * i for i in range(count)]
     assert_close(combine(deltas, weights, MIXED), oracle.merge(deltas, weights, MIXED), MIXED)
@@ -83,7 +82,6 @@ def test_any_number_length_and_magnitude_agrees_with_the_oracle(
 
 
 def test_one_contribution_comes_back_bit_for_bit() -> None:
-    """The identity, without a division, whatever its weight; zeros keep their sign."""
     delta = contributions(1)[0]
     delta[:3] = [-0.0, 1e-45, 3e38]
     merged = combine([delta], [0.3], MIXED)
@@ -91,7 +89,6 @@ def test_one_contribution_comes_back_bit_for_bit() -> None:
 
 
 def test_a_weight_of_zero_takes_no_part() -> None:
-    """A weightless contribution changes neither radius nor direction nor cap."""
     first, second, idle = contributions(3)
     with_idle = combine([first, second, idle * 1000], [1.0, 2.0, 0.0], MIXED)
     without = combine([first, second], [1.0, 2.0], MIXED)
@@ -99,7 +96,6 @@ def test_a_weight_of_zero_takes_no_part() -> None:
 
 
 def test_only_ratios_of_weights_matter() -> None:
-    """Weights of any magnitude give the same bits when their ratios are the same."""
     deltas = contributions(3)
     small = combine(deltas, [1e-200, 2e-200, 4e-200], MIXED)
     large = combine(deltas, [1e200, 2e200, 4e200], MIXED)
@@ -107,33 +103,28 @@ def test_only_ratios_of_weights_matter() -> None:
 
 
 def test_a_zero_contribution_shortens_but_does_not_turn() -> None:
-    """φ(0) = 0: radius (‖δ‖ + 0)/2 along δ."""
     delta = contributions(1, 100)[0]
     merged = combine([delta, np.zeros_like(delta)], [1.0, 1.0], whole(100))
     np.testing.assert_allclose(merged, delta / 2, rtol=1e-6)
 
 
 def test_nothing_merges_to_nothing() -> None:
-    """All contributions zero: zero, not nan."""
     zero = np.zeros(100, np.float32)
     assert not combine([zero, zero], [1.0, 1.0], whole(100)).any()
 
 
 def test_a_contribution_below_normal_numbers_counts_as_zero() -> None:
-    """Its norm has no inverse in float32; the other contribution is halved as by a zero."""
     delta = contributions(1, 100)[0]
     merged = combine([delta, np.full_like(delta, 1e-45)], [1.0, 1.0], whole(100))
     np.testing.assert_allclose(merged, delta / 2, rtol=1e-6)
 
 
 def test_opposite_contributions_merge_to_nothing() -> None:
-    """Directions that cancel are zero, whatever lengths they had."""
     delta = contributions(1, 1000)[0]
     assert not combine([delta, -2 * delta], [1.0, 1.0], whole(1000)).any()
 
 
 def test_a_unit_is_merged_without_regard_to_its_neighbours() -> None:
-    """Scaling one unit of all contributions scales that unit alone."""
     units = (Unit(0, 100, "rda"), Unit(100, 100, "rda"))
     deltas = contributions(3, 200)
     louder = [np.concatenate([delta[:100], 1024 * delta[100:]]) for delta in deltas]
@@ -152,7 +143,6 @@ def test_averaged_units_never_go_by_direction() -> None:
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_several_steps_agree_with_the_oracle(count: int, *, nesterov: bool) -> None:
-    """Value, momentum and everything the tape records, over four merges in a row."""
     rng = np.random.default_rng(1)
     value = rng.standard_normal(SIZE).astype(np.float32)
     momentum = np.zeros_like(value)
@@ -183,7 +173,6 @@ def test_several_steps_agree_with_the_oracle(count: int, *, nesterov: bool) -> N
 
 
 def test_the_step_is_exact_float32_arithmetic() -> None:
-    """The rule v ← μv + Δ; Θ ← Θ − η(Δ + μv), each operation rounded once."""
     rng = np.random.default_rng(2)
     value, momentum, delta = rng.standard_normal((3, SIZE)).astype(np.float32)
     rate, decay = np.float32(0.7), np.float32(0.9)
@@ -196,7 +185,6 @@ def test_the_step_is_exact_float32_arithmetic() -> None:
 
 
 def test_inputs_are_left_as_they_are_and_may_be_read_only() -> None:
-    """The old value may be on its way to learners while the next one is made."""
     deltas = contributions(3)
     value, momentum = contributions(2, seed=9)
     for array in (*deltas, value, momentum):
@@ -208,7 +196,6 @@ def test_inputs_are_left_as_they_are_and_may_be_read_only() -> None:
 
 
 def test_given_buffers_receive_the_same_bits() -> None:
-    """Reused buffers, and a momentum stepped in place, change no result."""
     deltas = contributions(5)
     value, momentum = contributions(2, seed=9)
     own, target = momentum.copy(), np.full_like(value, np.nan)
@@ -241,7 +228,6 @@ def test_measured_contributions_give_the_same_bits() -> None:
 
 
 def test_arrays_that_are_not_contiguous_or_aligned_are_read_correctly() -> None:
-    """A strided view and a view at an odd address merge as their copies do."""
     deltas = contributions(2)
     strided = np.repeat(deltas[0], 2)[::2]
     odd = np.frombuffer(b"\0" + deltas[1].tobytes(), np.uint8)[1:].view(np.float32)
@@ -262,13 +248,11 @@ def test_arrays_that_are_not_contiguous_or_aligned_are_read_correctly() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(weights: list[float], units: list[Unit]) -> None:
-    """Wrong weights and units of another layout raise before anything is written."""
     with pytest.raises(InvariantError):
         combine(contributions(2), weights, units)
 
 
 def test_contributions_of_other_lengths_are_refused() -> None:
-    """Also when each was measured with its own units."""
     short = measure(np.ones(64, np.float32), whole(64))
     long = measure(np.ones(65, np.float32), whole(65))
     with pytest.raises(InvariantError):
@@ -278,7 +262,6 @@ def test_contributions_of_other_lengths_are_refused() -> None:
 
 
 def test_a_buffer_on_top_of_an_input_is_refused() -> None:
-    """The published value is never overwritten while it is read."""
     value, momentum, delta = contributions(3)
     for out in [(value, momentum), (delta, momentum), (momentum, momentum), (momentum, value)]:
         with pytest.raises(InvariantError):
@@ -324,7 +307,6 @@ print(digest, result.norms, result.direction_norm, result.cosine_to_previous)
 
 
 def test_two_processes_compute_the_same_bits() -> None:
-    """A merge repeats to the last bit, whether its loops were compiled or loaded from the cache."""
     runs = [
         subprocess.run([sys.executable, "-c", REPEAT], capture_output=True, check=True, text=True)
         for _ in range(2)

@@ -23,7 +23,6 @@ def values(scale: float = 1.0) -> np.ndarray:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-12, 1e-18, 1e-25, 1e-38, 1e15, 1e19, 1e37])
 def test_norms_are_right_at_every_magnitude(scale: float) -> None:
-    """Also where the square of an element, or the sum of squares, leaves float32."""
     contribution = values(scale)
     measured = measure(contribution, UNITS)
     for unit, norm in zip(UNITS, measured.unit_norms, strict=True):
@@ -37,14 +36,12 @@ def test_norms_are_right_at_every_magnitude(scale: float) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @given(where=st.integers(0, SIZE - 1))
 def test_one_bad_element_anywhere_is_found(bad: float, where: int) -> None:
-    """A contribution with a nan or an infinity is not finite."""
     contribution = values()
     contribution[where] = bad
     assert not measure(contribution, UNITS).finite
 
 
 def test_the_largest_finite_numbers_are_finite() -> None:
-    """A sum of squares that leaves float32 is no reason to refuse a contribution."""
     contribution = np.full(SIZE, np.finfo(np.float32).max, np.float32)
     measured = measure(contribution, UNITS)
     assert measured.finite
@@ -52,7 +49,6 @@ def test_the_largest_finite_numbers_are_finite() -> None:
 
 
 def test_bfloat16_is_widened_and_then_measured() -> None:
-    """A contribution can be measured as it arrives from the wire."""
     narrow = values().astype(ml_dtypes.bfloat16)
     measured = measure(narrow, UNITS)
     np.testing.assert_array_equal(measured.values, narrow.astype(np.float32))
@@ -60,13 +56,11 @@ def test_bfloat16_is_widened_and_then_measured() -> None:
 
 
 def test_float32_is_not_copied() -> None:
-    """What arrived is what is merged."""
     contribution = values()
     assert measure(contribution, UNITS).values is contribution
 
 
 def test_clipping_shortens_and_does_not_turn() -> None:
-    """A contribution above the limit keeps its direction and takes the limit as its norm."""
     measured = measure(values(), UNITS)
     clipped = clip(measured, 0.5)
     again = measure(clipped.values, UNITS)
@@ -77,13 +71,11 @@ def test_clipping_shortens_and_does_not_turn() -> None:
 
 
 def test_what_is_short_enough_is_left_alone() -> None:
-    """No clipping, no copy."""
     measured = measure(values(), UNITS)
     assert clip(measured, measured.norm) is measured
 
 
 def test_what_is_not_finite_cannot_be_clipped() -> None:
-    """Scaling a nan down helps nobody."""
     with pytest.raises(InvariantError, match="refuse"):
         clip(measure(np.full(SIZE, np.nan, np.float32), UNITS), 1.0)
 
@@ -100,6 +92,5 @@ def test_what_is_not_finite_cannot_be_clipped() -> None:
     ],
 )
 def test_units_must_cover_the_fragment_in_order(units: tuple[Unit, ...]) -> None:
-    """Gaps, overlaps and units beyond the end belong to another layout."""
     with pytest.raises(InvariantError, match="unit"):
         unit_table(units, SIZE)

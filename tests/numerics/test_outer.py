@@ -46,7 +46,6 @@ def test_the_fused_path_gives_the_bits_of_the_plain_one(momentum: float, *, nest
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_optax_sgd_follows_the_built_in_optimizer(*, nesterov: bool) -> None:
-    """The general path and the fast one are the same optimizer, to float32."""
     ours: OuterOptimizer = Sgd(0.7, 0.9, nesterov)
     theirs: OuterOptimizer = OptaxChain(optax.sgd(0.7, momentum=0.9, nesterov=nesterov))
     values, states = [VALUE, VALUE], [ours.init(VALUE), theirs.init(VALUE)]
@@ -62,7 +61,6 @@ def test_optax_sgd_follows_the_built_in_optimizer(*, nesterov: bool) -> None:
 
 
 def test_adam_as_an_outer_chain_agrees_with_its_formula() -> None:
-    """Any optax chain may stand there: θ ← θ − η m̂ / (√v̂ + ε), in float64."""
     optimizer = OptaxChain(optax.adam(0.1))
     value, state = VALUE, optimizer.init(VALUE)
     judge, m, v = VALUE.astype(float), np.zeros(SIZE), np.zeros(SIZE)
@@ -82,7 +80,6 @@ def test_adam_as_an_outer_chain_agrees_with_its_formula() -> None:
     ids=["sgd", "adam", "stateless", "adafactor"],
 )
 def test_a_state_goes_through_the_journal_unchanged(optimizer: OuterOptimizer) -> None:
-    """Named arrays to bytes and back: the next merge gives the same bits."""
     value, state = VALUE, optimizer.init(VALUE)
     for deltas in DELTAS[:3]:
         value, state = optimizer.update(deltas[0], state, value)
@@ -99,7 +96,6 @@ def test_a_state_goes_through_the_journal_unchanged(optimizer: OuterOptimizer) -
 
 
 def test_a_state_of_another_optimizer_is_refused() -> None:
-    """Settings were changed under a journal: said at once, not trained with."""
     sgd, adam = Sgd(), OptaxChain(optax.adam(0.1))
     with pytest.raises(InvariantError, match="momentum"):
         sgd.update(VALUE, adam.init(VALUE), VALUE)
@@ -111,7 +107,6 @@ def test_a_state_of_another_optimizer_is_refused() -> None:
 
 @pytest.mark.parametrize("optimizer", [Sgd(), OptaxChain(optax.adam(0.1))], ids=["sgd", "adam"])
 def test_merging_leaves_value_state_and_contributions_alone(optimizer: OuterOptimizer) -> None:
-    """All may be in use elsewhere: on the way to learners, or to the journal."""
     state = optimizer.init(VALUE)
     arrays = [VALUE, *state.values(), *DELTAS[0]]
     copies = [array.copy() for array in arrays]
@@ -124,7 +119,6 @@ def test_merging_leaves_value_state_and_contributions_alone(optimizer: OuterOpti
 
 
 def test_buffers_may_be_reused() -> None:
-    """A syncer that merges for weeks need not allocate; the results are the same bits."""
     optimizer = Sgd()
     state = optimizer.init(VALUE)
     fresh = merge_with(optimizer, VALUE, state, list(DELTAS[0]), WEIGHTS, UNITS)
@@ -137,7 +131,6 @@ def test_buffers_may_be_reused() -> None:
 
 
 def test_the_cosine_compares_with_the_momentum_before() -> None:
-    """The same direction again: 1; its opposite: −1; from rest: 0."""
     optimizer = Sgd()
     delta = DELTAS[0][0]
     first = merge_with(optimizer, VALUE, optimizer.init(VALUE), [delta], [1.0], UNITS)
@@ -150,5 +143,4 @@ def test_the_cosine_compares_with_the_momentum_before() -> None:
 
 
 def test_settings_describe_the_optimizer() -> None:
-    """Nothing of the settings is lost on the way."""
     assert Sgd.of(OuterSettings(0.3, 0.2, nesterov=False)) == Sgd(0.3, 0.2, nesterov=False)

@@ -18,14 +18,12 @@ DELAYED = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3)
 
 
 def test_the_built_in_ones_are_made_of_their_settings() -> None:
-    """By default it is the fused SGD, whose state and bits are as ever."""
     assert outer_optimizer(OuterSettings()) == Sgd(1.0, 0.0, nesterov=True)
     assert outer_optimizer(DELAYED) == DelayedNesterov(0.7, 0.9, 3)
 
 
 @pytest.mark.parametrize("name", ["adam", "lion", "nadam", "adamw", "rmsprop", "yogi", "adafactor"])
 def test_optimizers_of_optax_are_found_by_name(name: str) -> None:
-    """Each takes steps, and goes on with the same bits from the bytes of its state."""
     optimizer = outer_optimizer(OuterSettings(0.1, optimizer=name))
     assert isinstance(optimizer, OptaxChain)
     value, state = VALUE, optimizer.init(VALUE)
@@ -42,7 +40,6 @@ def test_optimizers_of_optax_are_found_by_name(name: str) -> None:
 
 
 def test_adam_with_arguments_agrees_with_the_oracle() -> None:
-    """Its arguments go to optax by their names."""
     settings = OuterSettings(0.1, optimizer="adam", arguments={"b1": 0.5})
     optimizer = outer_optimizer(settings)
     value, state = VALUE, optimizer.init(VALUE)
@@ -82,13 +79,11 @@ def test_adam_with_arguments_agrees_with_the_oracle() -> None:
 def test_what_optax_does_not_know_is_refused_in_a_sentence(
     settings: OuterSettings, told: str
 ) -> None:
-    """Before a run begins: the name, the argument, and what there is instead."""
     with pytest.raises(SettingsError, match=told):
         outer_optimizer(settings)
 
 
 def test_how_much_an_optimizer_keeps() -> None:
-    """Values per parameter, for the planner: its momentum, and whatever stands beside it."""
     assert state_values(OuterSettings()) == 1
     assert state_values(OuterSettings(0.7, 0.9)) == 1
     assert state_values(DELAYED) == 2
@@ -110,6 +105,5 @@ print(sorted({"jax", "optax"} & sys.modules.keys()))
 
 
 def test_the_syncer_imports_jax_for_optax_alone() -> None:
-    """A syncer on a small machine does not pay for what it does not use."""
     run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, check=True, text=True)
     assert run.stdout == "[]\n['jax', 'optax']\n"

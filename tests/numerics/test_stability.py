@@ -35,14 +35,12 @@ def growth(outer: OuterSettings, gain: float) -> float:
 def test_the_limit_is_where_steps_begin_to_grow(
     gain: float, momentum: float, *, nesterov: bool
 ) -> None:
-    """Just below it the step is stable, just above it is not: at any momentum and gain."""
     limit = step_limit(OuterSettings(1.0, momentum, nesterov)) / gain
     assert growth(OuterSettings(limit * 0.999, momentum, nesterov), gain) < 1
     assert growth(OuterSettings(limit * 1.001, momentum, nesterov), gain) > 1
 
 
 def test_the_limits_of_the_usual_settings() -> None:
-    """1.36 at μ = 0.9, 2 at μ = 0; divided by √M under RDA, whatever M is for averages."""
     assert step_limit(LINEAGE) == pytest.approx(3.8 / 2.8)
     assert step_limit(OuterSettings()) == 2
     assert [gain_max(RDA, count) for count in (0, 1, 4, 4096)] == [1, 1, 2, 64]
@@ -73,7 +71,6 @@ def test_the_limits_of_the_usual_settings() -> None:
 def test_what_may_swing_is_told_with_what_to_set(
     outer: OuterSettings, merge: MergeRule, learners: int, told: str | None
 ) -> None:
-    """One sentence where the limit can be reached, and none where it cannot."""
     found = overlong_because(outer, merge, learners)
     assert (found is None) == (told is None)
     assert told is None or re.search(told, str(found))
@@ -81,7 +78,6 @@ def test_what_may_swing_is_told_with_what_to_set(
 
 @pytest.mark.parametrize("learners", [1, 4, 9, 64, 4096])
 def test_what_is_advised_is_stable(learners: int) -> None:
-    """Whoever does as told is not told again."""
     found = overlong_because(OuterSettings(50.0), RDA, learners)
     advised = re.search(r"learning_rate to (\S+) or less", str(found))
     assert advised
@@ -120,7 +116,6 @@ def end(outer: OuterSettings, learners: int, merge: MergeRule = RDA) -> tuple[fl
 
 
 def test_a_step_beyond_the_limit_swings_for_ever() -> None:
-    """Four learners with 0.7 and 0.9 under RDA stay five times as far off as with averages."""
     plain, _ = end(LINEAGE, 4, AVERAGE)
     swinging, cosine = end(LINEAGE, 4)
     assert swinging > 5 * plain
@@ -129,7 +124,6 @@ def test_a_step_beyond_the_limit_swings_for_ever() -> None:
 
 @pytest.mark.parametrize(("learners", "rate"), [(2, 1.0), (4, 0.9), (9, 0.6), (64, 0.22)])
 def test_a_step_within_the_limit_settles(learners: int, rate: float) -> None:
-    """As long as is advised, and without momentum, RDA ends near where averages do."""
     settled, cosine = end(OuterSettings(rate, 0.0), learners)
     assert overlong_because(OuterSettings(rate, 0.0), RDA, learners) is None
     assert settled < 3 * end(OuterSettings(), learners, AVERAGE)[0]

@@ -56,7 +56,6 @@ def test_blocks_are_decoded_to_what_the_formula_says(
 
 @given(seed=st.integers(0, 2**32), share=SHARES)
 def test_of_equal_magnitudes_the_first_are_sent(seed: int, share: float) -> None:
-    """Whole numbers have many ties; just as many are sent as the share says."""
     rng = np.random.default_rng(seed)
     values = rng.integers(-2, 3, BLOCK).astype(np.float32)
     found = coded(values, share)
@@ -64,7 +63,6 @@ def test_of_equal_magnitudes_the_first_are_sent(seed: int, share: float) -> None
 
 
 def test_the_bytes_of_a_block() -> None:
-    """Positions of 12 bits in pairs, four codes in a byte, the scales; receivers rely on it."""
     values = np.zeros(BLOCK, np.float32)
     values[[2, 0x123, 0xFFF]] = 1.0, -1.0, 8.0
     sent = encode(values, "top_k", share=3 / BLOCK)
@@ -75,7 +73,6 @@ def test_the_bytes_of_a_block() -> None:
 
 @pytest.mark.parametrize(("share", "bits"), [(1 / 64, 0.2265625), (1 / 32, 0.4453125)])
 def test_bits_per_value(share: float, bits: float) -> None:
-    """Fourteen for each that is sent, and two scales for 4,096."""
     assert 8 * size_bytes(64 * BLOCK, "top_k", share=share) / (64 * BLOCK) == bits
 
 
@@ -88,7 +85,6 @@ def test_bits_per_value(share: float, bits: float) -> None:
 def test_what_is_not_finite_is_seen_by_the_receiver(
     size: int, where: int, share: float, broken: float
 ) -> None:
-    """It is among the largest, and all that its block sends is nan; other blocks are as before."""
     values, where = drawn(1, size, 1.0, 0.5), where % size
     whole = coded(values, share)
     values[where] = broken
@@ -100,14 +96,12 @@ def test_what_is_not_finite_is_seen_by_the_receiver(
 
 
 def test_a_bit_pattern_above_all_others_is_no_exception() -> None:
-    """The largest magnitude as an integer is a nan, and nothing is above it."""
     values = np.ones(BLOCK, np.float32)
     values.view(np.uint32)[7] = 0xFFFFFFFF
     assert np.isnan(coded(values, 1 / BLOCK)[7])
 
 
 def test_normal_numbers_lose_what_is_small() -> None:
-    """A share of 1/32 has 0.206 of the squares of normal numbers, and two bits lose some of it."""
     values = np.random.default_rng(3).standard_normal(100 * BLOCK).astype(np.float32)
     lost = np.linalg.norm(coded(values, TOP_K_SHARE) - values) / np.linalg.norm(values)
     assert np.sqrt(1 - 0.206) < lost < 0.9
@@ -140,21 +134,18 @@ def test_positions_that_no_encoder_sends_are_refused(positions: tuple[int, int],
 
 
 def test_a_block_does_not_write_into_the_next() -> None:
-    """Positions ascend over all blocks, so the last of one is before the first of another."""
     good = encode(np.arange(2 * BLOCK, dtype=np.float32), "top_k", share=1 / BLOCK)
     assert good[:3].tolist() == positions_of(4095, 4095)
     assert decode(good, 2 * BLOCK, "top_k", share=1 / BLOCK).nonzero()[0].tolist() == [4095, 8191]
 
 
 def test_a_wrong_count_is_told_by_the_length() -> None:
-    """Another share makes another length."""
     sent = encode(np.ones(BLOCK, np.float32), "top_k", share=1 / 32)
     with pytest.raises(InvariantError, match="bytes are not 4096 elements in top_k"):
         decode(sent, BLOCK, "top_k", share=1 / 64)
 
 
 def test_a_view_that_may_not_be_written_is_encoded() -> None:
-    """What comes from a device is read-only, and compiles no second version of the loop."""
     values = np.arange(300, dtype=np.float32)
     values.flags.writeable = False
     np.testing.assert_allclose(coded(values, 0.01), by_hand(values, 0.01), rtol=2**-7)

@@ -70,7 +70,6 @@ def held(observer: ObserverActor) -> Version:
 
 
 def test_an_evaluation_that_takes_long_stands_where_its_values_were(tmp_path: Path) -> None:
-    """The loss of the initial values is at 0 tokens, however many are processed meanwhile."""
     HeldUp.began.clear()
     HeldUp.over.clear()
     settings = RunSettings(interval_steps=4, fragments=1, learning_rate=0.01)

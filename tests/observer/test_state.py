@@ -77,7 +77,6 @@ def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> Fr
 
 
 def test_it_joins_as_an_observer_and_dials_the_syncer() -> None:
-    """It asks for admission, then keeps a link to where the address map points."""
     seat = Seat()
     (asked,) = seat.handle(SupervisorLinkChanged(up=True))
     assert isinstance(asked, ToSupervisor)
@@ -91,7 +90,6 @@ def test_it_joins_as_an_observer_and_dials_the_syncer() -> None:
 
 
 def test_it_says_hello_only_when_admitted() -> None:
-    """A link that opens before the admission is greeted after it."""
     seat = Seat()
     assert not seat.handle(SyncerLinkChanged(up=True))
     actions = seat.handle(MessageArrived(JOINED))
@@ -99,7 +97,6 @@ def test_it_says_hello_only_when_admitted() -> None:
 
 
 def test_a_tick_is_a_heartbeat_and_a_report() -> None:
-    """It beats as one who does not step, and tells the syncer what it holds."""
     seat = Seat().seated()
     seat.take(0, 3)
     beat, report = seat.handle(Ticked())
@@ -113,7 +110,6 @@ def test_a_tick_is_a_heartbeat_and_a_report() -> None:
 
 
 def test_it_evaluates_when_it_holds_everything() -> None:
-    """The first evaluation waits for the last fragment; it names the versions it is of."""
     seat = Seat().seated()
     assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
     keep, evaluate = seat.take(1, 0, clock=4.0)
@@ -122,7 +118,6 @@ def test_it_evaluates_when_it_holds_everything() -> None:
 
 
 def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
-    """The next one needs news, the interval, and the end of the one before."""
     seat = Seat().seated()
     seat.take(0, 0)
     seat.take(1, 0)
@@ -141,7 +136,6 @@ def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
 
 @pytest.mark.parametrize(("epoch", "number"), [(1, 4), (1, 5), (0, 9)])
 def test_what_is_not_newer_is_not_kept(epoch: int, number: int) -> None:
-    """Versions only grow: repeats, late ones and those of an older epoch are dropped."""
     seat = Seat().seated()
     seat.take(0, 5)
     assert not seat.take(0, number, epoch=epoch)
@@ -149,7 +143,6 @@ def test_what_is_not_newer_is_not_kept(epoch: int, number: int) -> None:
 
 
 def test_a_higher_epoch_wins_over_a_higher_number() -> None:
-    """A restarted syncer's first version is newer than all of its predecessor's."""
     seat = Seat().seated()
     seat.take(0, 5)
     assert seat.take(0, 1, epoch=2)
@@ -157,7 +150,6 @@ def test_a_higher_epoch_wins_over_a_higher_number() -> None:
 
 
 def test_an_old_syncer_is_not_believed() -> None:
-    """Once a newer epoch has welcomed it, updates of the old syncer are dropped."""
     seat = Seat().seated()
     seat.handle(MessageArrived(Welcome(3, (None, None))))
     assert not seat.take(0, 9, epoch=2)
@@ -181,7 +173,6 @@ def test_a_damaged_value_is_dropped() -> None:
 
 
 def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
-    """An eviction of another incarnation is not its own."""
     seat = Seat().seated()
     seat.take(0, 2)
     assert not seat.handle(MessageArrived(Evicted("watcher", Incarnation(1, 3), "old")))
@@ -199,7 +190,6 @@ def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
 
 @pytest.mark.parametrize("counter", [3, 4, 5], ids=["an older one", "the same", "a newer one"])
 def test_an_admission_that_comes_twice_or_late_changes_nothing(counter: int) -> None:
-    """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
     seat = Seat().seated()
     assert seat.handle(MessageArrived(replace(JOINED, incarnation=Incarnation(1, counter)))) == []
     beat = seat.handle(Ticked())[0]
@@ -209,14 +199,12 @@ def test_an_admission_that_comes_twice_or_late_changes_nothing(counter: int) -> 
 
 
 def test_an_ended_incarnation_is_not_taken_up_again() -> None:
-    """Its admission may come once more, after its eviction."""
     seat = Seat().seated()
     seat.handle(MessageArrived(Evicted("watcher", ME, "silent")))
     assert seat.handle(MessageArrived(JOINED)) == []
 
 
 def test_an_older_supervisor_is_not_believed() -> None:
-    """Neither its admissions count, nor where it says that the syncer is."""
     seat = Seat()
     seat.handle(MessageArrived(HeartbeatAck(2)))
     assert seat.handle(MessageArrived(JOINED)) == []
@@ -224,7 +212,6 @@ def test_an_older_supervisor_is_not_believed() -> None:
 
 
 def test_it_heals_until_it_holds_every_fragment() -> None:
-    """Its heartbeats and its reports say what it does: without a value there is nothing to see."""
     seat, told = Seat().seated(), []
     for fragment in (0, 1):
         for action in seat.handle(Ticked()):
@@ -239,7 +226,6 @@ def test_it_heals_until_it_holds_every_fragment() -> None:
 
 
 def test_it_follows_a_syncer_that_moved() -> None:
-    """The supervisor's acknowledgements say where the syncer is now."""
     seat = Seat().seated()
     ack = HeartbeatAck(1, ("elsewhere",))
     assert seat.handle(MessageArrived(ack)) == [DialSyncer("elsewhere")]
@@ -261,12 +247,10 @@ def test_it_follows_a_syncer_that_moved() -> None:
     ],
 )
 def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
-    """It ends with the run, or when it is refused for good; that the run is over is no failure."""
     assert Seat().seated().handle(MessageArrived(message)) == exits
 
 
 def test_its_name_is_that_of_a_peer() -> None:
-    """The syncer knows it by the name under which it was admitted."""
     assert Seat().state.membership.name == LearnerName("watcher")
 
 

@@ -24,7 +24,6 @@ def applied(name: str) -> dict[str, Version]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_contribution_begins_where_the_newest_merged_one_ended(name: str) -> None:
-    """So no step is left out and none is sent twice, but for what was not merged."""
     run, versions = replay(name).run, applied(name)
     merged: list[Contribution] = []
     longer = 0
@@ -48,7 +47,6 @@ def test_a_contribution_begins_where_the_newest_merged_one_ended(name: str) -> N
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_value_does_not_contain_is_carried_on(name: str) -> None:
-    """Each adoption is recomputed in float64, with the contribution as it went over the wire."""
     run = replay(name).run
     sent = [
         (

@@ -92,7 +92,6 @@ def test_a_contribution_contains_what_an_applied_one_lost(name: str, precision: 
 
 
 def test_slow_copies_make_older_snapshots() -> None:
-    """Where a copy takes longer than a step, its contribution ends before the step that is done."""
     run = replay("slow-copies").run
     behind = []
     for said, crossing in run.tap.contributions():
@@ -104,7 +103,6 @@ def test_slow_copies_make_older_snapshots() -> None:
 
 
 def test_bytes_up_are_those_of_payloads_and_envelopes() -> None:
-    """A learner's figure counts every payload that it sent, and a header for each envelope."""
     run = replay("quorum-1").run
     assert len(run.bytes_up) == 3
     for name, counted in run.bytes_up.items():

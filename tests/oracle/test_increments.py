@@ -43,7 +43,6 @@ def shares(precision: UpdatePrecision, *, leaves: bool = True) -> list[float]:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_increment_is_of_the_step_and_of_what_was_left(precision: UpdatePrecision) -> None:
-    """Also across the restart: a few elements fall on the other side of a midpoint, no more."""
     found = shares(precision)
     assert len(found) >= 30
     assert min(found) > 0.97
@@ -51,13 +50,11 @@ def test_every_increment_is_of_the_step_and_of_what_was_left(precision: UpdatePr
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_without_what_was_left_most_increments_are_others(precision: UpdatePrecision) -> None:
-    """So it is in them."""
     assert np.mean(shares(precision, leaves=False)) < 0.9
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_is_left_does_not_grow(precision: UpdatePrecision) -> None:
-    """The tape tells it: it is shorter than the longest steps, from the first to the last."""
     run = replay(precision)
     steps = [
         float(np.linalg.norm(exact - run.values[merge.fragment][merge.before]))

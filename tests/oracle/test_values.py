@@ -47,7 +47,6 @@ def missed(name: str, **changes: object) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_published_value_is_recomputed(name: str) -> None:
-    """Each version is its predecessor less the outer step of what the tape says it contains."""
     run = replay(name)
     errors = run.errors(Rules.of(CASES[name].settings))
     assert len(errors) >= 30
@@ -58,7 +57,6 @@ def test_every_published_value_is_recomputed(name: str) -> None:
 @pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_a_rule_that_is_left_out_is_missed(name: str, rule: str) -> None:
-    """The run contains what each rule is about, so an oracle without it is far off."""
     assert missed(name, **LEFT_OUT[rule]) > MISSED
 
 
@@ -74,7 +72,6 @@ def test_a_setting_makes_a_difference(name: str, changes: dict[str, object]) -> 
 
 @pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 def test_the_run_has_what_it_is_to_have(name: str) -> None:
-    """Unlike contributors, older bases, a duplicate, late ones, and a restart in the middle."""
     run = replay(name)
     merges = run.merges(np.inf)
     counts = {len(merge.parts) for merge in merges}
@@ -97,7 +94,6 @@ def test_the_run_has_what_it_is_to_have(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 def test_an_update_names_what_it_contains_of_its_receiver(name: str) -> None:
-    """It is the receiver's newest contribution to this version or to one before it."""
     run = replay(name)
     merges = run.merges(np.inf)
     told = 0

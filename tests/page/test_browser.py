@@ -80,7 +80,6 @@ async def shows(page: "Page", state: str) -> None:
     "tests/page/test_server.py::test_a_viewer_is_sent_the_run_so_far_and_then_what_comes"
 )
 async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> None:
-    """Wide and on a phone, light and dark: no error, no grave violation, nothing cut off."""
     folder, report = tmp_path / "run", tmp_path / "report.html"
     config = write_config(tmp_path / "run.yaml", learners=3, run=RUN, evaluate_every_s=1.0)
     async with open_room(tmp_path) as room, chromium() as browser:
@@ -115,7 +114,6 @@ async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> Non
 @pytest.mark.long("tests/page/test_report.py::test_text_of_a_run_ends_no_element_of_the_page")
 @pytest.mark.parametrize("rounds", [0, 5])
 async def test_bad_input_is_shown_as_text_and_runs_nothing(tmp_path: Path, rounds: int) -> None:
-    """A name that is markup, damaged lines, kinds of another version, and a run without a round."""
     folder, report = make_run(tmp_path / "run", rounds), tmp_path / "report.html"
     name = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     admitted = {"name": name, "role": "learner", "incarnation": "1.9"}

@@ -39,7 +39,6 @@ def test_what_the_page_does_with_a_tape_is_as_its_tables_say() -> None:
 
 
 def test_a_report_has_settings_curves_tape_and_figures(tmp_path: Path) -> None:
-    """In this order, and the figures are those that the program has counted, to the token."""
     folder = make_run(tmp_path / "run", 10)
     found = entries(run_lines(folder))
     assert [each["kind"] for each in (*found[:2], found[-1])] == [
@@ -63,7 +62,6 @@ def test_a_report_has_settings_curves_tape_and_figures(tmp_path: Path) -> None:
 
 
 def test_figures_of_the_summary_stand_in_place_of_those_counted_on_the_way(tmp_path: Path) -> None:
-    """The ledger decides at the end."""
     folder = make_run(tmp_path / "run", 10)
     told = {"tokens": 1234, "yield": 0.75, "reason": "tokens", "merges": 9, "goodput": 0.5}
     (folder / "summary.json").write_text(json.dumps(told))
@@ -72,7 +70,6 @@ def test_figures_of_the_summary_stand_in_place_of_those_counted_on_the_way(tmp_p
 
 
 def test_learners_of_other_hosts_have_the_states_that_the_hub_kept(tmp_path: Path) -> None:
-    """Their own tapes are not here; states and tape are in one order of time."""
     folder = make_run(tmp_path / "run", 10)
     assert "page.state" not in {each["kind"] for each in entries(run_lines(folder))}
     shutil.rmtree(folder / "processes" / LEARNERS[1])
@@ -85,7 +82,6 @@ def test_learners_of_other_hosts_have_the_states_that_the_hub_kept(tmp_path: Pat
 
 
 def test_curves_have_wall_times_over_restarts(tmp_path: Path) -> None:
-    """An earlier start of the hub ended where the next one began."""
     folder = make_run(tmp_path / "run", 3)
     path = folder / "metrics.jsonl"
     first = [line for line in path.read_text().splitlines() if '"step"' in line]
@@ -98,7 +94,6 @@ def test_curves_have_wall_times_over_restarts(tmp_path: Path) -> None:
 
 
 def test_a_page_shows_no_more_points_than_it_can() -> None:
-    """The first and the last one are among them."""
     points = [(float(number),) for number in range(50_000)]
     assert len(thinned(points)) <= POINTS_MOST + 1
     assert (thinned(points)[0], thinned(points)[-1]) == (points[0], points[-1])
@@ -106,7 +101,6 @@ def test_a_page_shows_no_more_points_than_it_can() -> None:
 
 
 def test_a_report_opens_without_a_network_and_runs_no_script_but_its_own(tmp_path: Path) -> None:
-    """Its policy names the digest of each script and style; nothing is fetched."""
     page = single_page([run_lines(make_run(tmp_path / "run", 3))], "mine")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -123,7 +117,6 @@ def test_a_report_opens_without_a_network_and_runs_no_script_but_its_own(tmp_pat
 
 
 def test_text_of_a_run_ends_no_element_of_the_page() -> None:
-    """Whatever a learner calls itself stays data."""
     evil = b'{"kind":"status","name":"</script><script>alert(1)</script>"}'
     page = single_page([[evil]], "a & <b>")
     assert "alert(1)</script>" not in page
@@ -134,7 +127,6 @@ def test_text_of_a_run_ends_no_element_of_the_page() -> None:
 
 
 def test_modules_are_such_as_can_be_put_into_one_file() -> None:
-    """Each imports by whole statements, from modules before it; and all files are there."""
     seen: list[str] = []
     for name in MODULES:
         text = content_of(name).decode()
@@ -154,7 +146,6 @@ def test_modules_are_such_as_can_be_put_into_one_file() -> None:
 
 @without_node
 def test_one_file_of_modules_does_what_they_do() -> None:
-    """A module reads what those before it export."""
     assert NODE is not None
     modules = {
         "one.mjs": "export const two = 2;\nexport function twice(x) {\n  return two * x;\n}\n",
@@ -169,7 +160,6 @@ def test_one_file_of_modules_does_what_they_do() -> None:
 def test_the_command_writes_several_runs_into_one_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that is named twice is there once."""
     one, two = (make_run(tmp_path / name, 3) for name in ("one", "two"))
     out = tmp_path / "both.html"
     assert main(["report", str(one), str(two), str(one), "--out", str(out)]) == 0
@@ -194,7 +184,6 @@ def test_a_mistake_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And no file is made."""
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "run", 1)
     (tmp_path / "empty").mkdir()

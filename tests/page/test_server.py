@@ -103,7 +103,6 @@ async def entries(socket: ClientWebSocketResponse, until: str) -> list[dict[str,
 
 
 async def test_the_page_and_its_files_are_sent_to_anybody(hub: Hub) -> None:
-    """They hold nothing of the run; a policy lets no other script run."""
     for name in ("", *SERVED):
         status, text, headers = await get(hub, name)
         assert status == 200
@@ -131,13 +130,11 @@ async def test_a_path_without_its_last_slash_leads_to_the_page(hub: Hub) -> None
     ],
 )
 async def test_nothing_but_the_pages_files_is_sent(hub: Hub, name: str, status: int) -> None:
-    """Names are looked up in a list; none is a path. A query might hold the key, and be logged."""
     assert (await get(hub, name))[0] == status
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
 async def test_the_page_can_only_be_looked_at(hub: Hub, method: str) -> None:
-    """Whoever holds the token, too."""
     assert (await get(hub, "key", BEARER, method))[0] == 405
 
 
@@ -170,7 +167,6 @@ async def test_a_name_that_is_not_this_machines_is_refused(
 async def test_the_key_is_told_to_who_has_it_or_the_token(
     hub: Hub, shown: str | None, status: int
 ) -> None:
-    """The token does not follow from it, and it opens no session."""
     headers = {} if shown is None else {"Authorization": shown}
     found, text, _ = await get(hub, "key", headers)
     assert found == status
@@ -193,7 +189,6 @@ async def test_the_key_is_told_to_who_has_it_or_the_token(
 async def test_a_websocket_is_opened_for_the_page_alone(
     hub: Hub, key: str, headers: dict[str, str], status: int
 ) -> None:
-    """It is refused before anything is upgraded, and nobody becomes a viewer."""
     with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
         async with viewer(hub, key, headers):
             pass
@@ -202,7 +197,6 @@ async def test_a_websocket_is_opened_for_the_page_alone(
 
 
 async def test_a_run_without_a_token_is_shown_to_this_machine(tmp_path: Path) -> None:
-    """Such a hub listens on loopback alone; other sites are kept out all the same."""
     async with hub_of(make_run(tmp_path / "run", 2), token=None) as hub:
         assert hub.site.key is None
         assert (await get(hub, "key"))[:2] == (200, "")
@@ -215,7 +209,6 @@ async def test_a_run_without_a_token_is_shown_to_this_machine(tmp_path: Path) ->
 
 
 async def test_learners_are_not_in_the_pages_way(hub: Hub) -> None:
-    """The page takes no address but its own; the door answers all others as before."""
     hub.network.listen("far")
     near = await hub.network.dial(hub.network.url("far"), local="near")
     near.close("done")
@@ -230,7 +223,6 @@ async def test_learners_are_not_in_the_pages_way(hub: Hub) -> None:
 
 
 async def test_a_viewer_is_sent_the_run_so_far_and_then_what_comes(hub: Hub) -> None:
-    """Settings, curves, tape and figures first; then each entry once, within a second."""
     async with viewer(hub, headers={"Origin": hub.place.removesuffix("/page/")}) as socket:
         assert socket.protocol == PROTOCOL
         first = await entries(socket, "page.figures")
@@ -244,7 +236,6 @@ async def test_a_viewer_is_sent_the_run_so_far_and_then_what_comes(hub: Hub) -> 
 
 
 async def test_nothing_is_computed_while_nobody_looks_and_once_for_all(hub: Hub) -> None:
-    """Figures are shared by viewers of one second."""
     await get(hub)
     assert hub.run.asked == 0
     async with viewer(hub) as one, viewer(hub) as two, viewer(hub) as three:
@@ -255,7 +246,6 @@ async def test_nothing_is_computed_while_nobody_looks_and_once_for_all(hub: Hub)
 
 
 async def test_viewers_are_bounded_in_number(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused in a sentence, until another one has gone."""
     monkeypatch.setattr(server, "VIEWERS_MOST", 2)
     assert VIEWERS_MOST > 2
     async with viewer(hub) as first, viewer(hub) as second:
@@ -273,7 +263,6 @@ async def test_viewers_are_bounded_in_number(hub: Hub, monkeypatch: pytest.Monke
 
 
 async def test_what_a_viewer_sends_ends_its_websocket(hub: Hub) -> None:
-    """It has nothing to say: the page is read-only."""
     async with viewer(hub) as socket:
         await entries(socket, "page.figures")
         await socket.send_str('{"kind":"Command","verb":"stop"}')
@@ -285,7 +274,6 @@ async def test_what_a_viewer_sends_ends_its_websocket(hub: Hub) -> None:
 async def test_messages_are_bounded_and_hold_whole_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a slow viewer makes this process hold one of them beside what the system buffers."""
     monkeypatch.setattr(server, "CHUNK_BYTES", 2000)
     async with hub_of(make_run(tmp_path / "run", 50)) as hub, viewer(hub) as socket:
         sizes = []
@@ -303,7 +291,6 @@ async def test_messages_are_bounded_and_hold_whole_lines(
 async def test_a_viewer_that_reads_nothing_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the hub answers others meanwhile."""
     monkeypatch.setattr(server, "NEWEST_BYTES", 2**26)
     async with (
         hub_of(make_run(tmp_path / "run", 8000)) as hub,
@@ -321,7 +308,6 @@ async def test_a_viewer_that_reads_nothing_is_closed(
 
 
 async def test_the_end_of_a_hub_waits_for_no_viewer(hub: Hub) -> None:
-    """Each is told that it goes away."""
     async with viewer(hub) as socket:
         await entries(socket, "page.figures")
         async with asyncio.timeout(2 * server.INTERVAL_S + 1.0):
@@ -345,7 +331,6 @@ class Stuck:
 
 
 async def test_what_a_slow_viewer_has_not_read_waits_on_the_disk(tmp_path: Path) -> None:
-    """Each held 24 MiB of the newest tapes; now a message and what stands behind it in a buffer."""
     folder = make_run(tmp_path / "run", 5)
     lengthen(folder, LONG_BYTES)
     site = PageSite(StoppedRun(folder), None)
@@ -369,6 +354,5 @@ async def test_what_a_slow_viewer_has_not_read_waits_on_the_disk(tmp_path: Path)
 
 
 async def test_a_file_is_sent_packed_or_not_at_all(hub: Hub) -> None:
-    """A request of 64 bytes brought 51 KB of them unpacked."""
     assert (await get(hub, headers={"Accept-Encoding": "identity"}))[0] == 406
     assert (await get(hub))[2]["Content-Encoding"] == "gzip"

@@ -34,7 +34,6 @@ def append(path: Path, *lines: bytes) -> None:
 
 
 def test_all_tapes_are_one_in_the_order_of_wall_time(tmp_path: Path) -> None:
-    """Each begins where its process did; a report without a new phase is left out."""
     rows = read(RunTapes(make_run(tmp_path / "run", 2)))
     assert [row["t"] for row in rows] == sorted(row["t"] for row in rows)
     assert rows[0] == {
@@ -52,7 +51,6 @@ def test_all_tapes_are_one_in_the_order_of_wall_time(tmp_path: Path) -> None:
 
 
 def test_what_a_process_has_in_its_own_tape_is_there_once(tmp_path: Path) -> None:
-    """The hub's copies are left out, except where the process's own tape is not here."""
     folder = make_run(tmp_path / "run", 3)
     assert kinds(read(RunTapes(folder))).count("merged") == 3
     (folder / "processes" / "syncer" / "tape.jsonl").unlink()
@@ -62,13 +60,11 @@ def test_what_a_process_has_in_its_own_tape_is_there_once(tmp_path: Path) -> Non
 
 
 def test_kinds_that_no_page_shows_are_left_out(tmp_path: Path) -> None:
-    """Journal records, and what only tells how to read a tape."""
     found = kinds(read(RunTapes(make_run(tmp_path / "run", 2))))
     assert not {"journalled", "tape", "process_began"} & set(found)
 
 
 def test_a_tape_is_read_on_as_it_grows(tmp_path: Path) -> None:
-    """A line counts when it is whole; nothing is told twice."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
@@ -82,7 +78,6 @@ def test_a_tape_is_read_on_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_tape_that_is_turned_over_is_followed(tmp_path: Path) -> None:
-    """What was written before and after it is told, each once."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
@@ -97,7 +92,6 @@ def test_a_tape_that_is_turned_over_is_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_a_long_tape_the_newest_part_is_read(tmp_path: Path, *, turned: bool) -> None:
-    """Its times are those of the process, although the entry that tells them is not read."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, [began("syncer", 0.0), *rounds(500)])
     if turned:
@@ -111,7 +105,6 @@ def test_of_a_long_tape_the_newest_part_is_read(tmp_path: Path, *, turned: bool)
 
 
 def test_where_no_entry_tells_the_beginning_the_files_age_does(tmp_path: Path) -> None:
-    """The last entry was written when the file was."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, rounds(3))
     os.utime(path, (2000.0, 2000.0))
@@ -119,7 +112,6 @@ def test_where_no_entry_tells_the_beginning_the_files_age_does(tmp_path: Path) -
 
 
 def test_a_long_tape_is_preceded_by_the_log(tmp_path: Path) -> None:
-    """It has no merges, so a week of it is short."""
     folder = make_run(tmp_path / "run", 400)
     told = {"at_s": 1.0, "actor": "supervisor", "name": "learner-0", "event": "evicted"}
     times = ("2023-11-14T22:13:21Z", "2023-11-14T23:59:00Z")
@@ -137,7 +129,6 @@ def test_a_long_tape_is_preceded_by_the_log(tmp_path: Path) -> None:
 
 
 def test_one_turn_reads_no_more_than_its_bound(tmp_path: Path) -> None:
-    """What a fast writer wrote meanwhile waits on the disk, not in memory."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
@@ -151,7 +142,6 @@ def test_one_turn_reads_no_more_than_its_bound(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_damaged_are_left_out(tmp_path: Path) -> None:
-    """As when a host died; those after them count."""
     path = tmp_path / "tape.jsonl"
     write_tape(path, [began("hub", 0.0)])
     append(path, b'{"at_s":1.0,"act\n', b"\xff\xfe\n", encode_entry(2.0, "hub", Resumed()) + b"\n")
@@ -160,7 +150,6 @@ def test_lines_that_are_damaged_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_tape_has_no_entries(tmp_path: Path) -> None:
-    """A hub that has just begun."""
     tapes = RunTapes(tmp_path)
     assert tapes.read() == []
     write_tape(tmp_path / "tape.jsonl", [began("hub", 0.0), (1.0, "hub", Resumed())])

@@ -143,7 +143,6 @@ async def _play(settings: RunSettings) -> Run:
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_agrees_with_the_loop_over_20_outer_steps(name: str) -> None:
-    """Every contributor adopts the value of its own merge after its own steps, and no other."""
     settings = CASES[name]
     run = run_virtual(_play(settings), limit_s=500)
     assert len(run.merges) >= MERGES

@@ -137,13 +137,11 @@ def test_embeddings_are_averaged_and_every_other_tensor_is_not() -> None:
 
 
 def test_deviation_one_contributor_is_the_identity() -> None:
-    """[O] "one contributor: the identity, without dividing": x·‖x‖/‖x‖ is not x in float32."""
     delta = normal(1000)
     assert combine([delta], [0.123], whole(1000)).tobytes() == delta.tobytes()
 
 
 def test_deviation_the_norm_is_capped() -> None:
-    """[O] "capped at √M_eff = Σw/√(Σw²) times the average's norm", for unequal weights too."""
     weights = [1.0, 3.0, 1.0]
     root = sum(weights) / np.sqrt(sum(w * w for w in weights))
     deltas = list(normal(3, 500))
@@ -169,19 +167,16 @@ def test_deviation_without_the_cap_single_elements_explode() -> None:
 
 @pytest.mark.parametrize(("size", "rule"), [(1, "average"), (63, "average"), (64, "rda")])
 def test_deviation_small_tensors_are_averaged(size: int, rule: str) -> None:
-    """[O] "tensors under 64 elements are averaged"."""
     (fragment,) = plan([Leaf("scale", (size,))], count=1, min_piece_bytes=4).fragments
     assert [unit.rule for unit in fragment.units] == [rule]
 
 
 def test_a_stacked_tensor_is_cut_along_its_stack_first() -> None:
-    """[O] "a tensor stacked over layers or experts is cut along that axis first"."""
     (fragment,) = plan([Leaf("layers/weight", (3, 16, 8), stack=3)], count=1).fragments
     assert [unit.size for unit in fragment.units] == [128] * 3
 
 
 def test_a_row_split_piece_is_its_own_unit() -> None:
-    """[O] "a row-split piece is its own unit": its norm, not the whole tensor's, counts."""
     leaves = [Leaf("weight", (64, 16))]
     fragments = plan(leaves, count=4, min_piece_bytes=4).fragments
     assert [[unit.size for unit in fragment.units] for fragment in fragments] == [[256]] * 4
@@ -336,7 +331,6 @@ def test_n_arrivals_one_by_one_make_the_first_nesterov_step() -> None:
 
 
 def test_any_order_merges_alike_and_the_same_order_to_the_bit() -> None:
-    """[O] "sums in a fixed order (sorted names) so a run repeats": order moves the last bits."""
     deltas = list(normal(4, 1000))
     weights = [1.0, 2.0, 3.0, 4.0]
     first = combine(deltas, weights, whole(1000))

@@ -10,7 +10,6 @@ ONE = Incarnation(1, 1)
 
 
 def test_what_was_signed_is_genuine_also_to_others_with_the_key() -> None:
-    """A syncer knows an admission that the supervisor signed, without asking it."""
     credential = OURS.sign("a", ONE)
     assert OURS.genuine("a", ONE, credential)
     assert Credentials("run", bytes(range(32))).genuine("a", ONE, credential)
@@ -30,18 +29,15 @@ def test_what_was_signed_is_genuine_also_to_others_with_the_key() -> None:
 def test_it_is_good_for_one_name_one_incarnation_one_run(
     name: str, incarnation: Incarnation, run: str, key: bytes
 ) -> None:
-    """Neither another learner's, nor an earlier, nor another run's admission opens the door."""
     assert not OURS.genuine(name, incarnation, Credentials(run, key).sign("a", ONE))
 
 
 @pytest.mark.parametrize("credential", ["", "x", "0" * 64, "ü" * 64, "\0", "A" * 1_000_000])
 def test_what_nobody_signed_is_refused(credential: str) -> None:
-    """Whatever a stranger sends is compared, never trusted, and breaks nothing."""
     assert not OURS.genuine("a", ONE, credential)
 
 
 def test_parts_cannot_run_into_one_another() -> None:
-    """A name that ends like a run begins makes another credential."""
     key = bytes(32)
     one = Credentials("run", key).sign("a", ONE)
     assert one != Credentials("runa", key).sign("", ONE)
@@ -49,7 +45,6 @@ def test_parts_cannot_run_into_one_another() -> None:
 
 
 def test_an_epoch_is_proven_by_who_holds_the_key() -> None:
-    """For one epoch and one start; a peer can show it, and can make none."""
     proof = OURS.prove_epoch(7, "5eed")
     assert OURS.epoch_proven(7, proof)
     assert proof != OURS.prove_epoch(7, "0ther")
@@ -60,7 +55,6 @@ def test_an_epoch_is_proven_by_who_holds_the_key() -> None:
 
 
 def test_the_epoch_of_a_supervisor_is_no_syncers() -> None:
-    """What a syncer gave to its peers ends no supervisor, nor does what another key proves."""
     assert OURS.supervisor_proven(7, OURS.prove_supervisor(7))
     for proof in ("", OURS.prove_epoch(7, ""), OURS.prove_epoch(7, "5eed"), OURS.prove("7")):
         assert not OURS.supervisor_proven(7, proof)
@@ -69,7 +63,6 @@ def test_the_epoch_of_a_supervisor_is_no_syncers() -> None:
 
 
 def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
-    """Also one of the same epoch, as from a journal that was restored from a copy."""
     own = 7, OURS.prove_epoch(7, "5eed")
     shown = {
         (7, OURS.prove_epoch(7, "5eed")): False,
@@ -83,7 +76,6 @@ def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
 
 
 def test_what_holds_for_one_beginning_of_a_run_holds_for_no_other() -> None:
-    """A key that is used again proves who holds it, and no admission or epoch of another run."""
     one, other = (Credentials("run", bytes(range(32)), begun) for begun in ("a1", "b2"))
     assert one.genuine("a", ONE, one.sign("a", ONE))
     assert not other.genuine("a", ONE, one.sign("a", ONE))
@@ -97,19 +89,16 @@ def test_what_holds_for_one_beginning_of_a_run_holds_for_no_other() -> None:
 
 
 def test_a_short_key_is_refused() -> None:
-    """A key that could be guessed is no key."""
     with pytest.raises(ValueError, match="the run's key has 15 bytes, fewer than 16"):
         Credentials("run", bytes(KEY_BYTES_MIN - 1))
 
 
 def test_a_key_is_not_shown() -> None:
-    """Neither key nor credential shows where objects are printed."""
     assert "00010203" not in repr(OURS)
     assert OURS.sign("a", ONE) not in repr(OURS)
 
 
 def test_it_is_good_for_one_role() -> None:
-    """A learner cannot show its admission as that of a syncer, nor as that of an observer."""
     credential = OURS.sign("a", ONE, Role.LEARNER)
     assert OURS.genuine("a", ONE, credential, Role.LEARNER)
     for role in (Role.SYNCER, Role.OBSERVER, Role.SUPERVISOR):
@@ -117,7 +106,6 @@ def test_it_is_good_for_one_role() -> None:
 
 
 def test_only_the_key_proves_that_one_holds_it() -> None:
-    """No admission is a proof, and a proof is good for one name."""
     assert OURS.proven("operator", OURS.prove("operator"))
     assert not OURS.proven("operator", OURS.prove("syncer"))
     assert not OURS.proven("operator", OURS.sign("operator", Incarnation(0, 0)))

@@ -8,7 +8,6 @@ from tests.syncer.bench import seeded
 
 
 def test_three_losses_in_two_minutes_are_told_and_then_once_in_two_minutes() -> None:
-    """A balancer that forgets a link each 40 s; a host that is restarted each hour is no news."""
     link = LostLinks()
     assert [link.lost(at_s) for at_s in (0.0, 40.0, 80.0, 120.0, 160.0, 200.0)] == [
         *(None, None, 3),
@@ -21,7 +20,6 @@ def test_three_losses_in_two_minutes_are_told_and_then_once_in_two_minutes() -> 
 
 
 def test_a_link_that_flaps_without_end_takes_bounded_memory() -> None:
-    """However fast it is lost."""
     link = LostLinks()
     told = [times for number in range(10_000) if (times := link.lost(number / 1000)) is not None]
     assert told == [3]
@@ -29,7 +27,6 @@ def test_a_link_that_flaps_without_end_takes_bounded_memory() -> None:
 
 
 def test_the_syncer_tells_whose_link_it_is() -> None:
-    """On the tape, and so in the hub's log and on its screen."""
     bench, told_of = seeded("ana", "bo"), list[LinkUnsteady]()
     for _ in range(3):
         bench.drop("ana")

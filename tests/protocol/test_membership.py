@@ -50,7 +50,6 @@ def evicted(incarnation: Incarnation) -> Evicted:
 
 @pytest.mark.parametrize("role", [Role.LEARNER, Role.OBSERVER, Role.SYNCER])
 def test_who_is_not_admitted_asks_and_who_is_shows_life(role: Role) -> None:
-    """The same words from every role, with what is so of it."""
     state = outside(role, "holds the key")
     asked = state.say(MERGING, 0.0)
     assert isinstance(asked, Join)
@@ -64,7 +63,6 @@ def test_who_is_not_admitted_asks_and_who_is_shows_life(role: Role) -> None:
 
 
 def test_nothing_is_said_without_a_link() -> None:
-    """What is due then is said when the link is back."""
     state = outside()
     state.supervisor_up = False
     assert state.say(STEPPING, 0.0) is None
@@ -77,14 +75,12 @@ def test_nothing_is_said_without_a_link() -> None:
 
 @pytest.mark.parametrize("again", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)])
 def test_a_second_admission_replaces_none(again: Incarnation) -> None:
-    """It was given to a request that was repeated; whoever has an incarnation keeps it."""
     state = admitted()
     assert not state.on_joined(joined(again))
     assert (state.incarnation, state.credential) == (FIRST, "of 1.1")
 
 
 def test_an_ended_incarnation_never_comes_back() -> None:
-    """Its admission may be delivered once more; only a higher one counts."""
     state = admitted(Incarnation(1, 4))
     assert state.on_evicted(evicted(Incarnation(1, 4)))
     for old in (Incarnation(1, 3), Incarnation(1, 4)):
@@ -96,7 +92,6 @@ def test_an_ended_incarnation_never_comes_back() -> None:
 
 
 def test_the_end_of_another_incarnation_is_old_news() -> None:
-    """It was told before, over another link."""
     state = admitted(Incarnation(1, 4))
     assert not state.on_evicted(evicted(Incarnation(1, 3)))
     assert state.incarnation == Incarnation(1, 4)
@@ -115,7 +110,6 @@ def test_an_older_supervisor_is_fenced() -> None:
 
 
 def test_every_supervisor_is_shown_the_proof_of_the_newest() -> None:
-    """By who is admitted and by who asks for it; an older one's answer changes nothing of that."""
     state = admitted()
     state.on_ack(HeartbeatAck(3, (), "third"))
     state.on_ack(HeartbeatAck(2, (), "second"))
@@ -127,7 +121,6 @@ def test_every_supervisor_is_shown_the_proof_of_the_newest() -> None:
 
 
 def test_the_syncer_with_the_highest_epoch_is_followed() -> None:
-    """An older one is told from the one that is followed, whose proof is kept."""
     state = admitted()
     assert state.on_welcome(Welcome(3, (), proof="third")) is EpochOrder.NEWER
     assert state.on_welcome(Welcome(3, (), proof="forged")) is EpochOrder.SAME
@@ -151,7 +144,6 @@ def test_a_long_goodbye_is_cut_to_what_a_hub_receives() -> None:
 
 @pytest.mark.parametrize("heartbeat_s", [0.001, 1.0, 300.0])
 def test_who_diverges_in_a_row_rests_longer_each_time(heartbeat_s: float) -> None:
-    """From no rest at all to 256 heartbeats; one that did well in between begins at no rest."""
     state, now_s = admitted(), 0.0
     rests = [state.rest(heartbeat_s, now_s, well=False) for _ in range(12)]
     assert rests == [0.0, *(heartbeat_s * 2.0 ** min(n, 8) for n in range(11))]
@@ -188,7 +180,6 @@ WORDS = st.lists(
 
 @given(WORDS)
 def test_in_any_order_incarnations_and_epochs_only_grow(words: list[Word]) -> None:
-    """And the same word a second time changes nothing."""
     state = outside()
     last = Incarnation(0, 0)
     for word in words:

@@ -9,13 +9,11 @@ from islands.protocol.ranges import held_by, size_of
 
 
 def test_one_process_holds_the_whole_value() -> None:
-    """Padding belongs to nobody, and neighbouring ranges are one."""
     assert held_by(0, [0], 7) == ((0, 7),)
     assert held_by(3, [3] * 8, 17) == ((0, 17),)
 
 
 def test_processes_with_neighbouring_devices_hold_one_range_each() -> None:
-    """The last process holds less where the value does not divide."""
     owners = [0, 0, 0, 0, 1, 1, 1, 1]
     assert held_by(0, owners, 16) == ((0, 8),)
     assert held_by(1, owners, 16) == ((8, 16),)
@@ -23,7 +21,6 @@ def test_processes_with_neighbouring_devices_hold_one_range_each() -> None:
 
 
 def test_processes_with_devices_in_turn_hold_several_ranges() -> None:
-    """The ranges ascend; devices of one process that are neighbours share a range."""
     owners = [1, 0, 0, 1, 1, 0]
     assert held_by(0, owners, 12) == ((2, 6), (10, 12))
     assert held_by(1, owners, 12) == ((0, 2), (6, 10))
@@ -32,7 +29,6 @@ def test_processes_with_devices_in_turn_hold_several_ranges() -> None:
 
 
 def test_a_value_smaller_than_the_number_of_devices_is_held_by_the_first() -> None:
-    """Each device has one element or none, and no range is empty."""
     owners = [0, 1, 0, 1, 2, 2]
     assert held_by(0, owners, 3) == ((0, 1), (2, 3))
     assert held_by(1, owners, 3) == ((1, 2),)
@@ -41,13 +37,11 @@ def test_a_value_smaller_than_the_number_of_devices_is_held_by_the_first() -> No
 
 
 def test_a_process_without_devices_holds_nothing() -> None:
-    """A process outside the learner has no share."""
     assert held_by(5, [0, 1], 8) == ()
 
 
 @given(owners=st.lists(st.integers(0, 3), min_size=1, max_size=12), size=st.integers(0, 40))
 def test_every_element_is_held_once(owners: list[int], size: int) -> None:
-    """The shares of all processes make the value, and each is told as briefly as can be."""
     held: list[int] = []
     for process in range(4):
         ranges = held_by(process, owners, size)

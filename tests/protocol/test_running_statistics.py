@@ -8,7 +8,6 @@ from islands.protocol.running_statistics import PER_DECADE, DurationHistogram, M
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
 def test_quantiles_are_those_of_the_samples(share: float) -> None:
-    """Over five decades, a quantile is at most 2.4 % above the exact one."""
     samples = 10 ** np.random.default_rng(0).uniform(-6, -1, 5000)
     histogram = DurationHistogram()
     for sample in samples:
@@ -20,7 +19,6 @@ def test_quantiles_are_those_of_the_samples(share: float) -> None:
 
 
 def test_no_gap_at_all_is_a_duration_too() -> None:
-    """Zero is counted, and without samples the quantile is zero."""
     histogram = DurationHistogram()
     assert histogram.quantile(0.999) == 0.0
     for _ in range(10):
@@ -32,7 +30,6 @@ def test_no_gap_at_all_is_a_duration_too() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """A million samples of any size occupy no more than the scale has marks."""
     histogram = DurationHistogram()
     for exponent in np.linspace(-9, 4, 20_000):
         histogram.add(float(10**exponent))
@@ -56,7 +53,6 @@ def test_histograms_add_up() -> None:
 
 
 def test_the_average_moves_by_a_fifth() -> None:
-    """The first sample counts fully, each newer one by 0.2."""
     average = MovingAverage()
     average.add(10.0)
     assert average.value == 10.0

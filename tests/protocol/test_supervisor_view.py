@@ -22,7 +22,6 @@ def view(bench: Bench, *pages: MembershipChanged) -> None:
 
 
 def test_pages_add_up_and_the_last_one_completes_them() -> None:
-    """Who has ended is listed no more."""
     held = SupervisorView()
     complete = []
     for each in (
@@ -37,7 +36,6 @@ def test_pages_add_up_and_the_last_one_completes_them() -> None:
 
 
 def test_a_page_after_one_that_is_missing_is_not_taken() -> None:
-    """It is sent again, from where this syncer says that it knows the view; twice does no harm."""
     held = SupervisorView()
     assert held.take(page(("a", Status.LIVE), number=1, latest=1))
     later = page(("c", Status.LIVE), after=2, number=3, latest=3)
@@ -50,7 +48,6 @@ def test_a_page_after_one_that_is_missing_is_not_taken() -> None:
 
 
 def test_another_supervisors_view_begins_anew() -> None:
-    """An older one's is not taken; a newer one's is, from its first page on."""
     held = SupervisorView()
     assert held.take(page(("a", Status.LIVE), number=9, latest=9, epoch=2))
     assert not held.take(page(number=9, latest=9, epoch=1))
@@ -61,7 +58,6 @@ def test_another_supervisors_view_begins_anew() -> None:
 
 
 def test_nobody_is_absent_from_a_part_of_the_view() -> None:
-    """Only once all of it is held does it tell that somebody is not in it."""
     bench = seeded("ana", "ben")
     bench.drop("ben")
     for _ in range(12):
@@ -75,7 +71,6 @@ def test_nobody_is_absent_from_a_part_of_the_view() -> None:
 
 
 def test_a_change_of_one_learner_looks_at_no_other() -> None:
-    """Who is absent is asked once per heartbeat, not for each of a thousand changes."""
     bench = seeded("ana", "ben")
     view(bench, page(("ana", Status.LIVE), ("ben", Status.LIVE), number=2, latest=2))
     books = bench.core.durable.ledger.books

@@ -71,7 +71,6 @@ def assert_progress(model: Model, cycles: int = 2) -> None:
 def test_compute_sets_the_interval(
     interval: int, fragments: int, seconds: float, phases: int
 ) -> None:
-    """Eight equal learners merge every fragment every H steps, and all of them take part."""
     model = Model(settings_of(interval, fragments), [STEP_S] * LEARNERS, seed=phases)
     model.run(WARM_S)
     effective, participation = measured(model, seconds)
@@ -103,7 +102,6 @@ def test_learners_that_step_alike_all_take_part(learners: int) -> None:
     ("latency_s", "merge_s"), [(0.02, 0.01), (0.05, 0.02)], ids=["fast link", "slow link"]
 )
 def test_the_network_does_not_set_the_interval(latency_s: float, merge_s: float) -> None:
-    """An exchange within the overlap changes neither the interval nor who takes part."""
     link = Link(latency_s=latency_s, merge_s=merge_s, journal_s=merge_s)
     model = Model(settings_of(24, 12, overlap_steps=6), [STEP_S] * LEARNERS, link=link)
     model.run(WARM_S)
@@ -116,7 +114,6 @@ def test_the_network_does_not_set_the_interval(latency_s: float, merge_s: float)
 @pytest.mark.parametrize("copy_steps", [0.1, 0.9, 1.5, 5.0])
 @pytest.mark.parametrize(("interval", "fragments"), [(24, 1), (24, 2)])
 def test_slow_copies_cost_no_merge(copy_steps: float, interval: int, fragments: int) -> None:
-    """Where a snapshot takes several steps to the host, an older one answers, and it is exact."""
     link = Link(copy_s=copy_steps * STEP_S)
     model = Model(settings_of(interval, fragments), [STEP_S] * 4, link=link)
     model.run(WARM_S)
@@ -127,7 +124,6 @@ def test_slow_copies_cost_no_merge(copy_steps: float, interval: int, fragments: 
 
 
 def test_a_slow_learner_harms_nobody() -> None:
-    """One learner that steps ten times slower: the others keep their H and all take part."""
     model = Model(settings_of(24, 24), [STEP_S] * 7 + [10 * STEP_S])
     model.run(WARM_S)
     start_s = model.now_s
@@ -138,7 +134,6 @@ def test_a_slow_learner_harms_nobody() -> None:
 
 
 def test_a_slow_learner_contributes_what_it_has() -> None:
-    """A learner answers at once from its last boundary, so also a slow one is merged."""
     model = Model(settings_of(24, 24), [STEP_S] * 7 + [4 * STEP_S])
     model.run(WARM_S)
     start_s = model.now_s
@@ -148,7 +143,6 @@ def test_a_slow_learner_contributes_what_it_has() -> None:
 
 @pytest.mark.long("test_a_slow_learner_harms_nobody")
 def test_a_fast_learner_harms_nobody() -> None:
-    """One learner that steps four times faster: the others keep their H and all take part."""
     model = Model(settings_of(24, 24), [STEP_S] * 7 + [STEP_S / 4])
     model.run(WARM_S)
     start_s = model.now_s
@@ -167,7 +161,6 @@ def test_a_fast_learner_harms_nobody() -> None:
 def test_any_number_of_fragments(
     interval: int, wanted: int, fragments: int, seconds: float
 ) -> None:
-    """The interval holds for P = 1, for P > H, and where the plan makes fewer than were wanted."""
     model = Model(settings_of(interval, wanted), [STEP_S] * LEARNERS, fragments=fragments)
     model.run(WARM_S)
     effective, participation = measured(model, seconds)
@@ -177,7 +170,6 @@ def test_any_number_of_fragments(
 
 
 def test_learners_come_and_go() -> None:
-    """From one learner to eight and back to one: each time the interval holds."""
     model = Model(settings_of(24, 12), [STEP_S])
     model.run(WARM_S)
     assert measured(model, 30.0)[0] == pytest.approx(24, rel=0.05)
@@ -195,7 +187,6 @@ def test_learners_come_and_go() -> None:
 
 
 def test_nobody_left_and_one_comes_back() -> None:
-    """With no learner at all the run waits; the first one to come goes on with it."""
     model = Model(settings_of(24, 6), [STEP_S] * 2)
     model.run(WARM_S)
     model.kill_learner("learner-0")
@@ -207,7 +198,6 @@ def test_nobody_left_and_one_comes_back() -> None:
 
 
 def test_everybody_restarts() -> None:
-    """All processes die at once; the run goes on from what the syncer had journalled."""
     model = Model(settings_of(24, 6), [STEP_S] * 4, journal=True)
     model.run(WARM_S)
     merges = model.syncer.durable.merges
@@ -223,7 +213,6 @@ def test_everybody_restarts() -> None:
 
 @pytest.mark.parametrize("phases", range(6))
 def test_the_syncer_restarts(phases: int) -> None:
-    """A syncer that dies at any point of a round goes on; nothing is applied twice or forgotten."""
     model = Model(settings_of(12, 4), [STEP_S] * 3, journal=True, seed=phases)
     chance = random.Random(phases)
     model.run(10.0)
@@ -239,7 +228,6 @@ def test_the_syncer_restarts(phases: int) -> None:
 
 @pytest.mark.parametrize("written", range(5))
 def test_the_syncer_restarts_while_it_is_seeded(written: int) -> None:
-    """Version 0 is complete or does not exist; the run begins anyway."""
     model = Model(settings_of(12, 4), [STEP_S] * 2, journal=True)
     while sum(held is not None for held in model.syncer.durable.published) < written:
         model.run(0.0005)
@@ -248,7 +236,6 @@ def test_the_syncer_restarts_while_it_is_seeded(written: int) -> None:
 
 
 def test_learners_step_while_the_syncer_is_away() -> None:
-    """A syncer that is gone for ten seconds costs no learner a step."""
     model = Model(settings_of(12, 4, budget_tokens=10**9), [STEP_S] * 3, journal=True)
     model.run(WARM_S)
     before = {str(name): steps for name, steps in model.steps().items()}
@@ -261,7 +248,6 @@ def test_learners_step_while_the_syncer_is_away() -> None:
 @pytest.mark.parametrize("budget", [BATCH_TOKENS, 3_000, 250_000, 250_077])
 @pytest.mark.parametrize("times", [[1.0] * 4, [1.0, 1.0, 3.0, 0.5]], ids=["equal", "uneven"])
 def test_a_run_ends_with_its_budget(budget: int, times: list[float]) -> None:
-    """Exactly the budget is processed, and at the end every token has its fate."""
     model = Model(settings_of(24, 6, budget_tokens=budget), [STEP_S * t for t in times])
     model.run(400.0)
     assert model.finished == "tokens"
@@ -282,7 +268,6 @@ def assert_ended(model: Model, budget: int) -> None:
 
 
 def test_a_run_ends_with_its_budget_although_one_dies() -> None:
-    """What the dead had not processed is processed by the others; what it lost is lost."""
     model = Model(settings_of(24, 6, budget_tokens=200_000), [STEP_S] * 4)
     model.run(20.0)
     model.kill_learner("learner-2")
@@ -294,7 +279,6 @@ def test_a_run_ends_with_its_budget_although_one_dies() -> None:
 
 @pytest.mark.parametrize("phases", range(3))
 def test_a_run_ends_with_its_budget_although_the_syncer_restarts(phases: int) -> None:
-    """Quotas and positions are journalled before they are sent, so the budget stays exact."""
     model = Model(settings_of(12, 4, budget_tokens=60_000), [STEP_S] * 3, journal=True, seed=phases)
     chance = random.Random(phases)
     for _ in range(10):
@@ -310,7 +294,6 @@ def test_a_run_ends_with_its_budget_although_the_syncer_restarts(phases: int) ->
 @pytest.mark.parametrize("quorum", [1, 2, None])
 @pytest.mark.parametrize("ending", ["tokens", "time", "enough"])
 def test_states_are_at_rest_after_every_event(quorum: int | None, ending: str) -> None:
-    """What is said again at the same instant, and says nothing new, asks for no action."""
     settings = settings_of(
         6,
         3,
@@ -335,7 +318,6 @@ def test_states_are_at_rest_after_every_event(quorum: int | None, ending: str) -
 
 
 def test_a_learner_without_link_is_not_waited_for_at_the_end() -> None:
-    """The end is reached without a learner that cannot be reached; its tokens are lost."""
     settings = settings_of(24, 6, budget_s=20.0)
     model = Model(settings, [STEP_S] * 3)
     model.run(18.0)
@@ -348,7 +330,6 @@ def test_a_learner_without_link_is_not_waited_for_at_the_end() -> None:
 
 
 def test_an_end_survives_the_syncer() -> None:
-    """A syncer that dies while the run closes closes it when it is back."""
     model = Model(settings_of(24, 6), [STEP_S] * 3, journal=True)
     model.run(15.0)
     model.stop("enough")
@@ -361,7 +342,6 @@ def test_an_end_survives_the_syncer() -> None:
 
 
 def test_a_zombie_comes_back_with_a_new_incarnation() -> None:
-    """Who was evicted and still lives is told so, joins again, and contributes again."""
     model = Model(settings_of(12, 4), [STEP_S] * 3)
     model.run(10.0)
     first = model.learners[list(model.learners)[1]].incarnation
@@ -376,7 +356,6 @@ def test_a_zombie_comes_back_with_a_new_incarnation() -> None:
 
 
 def test_a_flapping_link_applies_nothing_twice() -> None:
-    """Cut and heal, thirty times: the learner's steps go on, its work is merged in the end."""
     model = Model(settings_of(12, 4), [STEP_S] * 3)
     model.run(10.0)
     for _ in range(30):
@@ -390,7 +369,6 @@ def test_a_flapping_link_applies_nothing_twice() -> None:
 
 
 def test_without_a_quorum_nothing_merges() -> None:
-    """Below K the fragments keep their versions and learners step on; it resumes by itself."""
     settings = settings_of(12, 4, quorum=3, timing=Timing(round_s=2.0))
     model = Model(settings, [STEP_S] * 3)
     model.run(WARM_S)
@@ -407,7 +385,6 @@ def test_without_a_quorum_nothing_merges() -> None:
 
 @pytest.mark.parametrize("suspect", [Status.SUSPECT, Status.STALLED])
 def test_a_suspect_is_not_waited_for(suspect: Status) -> None:
-    """With K = all, a round closes without a suspect; it takes part again when it is live."""
     settings = settings_of(12, 4, quorum=None)
     model = Model(settings, [STEP_S] * 3)
     model.run(10.0)

@@ -26,7 +26,6 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_merges_come_as_computed(cell: Cell) -> None:
-    """The time between merges is within 10 % of what compute, copies and the network allow."""
     found = play(cell)
     assert found.deviation <= 0.1, f"{found.between_s} s, computed {computed_s(cell)}"
     assert found.participation >= (cell.quorum or 1) / 3 - 0.01
@@ -45,7 +44,6 @@ def test_one_way_six_seconds_and_one_fragment_merge() -> None:
 @pytest.mark.parametrize("latency_s", [0.001, 30.0])
 @pytest.mark.parametrize("step_s", [40.0, 300.0])
 def test_a_stop_with_slow_steps_loses_nothing(step_s: float, latency_s: float) -> None:
-    """The end waits for the running step, its copy and its transfer: every token is merged."""
     settings = RunSettings(interval_steps=24, fragments=4)
     link = Link(latency_s=latency_s, copy_s=2 * step_s)
     model = Model(settings, [step_s] * 3, link=link, tick_s=step_s / 4)
@@ -62,7 +60,6 @@ def test_a_stop_with_slow_steps_loses_nothing(step_s: float, latency_s: float) -
 
 
 def test_a_silent_learner_does_not_cost_the_others_their_end() -> None:
-    """Who is reachable and does not answer is given up once; what the others have is merged."""
     settings = RunSettings(interval_steps=8, fragments=4)
     model = Model(settings, [0.1] * 3)
     model.run(20.0)

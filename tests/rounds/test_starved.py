@@ -28,7 +28,6 @@ def merged_round(bench: Bench, *, without: frozenset[str] = frozenset()) -> set[
 
 
 def test_every_pull_is_answered_or_declined() -> None:
-    """A newer pull of a fragment comes while one is open: the syncer hears of the end of both."""
     bench = stepping()
     bench.pull(0, 4)  # there is no snapshot yet, so it stays open
     ended: list[int] = []
@@ -41,7 +40,6 @@ def test_every_pull_is_answered_or_declined() -> None:
 
 
 def test_who_answers_all_other_pulls_is_not_silent() -> None:
-    """One of some 200 pulls gets no answer; its learner is asked in each round all the same."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=1))
     merged_round(bench, without=frozenset({"ben"}))
     left_out_s = 0.0

@@ -43,7 +43,6 @@ class Starts(DelayedStarts):
 @pytest.mark.parametrize("delay_s", [0.001, 300.0, 7 * 86400.0])
 @virtual
 async def test_a_delayed_start_is_one_start(delay_s: float) -> None:
-    """Starting what is about to start changes nothing; without a delay it starts at once."""
     starts = Starts()
     starts.start("a", delay_s)
     starts.start("a", 0.0)
@@ -58,7 +57,6 @@ async def test_a_delayed_start_is_one_start(delay_s: float) -> None:
 @pytest.mark.parametrize("hold_first", [True, False], ids=["before", "after"])
 @virtual
 async def test_what_is_held_does_not_start_before_its_time(*, hold_first: bool) -> None:
-    """A hold is stronger than a start, whichever came first, and holds only once."""
     starts = Starts()
     if hold_first:
         starts.hold("a", 3.0)
@@ -73,7 +71,6 @@ async def test_what_is_held_does_not_start_before_its_time(*, hold_first: bool) 
 
 @virtual
 async def test_the_last_hold_counts() -> None:
-    """What was held for long may start after all; its own delay stays."""
     starts = Starts()
     starts.hold("a", 1000.0)
     starts.start("a", 5.0)
@@ -84,7 +81,6 @@ async def test_the_last_hold_counts() -> None:
 
 @virtual
 async def test_what_is_cancelled_or_closed_does_not_start() -> None:
-    """Neither what was to start, nor what is asked for afterwards."""
     starts = Starts()
     for name in ("a", "b"):
         starts.start(name, 1.0)
@@ -180,7 +176,6 @@ class Run:
 
 @virtual
 async def test_a_run_on_another_backend_comes_to_its_end() -> None:
-    """A learner that is killed half way is started again, and the budget is spent to the token."""
     run = Run()
     supervisor = await run.begin()
     await asyncio.sleep(4.0)
@@ -199,7 +194,6 @@ async def test_a_run_on_another_backend_comes_to_its_end() -> None:
 
 @virtual
 async def test_a_run_that_nobody_can_finish_fails_on_another_backend_as_well() -> None:
-    """Its learners say what their user must mend: that is the sentence, and the exit code."""
     run = Run(broken=True)
     supervisor = await run.begin()
     await run.over.wait()

@@ -34,7 +34,6 @@ from messaging.simulation.virtual_time import run_virtual
 
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
-    """A file to start from that is not there is refused before the folder is made."""
     spec = RunSpec(RunSettings(), "islands.tasks.stdlib_bytes:StdlibBytes", {})
     folder = tmp_path / "run"
     with pytest.raises(UserError, match="there is no such file"):
@@ -55,7 +54,6 @@ def toy(budget_tokens: int | None = None) -> RunSpec:
 
 
 def test_a_folder_has_one_hub(tmp_path: Path) -> None:
-    """A second one is told so before it writes anything, until the first has ended."""
     spec = toy()
     claim = claim_folder(tmp_path, spec, load_workload(spec))
     before = sorted(tmp_path.iterdir())
@@ -67,7 +65,6 @@ def test_a_folder_has_one_hub(tmp_path: Path) -> None:
 
 
 def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
-    """Until the new ones are written down, for until then its processes may have the old ones."""
     spec, other = toy(10), toy(20)
     first = claim_folder(tmp_path, spec, load_workload(spec))
     write(tmp_path, spec, first.plan)
@@ -85,7 +82,6 @@ def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
 
 
 def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
-    """Whoever has the old file open reads the old place to its end."""
     first = HubAddress("ws://127.0.0.1:1/supervisor", "test")
     write_hub_address(tmp_path, first)
     with (tmp_path / HUB_FILE).open("rb") as old:
@@ -103,7 +99,6 @@ def hub_settings(folder: Path, listen: str) -> CoordinatorSettings:
 
 
 async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
-    """A start that came to nothing takes away what it made, and leaves alone what was there."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         mine = tmp_path / "mine"
@@ -121,7 +116,6 @@ async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
 async def test_what_a_run_leaves_is_for_its_owner_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The folder has the model and the secrets; one that was there stays as its owner made it."""
     folder, shared = tmp_path / "one", tmp_path / "shared"
     shared.mkdir(mode=0o755)
     for place in (folder, shared):
@@ -151,7 +145,6 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
 
 
 def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
-    """What is left of the last one is kept, and epochs that were used are not used again."""
     folder = tmp_path / "run"
     claim = claim_folder(folder, toy(), load_workload(toy()))
     write(folder, toy(), claim.plan)
@@ -181,7 +174,6 @@ def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
 
 
 def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
-    """A new run may be started with the option too."""
     set_aside(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -223,7 +215,6 @@ CERTIFIED = ListenOptions("0.0.0.0:7070", tls_certificate=Path("c.pem"), tls_key
     ],
 )
 def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told: str) -> None:
-    """A certificate knows the advertised name, and nothing of loopback."""
     assert dialled("ws://hub.example:7070/supervisor", listening) == told
 
 
@@ -242,7 +233,6 @@ def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told
     ],
 )
 def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]) -> None:
-    """At any free port of the same host, as one that the option is understood by."""
     assert listening_words(options) == words
 
 

@@ -15,7 +15,6 @@ from islands.run.records.run_folder import RunFolder
 def test_an_evaluation_elsewhere_counts_as_the_hubs_own(
     tmp_path: Path, role: Role, tokens: list[int]
 ) -> None:
-    """Of nobody but an observer is it believed."""
     folder = RunFolder(tmp_path / "run", RunSettings())
     told = {"clock": 3.0, "tokens": 640, "took_s": 0.5, "figures": {"accuracy": 0.75}}
     folder.on_note("eve", role, 2.0, Note("evaluation", json.dumps(told)))

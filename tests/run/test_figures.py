@@ -24,7 +24,6 @@ from islands.run.records.figures import (
 
 @pytest.mark.parametrize("per_report", [1, 7, 100])
 def test_a_loss_is_smoothed_by_steps_however_many_a_report_is_about(per_report: int) -> None:
-    """A learner with fast steps does not lag behind one that reports each of its steps."""
     learner = LearnerFigures()
     learner.steps = 1
     learner.smooth(8.0, {})
@@ -35,7 +34,6 @@ def test_a_loss_is_smoothed_by_steps_however_many_a_report_is_about(per_report: 
 
 
 def test_a_report_without_a_step_smooths_nothing() -> None:
-    """Heartbeats come every second, also while a step takes five minutes."""
     learner = LearnerFigures(steps=1)
     learner.smooth(8.0, {})
     learner.steps = 2
@@ -45,7 +43,6 @@ def test_a_report_without_a_step_smooths_nothing() -> None:
 
 
 def test_the_loss_of_a_run_is_the_mean_of_those_who_train() -> None:
-    """Learners of unlike losses make no zigzag, and who is away has no part in it."""
     figures = RunFigures({name: LearnerFigures(loss=loss) for name, loss in LOSSES.items()})
     told = []
     for name in [*LOSSES, *LOSSES]:
@@ -64,7 +61,6 @@ LOSSES = {"a": 1.0, "b": 3.0, "c": 5.0}
 
 
 def test_a_huge_loss_leaves_no_trace() -> None:
-    """What a diverged learner had is not subtracted from a sum that has forgotten the others."""
     figures = RunFigures({"a": LearnerFigures(loss=2.0), "b": LearnerFigures(loss=1e300)})
     for name in ("a", "b"):
         figures.update_loss(name)
@@ -81,7 +77,6 @@ def came_and_went(figures: RunFigures, name: str, steps: int) -> None:
 
 
 def test_of_machines_that_never_come_back_totals_remain() -> None:
-    """For weeks under a new name each time: rows are bounded, and nothing is forgotten."""
     figures, names = RunFigures(), 20 * AWAY_LEAST
     for number in range(names):
         came_and_went(figures, f"pod-{number}", 3)
@@ -94,7 +89,6 @@ def test_of_machines_that_never_come_back_totals_remain() -> None:
 
 
 def test_a_large_fleet_that_was_cut_off_finds_its_rows_again() -> None:
-    """All of it may be evicted at once; none of its learners is counted together with others."""
     figures, fleet = RunFigures(), [f"learner-{number}" for number in range(4 * AWAY_LEAST)]
     for name in fleet:
         figures.admit(name).steps = 7
@@ -105,7 +99,6 @@ def test_a_large_fleet_that_was_cut_off_finds_its_rows_again() -> None:
 
 
 def test_a_yield_is_a_share() -> None:
-    """Merges are heard of at once, steps a second later, and of a learner that failed never."""
     figures = RunFigures(merged_tokens=2112)
     assert figures.yield_of(3, 0) == 0.0
     assert figures.yield_of(3, 100) == 1.0
@@ -114,7 +107,6 @@ def test_a_yield_is_a_share() -> None:
 
 @pytest.mark.parametrize("count", [1, POINTS_KEPT - 1, POINTS_KEPT, 100_000])
 def test_a_curve_is_kept_from_its_beginning_to_its_end(count: int) -> None:
-    """However long it is, in bounded memory, evenly, and over restarts of its hub."""
     curve = Curve()
     for x in range(count):
         curve.add(x, float(count - x))
@@ -127,7 +119,6 @@ def test_a_curve_is_kept_from_its_beginning_to_its_end(count: int) -> None:
 
 
 def test_a_point_that_is_no_number_is_none() -> None:
-    """A curve can be drawn, whatever a learner tells."""
     curve = Curve()
     for value in (float("inf"), float("nan"), 2.0):
         curve.add(0.0, value)
@@ -136,7 +127,6 @@ def test_a_point_that_is_no_number_is_none() -> None:
 
 @pytest.mark.parametrize("step_s", [0.001, 0.3, 20.0, 300.0])
 def test_a_speed_is_that_of_the_steps_however_long_they_take(step_s: float) -> None:
-    """Neither is it 0 between two long steps, nor kept of thousands of short ones."""
     speed = Speed()
     steps = min(30_000, int(600 / step_s) + 4)
     for step in range(steps):
@@ -146,7 +136,6 @@ def test_a_speed_is_that_of_the_steps_however_long_they_take(step_s: float) -> N
 
 
 def test_a_speed_dwindles_while_nothing_comes() -> None:
-    """A run that stands still is not as fast as before."""
     speed = Speed()
     for at_s in range(10):
         speed.add(float(at_s), 100.0 * at_s)
@@ -156,7 +145,6 @@ def test_a_speed_dwindles_while_nothing_comes() -> None:
 
 
 def test_a_pause_is_no_work() -> None:
-    """A budget of time is of training; what was counted before a pause is kept."""
     work = WorkTime(counted_s=5.0)
     assert work.total_s(100.0) == 5.0, "nothing is trained yet"
     work.begin(100.0)
@@ -169,14 +157,12 @@ def test_a_pause_is_no_work() -> None:
 
 
 def test_the_tenth_learner_comes_after_the_second() -> None:
-    """Numbers in names are numbers; any name has its place."""
     names = ["learner-10", "learner-2", "learner-1", "7", "b", "learner-2b", "learner"]
     ordered = ["7", "b", "learner", "learner-1", "learner-2", "learner-2b", "learner-10"]
     assert sorted(names, key=in_order) == ordered
 
 
 def test_the_largest_reports_of_many_names_take_bounded_memory() -> None:
-    """26 MiB of reports under 250 names held 504 MiB: bins had no limit, and of eight processes."""
     learners, each = [LearnerFigures() for _ in range(25)], COUNT_MAX // len(GAP_BINS)
     tracemalloc.start()
     try:

@@ -47,7 +47,6 @@ def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
 
 
 def test_the_first_layout_is_the_runs() -> None:
-    """A loop that was asked at the same time and tells its own later hears that there is one."""
     asked = heard(RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
     assert answer(asked, None, LayoutReader(check)) == (LayoutWanted("ana"), None)
     assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
@@ -55,7 +54,6 @@ def test_the_first_layout_is_the_runs() -> None:
 
 
 def test_others_are_told_what_is_waited_for() -> None:
-    """An operator's command, a layout that never came, and another version of the protocol."""
     for envelope in (
         heard(Command(Verb.PAUSE, "")),
         heard(LayoutTold(PROTOCOL, "ana")),
@@ -86,7 +84,6 @@ def test_others_are_told_what_is_waited_for() -> None:
     ],
 )
 def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: str) -> None:
-    """In a sentence, before anything is planned by it; the hub waits on."""
     refused, taken = answer(told(leaves), None, LayoutReader(check))
     assert isinstance(refused, Refused)
     assert why in refused.reason
@@ -99,14 +96,12 @@ def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: st
     ids=["nothing", "list", "other", "no text", "deep"],
 )
 def test_what_is_no_layout_is_refused(text: bytes) -> None:
-    """Whatever bytes are sent."""
     refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, LayoutReader(check))
     assert isinstance(refused, Refused)
     assert taken is None
 
 
 def test_a_layout_that_was_refused_is_not_planned_again() -> None:
-    """Many loops may tell the same, and each is told why; another text is planned."""
     planned: list[tuple[Leaf, ...]] = []
 
     def counted(leaves: tuple[Leaf, ...]) -> None:
@@ -124,7 +119,6 @@ def test_a_layout_that_was_refused_is_not_planned_again() -> None:
 
 
 def test_there_is_no_plan_before_the_first_has_come() -> None:
-    """As for a dry run; with what to do instead."""
     assert OwnLoop("first").waits
     with pytest.raises(SettingsError, match="islands layout"):
         OwnLoop("first").plan(RunSettings())

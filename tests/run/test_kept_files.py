@@ -7,7 +7,6 @@ from islands.run.run_claim import BEGINNING, kept_files, restore_files
 
 
 def test_files_that_are_gone_are_written_again_for_their_owner_alone(tmp_path: Path) -> None:
-    """Those that are there stay as they are, and nothing else is made."""
     folder = tmp_path / "run"
     folder.mkdir()
     for name in BEGINNING[:-1]:

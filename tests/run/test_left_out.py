@@ -20,7 +20,6 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_who_is_left_out_is_known_until_it_is_asked_again(folder: RunFolder) -> None:
-    """By the syncer's word, or by a new admission; its merges are counted meanwhile."""
     name = LearnerName("a")
     folder.write(1.0, SUPERVISOR, Admitted("a", Role.LEARNER, "1.1"))
     folder.write(2.0, SYNCER, LeftOut(name, "two pulls unanswered", 12))
@@ -34,7 +33,6 @@ def test_who_is_left_out_is_known_until_it_is_asked_again(folder: RunFolder) -> 
 
 
 def test_what_only_the_end_merged_is_counted_apart(folder: RunFolder) -> None:
-    """Merged in time and merged at all are two figures of each learner."""
     folder.write(1.0, SUPERVISOR, Admitted("a", Role.LEARNER, "1.1"))
     names = [LearnerName("a")]
     facts = {"participants": names, "tokens": [100], "behind": [0], "contributions": 1}

@@ -43,7 +43,6 @@ def merged(folder: RunFolder, at_s: float, **behind: int) -> None:
 
 
 def test_the_page_has_every_field_that_is_written_and_no_other(folder: RunFolder) -> None:
-    """By a learner of this process, by one that reports metrics, a merge and an evaluation."""
     folder.process_started("a")
     folder.step("a", 1.0, report(1))
     folder.on_figures("b", 2.0, replace(told("p", 1), metrics=(("accuracy", 0.5),)))
@@ -56,7 +55,6 @@ def test_the_page_has_every_field_that_is_written_and_no_other(folder: RunFolder
 
 
 def test_a_learner_takes_part_in_the_merges_while_it_trains(folder: RunFolder) -> None:
-    """Those before it came and after it left are not counted; its bases are averaged."""
     merged(folder, 1.0, a=0)
     merged(folder, 2.0, a=2, b=1)
     folder.write(3.0, "v", evicted("b"))
@@ -70,7 +68,6 @@ def test_a_learner_takes_part_in_the_merges_while_it_trains(folder: RunFolder) -
 
 
 def test_metrics_are_smoothed_averaged_and_bounded(folder: RunFolder) -> None:
-    """The run's is the mean of its learners'; names beyond the limit have no room, for good."""
     for name, accuracy in (("a", 0.5), ("b", 0.75)):
         folder.on_figures(name, 1.0, replace(told(name, 1), metrics=(("accuracy", accuracy),)))
     assert folder.figures.metrics == {"accuracy": 0.625}
@@ -88,7 +85,6 @@ def test_metrics_are_smoothed_averaged_and_bounded(folder: RunFolder) -> None:
 
 
 def test_a_metric_that_is_no_number_ends_nothing(folder: RunFolder) -> None:
-    """It is null in the row, left out of the mean, and a restarted hub goes on from its figures."""
     folder.on_figures("a", 1.0, replace(told("a", 1), metrics=(("accuracy", float("nan")),)))
     assert folder.figures.metrics == {}
     folder.keep(2.0)
@@ -100,7 +96,6 @@ def test_a_metric_that_is_no_number_ends_nothing(folder: RunFolder) -> None:
 
 
 def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
-    """A step of five minutes has one row, and a pause bends no curve."""
     for second in range(300):
         folder.on_figures("a", float(second), told("p", 1))
     folder.on_figures("a", 300.0, told("p", 2))

@@ -39,7 +39,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_no_other_file_of_the_folder_is_touched(tmp_path: Path) -> None:
-    """The new file is made under a hidden name, whatever the user's own files are called."""
     mine = [tmp_path / name for name in ("final.new", "final.safetensors.new")]
     for path in mine:
         path.write_text("mine")
@@ -49,7 +48,6 @@ def test_no_other_file_of_the_folder_is_touched(tmp_path: Path) -> None:
 
 
 def test_a_tree_like_the_tasks_own_is_filled(folder: Path) -> None:
-    """Leaves keep their types; those that are frozen, and not in the file, are kept."""
     params = islands.load(folder, like=LIKE)
     assert params.keys() == LIKE.keys()
     assert params["scale"].dtype == jnp.bfloat16
@@ -60,7 +58,6 @@ def test_a_tree_like_the_tasks_own_is_filled(folder: Path) -> None:
 
 
 def test_shapes_are_enough_for_what_the_file_holds(folder: Path) -> None:
-    """Nobody has to compute initial values to load trained ones."""
     shapes = jax.eval_shape(lambda: {"layers": [jnp.zeros((6, 4))], "scale": jnp.bfloat16(0)})
     assert islands.load(folder, like=shapes)["layers"][0].shape == (6, 4)
     with pytest.raises(UserError, match="lacks table, and `like` has only its shape"):
@@ -80,7 +77,6 @@ def test_the_file_says_what_it_is(folder: Path) -> None:
 
 
 def test_another_run_starts_from_it(folder: Path) -> None:
-    """What is beside the tensors does not disturb."""
     values = read_values(folder / "final.safetensors", LAYOUT)
     assert [value[0] for value in values] == [0.5, 0.5]
 
@@ -93,13 +89,11 @@ def test_another_run_starts_from_it(folder: Path) -> None:
     ],
 )
 def test_a_file_of_another_model_is_refused(folder: Path, like: object, sentence: str) -> None:
-    """The first difference is named."""
     with pytest.raises(UserError, match=sentence):
         islands.load(folder, like=like)
 
 
 def test_a_file_that_is_not_there_or_none_is_told(tmp_path: Path) -> None:
-    """In one sentence, not in those of a library."""
     with pytest.raises(UserError, match="a run writes it when it ends or is stopped"):
         islands.load(tmp_path)
     (tmp_path / "final.safetensors").write_bytes(b"none")
@@ -138,7 +132,6 @@ def told(path: Path) -> str:
 
 
 def test_a_file_becomes_one_value_per_fragment(tmp_path: Path) -> None:
-    """Put together again they are the same parameters, bit for bit."""
     wanted = parameters()
     values = read_values(saved(tmp_path, wanted), START_LAYOUT)
     assert [value.shape for value in values] == [(f.size,) for f in START_LAYOUT.fragments]
@@ -148,7 +141,6 @@ def test_a_file_becomes_one_value_per_fragment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_any_floating_type_is_converted(tmp_path: Path, dtype: type) -> None:
-    """A checkpoint of another program need not be float32."""
     arrays: dict[str, NDArray[np.generic]] = {
         name: array.astype(dtype) for name, array in parameters().items()
     }
@@ -159,21 +151,18 @@ def test_any_floating_type_is_converted(tmp_path: Path, dtype: type) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """One sentence, no traceback of a library."""
     path = tmp_path / "nowhere.safetensors"
     assert told(path) == f"there is no file {path} to start from"
 
 
 @pytest.mark.parametrize("content", [b"", b"not a tensor", b"\x10\0\0\0\0\0\0\0{}"])
 def test_what_is_no_such_file_is_told(tmp_path: Path, content: bytes) -> None:
-    """Empty, text, or cut off."""
     path = tmp_path / "start.safetensors"
     path.write_bytes(content)
     assert "cannot be read: it is no .safetensors file" in told(path)
 
 
 def test_missing_and_extra_tensors_are_listed(tmp_path: Path) -> None:
-    """The first few of each, by name, and how many more."""
     arrays = parameters()
     del arrays["scale"]
     arrays |= {f"other/{index}": np.zeros(1, np.float32) for index in range(5)}
@@ -185,7 +174,6 @@ def test_missing_and_extra_tensors_are_listed(tmp_path: Path) -> None:
 
 
 def test_another_shape_is_told_with_both(tmp_path: Path) -> None:
-    """The first difference in the order of the model."""
     arrays = parameters() | {"layers/0/w": np.zeros((4, 8), np.float32)}
     assert told(saved(tmp_path, arrays)).endswith(
         "layers/0/w has shape (4, 8), the model's is (8, 4)"
@@ -202,6 +190,5 @@ def test_what_is_not_finite_is_refused(tmp_path: Path, bad: float) -> None:
 
 
 def test_integers_are_no_parameters(tmp_path: Path) -> None:
-    """A file with the right names may still hold something else."""
     arrays = parameters() | {"embed": np.zeros((6, 4), np.int32)}
     assert told(saved(tmp_path, arrays)).endswith("embed is int32; parameters must be floating")

@@ -16,7 +16,6 @@ def taken(budget: NoteBudget, count: int, now_s: float, name: str = "a") -> int:
 
 
 def test_a_learner_that_was_away_tells_what_it_kept() -> None:
-    """A burst is taken whole, and the next one once as many seconds have passed."""
     budget = NoteBudget()
     assert taken(budget, BURST, 0.0) == BURST
     assert taken(budget, 9, 0.0) == 0
@@ -25,7 +24,6 @@ def test_a_learner_that_was_away_tells_what_it_kept() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_whoever_writes_without_end_gets_one_a_second(at_once: int) -> None:
-    """Over a week of seconds, however many come in each."""
     budget, seconds = NoteBudget(), 500
     found = sum(taken(budget, at_once, float(second)) for second in range(seconds))
     assert found <= BURST + PER_S * seconds
@@ -33,7 +31,6 @@ def test_whoever_writes_without_end_gets_one_a_second(at_once: int) -> None:
 
 
 def test_what_was_dropped_is_told_once() -> None:
-    """With the first note that is taken again."""
     budget = NoteBudget()
     taken(budget, BURST + 5, 0.0)
     assert budget.take("a", Role.LEARNER, KIND, 10, 1.0) == 5
@@ -41,19 +38,16 @@ def test_what_was_dropped_is_told_once() -> None:
 
 
 def test_a_long_note_is_dropped() -> None:
-    """Nobody writes a page for a line."""
     assert NoteBudget().take("a", Role.LEARNER, KIND, CHARACTERS_MAX + 1, 0.0) is None
 
 
 def test_one_that_floods_takes_nothing_from_another() -> None:
-    """Each has its own."""
     budget = NoteBudget()
     taken(budget, 1000, 0.0, "liar")
     assert taken(budget, BURST, 0.0, "b") == BURST
 
 
 def test_a_syncer_notes_as_fast_as_it_merges() -> None:
-    """It holds the key; a run of tiny steps merges a hundred times a second."""
     budget = NoteBudget()
     found = [budget.take("s", Role.SYNCER, "merged", 10, 0.0) for _ in range(10_000)]
     assert set(found) == {0}
@@ -61,7 +55,6 @@ def test_a_syncer_notes_as_fast_as_it_merges() -> None:
 
 
 def test_names_without_end_are_forgotten() -> None:
-    """Weeks of learners that come and go leave a bounded number."""
     budget = NoteBudget()
     for number in range(3 * NAMES_MAX):
         assert taken(budget, 1, float(number), f"n{number}") == 1
@@ -69,7 +62,6 @@ def test_names_without_end_are_forgotten() -> None:
 
 
 def test_each_kind_that_is_kept_is_somebodys() -> None:
-    """No kind can be noted that the folder does not know, and learners note none of a syncer's."""
     assert set().union(*NOTED.values()) <= NOTABLE
     assert not NOTED[Role.LEARNER] & {"merged", "admitted", "status", "finished", "diverged"}
 

@@ -77,7 +77,6 @@ def agree(folder: RunFolder, summary: Summary) -> None:
 def test_after_a_hubs_death_all_of_a_folder_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A hub was killed, and with it what it had heard; others had told it what no book has."""
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)
     bench = seeded("ana", "ben", "cleo", settings=SETTINGS)
     merge_all(bench, folder)
@@ -110,7 +109,6 @@ def test_after_a_hubs_death_all_of_a_folder_agrees(
 
 
 def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
-    """The ledger is closed; an extended run counts on from it, without counting twice."""
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)
     folder.on_figures("ana", 1.0, told("p", 7))
     bench = seeded("ana", settings=SETTINGS)
@@ -125,7 +123,6 @@ def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
 
 
 def test_after_a_learners_death_all_of_a_folder_agrees(tmp_path: Path) -> None:
-    """It is killed with steps that it had not reported: no total has them, and they are named."""
     timing = Timing(patience=0.3)
     system = LocalSystem(Linear(), settings(budget_tokens=None, timing=timing), learners=2)
 
@@ -156,7 +153,6 @@ def test_after_a_learners_death_all_of_a_folder_agrees(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_is_drawn_where_its_values_were(tmp_path: Path) -> None:
-    """Over time at its beginning, and over tokens at those that the values account for."""
     from islands.run.records.run_curves import curves_of
 
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)

@@ -54,7 +54,6 @@ def made(learners: int = 3, step_time_s: float | None = None, **changes: object)
 
 
 def test_memory_of_a_learner() -> None:
-    """Model, base, moments, gradients, and the snapshots of the rounds that may be open."""
     memory = made().learner
     assert (memory.parameters, memory.base, memory.moments, memory.gradients) == (V, V, 2 * V, V)
     assert memory.snapshots == 2 * 2 * V // 4  # one fragment, twice under way, device and host
@@ -62,7 +61,6 @@ def test_memory_of_a_learner() -> None:
 
 
 def test_what_is_known_of_the_model_is_used() -> None:
-    """Half precision halves the model, not the base; frozen parameters have no gradients."""
     settings = RunSettings(interval_steps=8, fragments=4)
     found = estimate(
         layout(dtype="bfloat16"),
@@ -86,7 +84,6 @@ def test_memory_of_the_syncer() -> None:
 
 
 def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
-    """Each direction carries N/H elements per step; bfloat16 halves the way up."""
     assert made().up_per_step == made().down_per_step == V / 8
     half = made(precision=Precision.BFLOAT16)
     assert (half.up_per_step, half.down_per_step) == (V / 16, V / 8)
@@ -97,7 +94,6 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
 
 @pytest.mark.parametrize(("feedback", "coarsest"), [(True, "two_bit"), (False, "fp4")])
 def test_what_adaptive_learners_send(feedback: bool, coarsest: str) -> None:  # noqa: FBT001
-    """At most float32, which is planned for; at least the coarsest precision that they may use."""
     found = made(precision=Precision.ADAPTIVE, error_feedback=feedback)
     least = made(precision=Precision(coarsest))
     assert found.up_per_step == made().up_per_step
@@ -124,7 +120,6 @@ def test_increments_are_less_to_send_and_more_to_keep() -> None:
 
 
 def test_the_journal() -> None:
-    """A round writes value and momentum of one fragment; two slots of both stay."""
     found = made(step_time_s=0.5)
     assert found.disk_per_round == 2 * V // 4
     assert found.disk_per_step * found.steps_per_s == 2 * V / 8 * 2
@@ -132,7 +127,6 @@ def test_the_journal() -> None:
 
 
 def test_a_round_takes_no_less_than_its_record() -> None:
-    """By the pace a fragment is due each H/P steps; a slower disk makes fewer rounds."""
     found = made(step_time_s=0.5)
     assert found.pace_s == 2 * 0.5
     assert found.disk_per_round == 2 * V // 4
@@ -148,7 +142,6 @@ def test_a_round_takes_no_less_than_its_record() -> None:
 def test_the_time_of_a_round_is_told_where_the_disk_was_timed(
     speed: float | None, told: str | None
 ) -> None:
-    """With what bounds it."""
     found = Findings(1, 0.5, Path("run"), estimate=made(step_time_s=0.5))
     found.written_bytes_per_s = speed
     out = io.StringIO()
@@ -159,7 +152,6 @@ def test_the_time_of_a_round_is_told_where_the_disk_was_timed(
 
 
 def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
-    """Nothing of it is left behind; small records are never what a round waits for."""
     speeds = []
     for megabytes in (1, 64):
         told = {
@@ -187,7 +179,6 @@ def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
 def test_gossip_sends_two_values_to_each_neighbour(
     gossip: GossipSettings, neighbours: float
 ) -> None:
-    """A slow value and a movement, each way, once in H steps; and the hub has no part in it."""
     settings = replace(PRESETS[Preset.GOSSIP], gossip=gossip)
     found = estimate(layout(), settings, learners=4)
     assert found.neighbours == neighbours
@@ -222,7 +213,6 @@ ALONE = {"trigger": Trigger.LEARNER}
     ],
 )
 def test_what_is_doubtful_is_said(changes: dict[str, object], sentence: str) -> None:
-    """It works, but probably not as wished."""
     settings = {"interval_steps": 8, "fragments": 4, "budget_tokens": 10, **changes}
     found = estimate(layout(4), RunSettings(**settings), learners=3)  # type: ignore[arg-type]
     assert any(sentence in warning for warning in found.warnings), found.warnings
@@ -230,13 +220,11 @@ def test_what_is_doubtful_is_said(changes: dict[str, object], sentence: str) -> 
 
 
 def test_a_preset_for_so_many_learners_has_nothing_doubtful() -> None:
-    """Where learners open rounds, no grace is missed."""
     preset = replace(PRESETS[Preset.ASYNC_DILOCO], budget_tokens=10)
     assert estimate(layout(1), preset, learners=4).warnings == ()
 
 
 def test_the_table_fits_a_terminal() -> None:
-    """80 columns, and the figures are there."""
     console = Console(width=80, record=True, file=io.StringIO())
     found = Findings(
         3, 0.1, Path("runs/x"), made(step_time_s=0.1), 2, "ws://127.0.0.1:7070/supervisor"
@@ -263,7 +251,6 @@ def test_a_plan_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
 
 
 def test_sizes_are_readable() -> None:
-    """Memory in powers of 1024, traffic in powers of 1000."""
     assert [size(x) for x in (5, 2048, 3.5 * MIB, 300 * MIB)] == [
         *("5 B", "2 KiB", "3.5 MiB", "300 MiB")
     ]
@@ -286,7 +273,6 @@ HUBS = [RunOptions, SyncerOptions, SupervisorOptions]
 @pytest.mark.integration
 @pytest.mark.parametrize("hub", HUBS)
 def test_a_hub_that_could_start_is_refused_nothing(hub: type, tmp_path: Path) -> None:
-    """The plan is that of the task, and nothing is left behind."""
     folder = tmp_path / "deep" / "run"
     found = examine(hub(file=SLEEPING, listening=ANY, folder=folder), Common(step_time_s=0.1))
     assert found.refused == ()
@@ -298,7 +284,6 @@ def test_a_hub_that_could_start_is_refused_nothing(hub: type, tmp_path: Path) ->
 @pytest.mark.integration
 @pytest.mark.parametrize("hub", HUBS)
 def test_everything_that_a_start_would_refuse_is_said_at_once(hub: type, tmp_path: Path) -> None:
-    """A task that is not there, a folder that is a file, and a start that is missing."""
     place = tmp_path / "file"
     place.write_text("")
     lost = RunFile(task="nowhere:Task", start_from=tmp_path / "a.safetensors")
@@ -312,7 +297,6 @@ def test_everything_that_a_start_would_refuse_is_said_at_once(hub: type, tmp_pat
 
 @pytest.mark.integration
 def test_a_busy_port_is_refused(tmp_path: Path) -> None:
-    """In the same words as at a start."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         listening = ListenOptions(listen=place)
@@ -337,14 +321,12 @@ def test_beyond_loopback_a_hub_needs_a_token(
 
 @pytest.mark.integration
 def test_extending_needs_a_run(tmp_path: Path) -> None:
-    """An empty folder holds none."""
     options = RunOptions(SLEEPING, ANY, folder=tmp_path, extend=True)
     assert "holds no run that could go on" in examine(options, Common()).refused[0]
 
 
 @pytest.mark.integration
 def test_whoever_joins_is_told_that_nobody_is_there(tmp_path: Path) -> None:
-    """A learner, and a syncer apart, ask the supervisor."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
     learner = examine(LearnerOptions((place,), folder=tmp_path), Common())

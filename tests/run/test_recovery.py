@@ -93,7 +93,6 @@ def numbers(recovered: Recovered | None) -> list[float]:
 
 
 def test_every_byte_of_the_state_is_read_once(tmp_path: Path) -> None:
-    """Of what is not needed any more only the head is, so a restart takes what one pass takes."""
     Writer(tmp_path)
     disk = CountingDisk(tmp_path)
     assert numbers(Journal(disk, FRAGMENTS).recover()) == [1.0] * FRAGMENTS
@@ -104,7 +103,6 @@ def test_every_byte_of_the_state_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_torn_newest_record_is_read_once_too(tmp_path: Path) -> None:
-    """The one before it is of another fragment, and the torn one's other slot takes its place."""
     Writer(tmp_path)
     newest = tmp_path / f"fragment-{FRAGMENTS - 1:05d}.b"
     whole = bytearray(newest.read_bytes())
@@ -117,7 +115,6 @@ def test_a_torn_newest_record_is_read_once_too(tmp_path: Path) -> None:
 
 
 def test_first_writes_after_a_recovery_read_nothing(tmp_path: Path) -> None:
-    """Recovery saw which slot is needed; only the owner's epoch is looked at."""
     writer = Writer(tmp_path)
     disk = CountingDisk(tmp_path)
     writer.journal = Journal(disk, FRAGMENTS)
@@ -132,7 +129,6 @@ def test_first_writes_after_a_recovery_read_nothing(tmp_path: Path) -> None:
 
 
 def test_recovery_needs_no_more_memory_than_the_state(tmp_path: Path) -> None:
-    """Arrays are read where they stay: nothing of the size of a fragment is held beside them."""
     Writer(tmp_path)
     journal = Journal(RealDisk(tmp_path), FRAGMENTS)
     tracemalloc.start()
@@ -146,7 +142,6 @@ def test_recovery_needs_no_more_memory_than_the_state(tmp_path: Path) -> None:
 
 
 def test_a_write_copies_nothing(tmp_path: Path) -> None:
-    """A value goes to the disk from where it lies."""
     writer = Writer(tmp_path)
     values = arrays(2)
     metadata = encode(writer.durable)
@@ -160,7 +155,6 @@ def test_a_write_copies_nothing(tmp_path: Path) -> None:
 
 
 def test_a_recovery_that_nobody_waits_for_any_more_ends(tmp_path: Path) -> None:
-    """A process that is told to leave does not read gigabytes first."""
     assert CHUNK_BYTES < 2**24
     Writer(tmp_path)
     disk = CountingDisk(tmp_path)
@@ -172,7 +166,6 @@ def test_a_recovery_that_nobody_waits_for_any_more_ends(tmp_path: Path) -> None:
 
 
 def test_a_lost_epoch_file_does_not_bring_an_old_epoch_back(tmp_path: Path) -> None:
-    """The journal's own records say which epoch they are of."""
     Writer(tmp_path)
     for path in sorted(tmp_path.glob("epoch.*")):
         path.unlink()
@@ -182,7 +175,6 @@ def test_a_lost_epoch_file_does_not_bring_an_old_epoch_back(tmp_path: Path) -> N
 
 
 def test_a_journal_of_another_version_of_this_program_is_named(tmp_path: Path) -> None:
-    """What cannot be understood, though it is whole, is not taken for an empty folder."""
     writer = Writer(tmp_path)
     writer.journal.write(writer.durable.sequence + 1, b'{"epoch": "another kind"}', None, None, {})
     with pytest.raises(JournalError, match="written by another version of islands"):

@@ -31,7 +31,6 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_a_journal_on_a_volume_of_its_own_is_set_aside(tmp_path: Path) -> None:
-    """Its files are moved, for a folder on which a volume is mounted cannot be."""
     folder, volume = tmp_path / "run", tmp_path / "volume"
     folder.mkdir()
     volume.mkdir()
@@ -44,7 +43,6 @@ def test_a_journal_on_a_volume_of_its_own_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_runs_that_were_set_aside_may_be_deleted(tmp_path: Path) -> None:
-    """The next one gets a number above those that are left, whichever they are."""
     for _ in range(3):
         set_aside(tmp_path)
     for number in "12":
@@ -55,7 +53,6 @@ def test_runs_that_were_set_aside_may_be_deleted(tmp_path: Path) -> None:
 
 
 def test_what_a_run_wrote_is_not_continued_by_the_next(tmp_path: Path) -> None:
-    """Neither tape nor figures nor curves of the last one are the new one's, nor missed by it."""
     said: list[str] = []
     for _ in range(2):
         (tmp_path / "metrics.1.jsonl").write_text("old\n")

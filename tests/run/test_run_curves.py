@@ -10,7 +10,6 @@ from tests.run.metric_rows import ROWS, evaluation, happening, run_folder, step
 
 
 def test_a_runs_loss_is_the_mean_of_its_learners(tmp_path: Path) -> None:
-    """Over tokens and over seconds; a loss that is no number leaves the last one in place."""
     found = curves_of(run_folder(tmp_path / "run", ROWS))
     assert found.loss.tokens.all() == [(10, 4.0), (20, 3.0), (40, 2.0)]
     assert found.loss.seconds.all() == [(1.0, 4.0), (2.0, 3.0), (4.0, 2.0)]
@@ -19,7 +18,6 @@ def test_a_runs_loss_is_the_mean_of_its_learners(tmp_path: Path) -> None:
 
 
 def test_times_go_on_over_restarts_and_files_that_were_turned_over(tmp_path: Path) -> None:
-    """The hub's second start counts from zero, with learners of its own."""
     folder = run_folder(tmp_path / "run", ROWS, "metrics.1.jsonl")
     run_folder(folder, [step(0.5, "c", 50, 1.0), step(1.0, "c", 60, 0.5)])
     found = curves_of(folder)
@@ -28,7 +26,6 @@ def test_times_go_on_over_restarts_and_files_that_were_turned_over(tmp_path: Pat
 
 
 def test_a_line_may_be_half_written(tmp_path: Path) -> None:
-    """It is left out: the last one of a run that goes on, and one at which a hub was killed."""
     folder = run_folder(tmp_path / "run", ROWS)
     path = folder / "metrics.jsonl"
     path.write_text(path.read_text() + '{"kind": "st')
@@ -38,7 +35,6 @@ def test_a_line_may_be_half_written(tmp_path: Path) -> None:
 
 
 def test_metrics_without_a_row_are_told_by_their_line(tmp_path: Path) -> None:
-    """The first one that cannot be read, or is no row."""
     path = run_folder(tmp_path / "run", []) / "metrics.jsonl"
     folder = path.parent
     path.write_text('\n{"kind": "st\n{"kind"\n')
@@ -49,7 +45,6 @@ def test_metrics_without_a_row_are_told_by_their_line(tmp_path: Path) -> None:
 
 
 def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
-    """A learner's sums are over its life; time is allocated to each learner from its first row."""
     sums = {"bytes_up": 10, "bytes_down": 20}
     rows = [
         {**step(1.0, "a", 10, 4.0), **sums, "stepping_s": 1.0},
@@ -64,7 +59,6 @@ def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
 
 
 def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
-    """Also of a list each number, and what a task reports of its steps; text is none."""
     merge = {"kind": "merge", "at_s": 2.0, "merges": 1, "run_tokens": 20, "staleness": [0, 2]}
     told = {"note": "x", "staleness": 9.0, "metrics": {"accuracy": 0.5, "loss": 1.0}}
     rows = [{**step(1.0, "a", 10, 4.0), **told}, {**merge, "cosine": None}]
@@ -76,7 +70,6 @@ def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [MEANS_KEPT - 1, MEANS_KEPT, 1000, 10_007])
 def test_means_keep_what_they_sum_up(values: int) -> None:
-    """However many values there were, the points lie over all of them, and few are kept."""
     means = Means()
     for number in range(values):
         means.add(number, number, number % 2)
@@ -88,7 +81,6 @@ def test_means_keep_what_they_sum_up(values: int) -> None:
 
 
 def test_of_a_long_file_parts_are_read_and_all_that_is_rare(tmp_path: Path) -> None:
-    """Evaluations and events are few, so none is left out; curves reach from end to end."""
     rows: list[dict[str, object]] = []
     for number in range(20_000):
         rows.append(step(float(number), f"learner-{number % 3}", number, 1.0))

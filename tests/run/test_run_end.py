@@ -45,7 +45,6 @@ def core(*launched: str) -> Core:
     "end", [ProcessEnd(), KILLED, ProcessEnd(FAILED, "exit code 1"), ProcessEnd(None, "unknown")]
 )
 def test_an_end_that_may_pass_is_the_supervisors_matter(end: ProcessEnd) -> None:
-    """It starts the process again, whichever role it has; the run goes on."""
     for name in ("syncer", "learner-0", "observer"):
         run = RunEnd()
         assert run.on_process_ended(name, end, core(), []) is ExitResponse.RESTART
@@ -53,7 +52,6 @@ def test_an_end_that_may_pass_is_the_supervisors_matter(end: ProcessEnd) -> None
 
 
 def test_who_is_asked_to_leave_is_not_started_again() -> None:
-    """Also if it failed at that."""
     run = RunEnd(leaving=True)
     assert run.on_process_ended("learner-0", KILLED, core(), []) is ExitResponse.NOTHING
     assert not run.over
@@ -71,7 +69,6 @@ def test_who_was_replaced_steps_aside() -> None:
 
 
 def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
-    """Its user reads the syncer's own sentence."""
     run = RunEnd()
     assert run.on_process_ended("syncer", MENDABLE, core(), LEARNERS) is ExitResponse.NOTHING
     assert isinstance(run.failure, UserError)
@@ -79,7 +76,6 @@ def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
 
 
 def test_a_run_fails_with_its_last_learner() -> None:
-    """One that has to be mended is lost at once, others when the supervisor gives them up."""
     run = RunEnd()
     assert run.on_process_ended("learner-0", MENDABLE, core(), ["syncer"]) is ExitResponse.NOTHING
     assert not run.over
@@ -89,7 +85,6 @@ def test_a_run_fails_with_its_last_learner() -> None:
 
 
 def test_a_run_goes_on_without_an_observer() -> None:
-    """Nobody needs it to finish."""
     run = RunEnd()
     run.on_process_ended("observer", MENDABLE, core(), ["syncer", *LEARNERS])
     run.on_gave_up("observer", "ended too often", core(), ["syncer", *LEARNERS])
@@ -97,7 +92,6 @@ def test_a_run_goes_on_without_an_observer() -> None:
 
 
 def test_before_its_supervisor_has_begun_a_run_has_who_runs_here() -> None:
-    """Nobody else is known."""
     run = RunEnd()
     run.on_process_ended("learner-0", MENDABLE, None, ["learner-1"])
     assert not run.over
@@ -106,7 +100,6 @@ def test_before_its_supervisor_has_begun_a_run_has_who_runs_here() -> None:
 
 
 def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
-    """Those that an operator added count, those that he sent away do not; guests count too."""
     desk = Desk(launched=("syncer", *LEARNERS, "observer"))
     core = desk.state.core
     assert can_still_train(core, [], {"learner-0"})  # the other one is started again
@@ -123,7 +116,6 @@ def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
 
 @pytest.mark.parametrize("count", [1, 4096])
 def test_every_learner_counts(count: int) -> None:
-    """The run fails with the last of them and not before, be it one or thousands."""
     names = [f"learner-{index}" for index in range(count)]
     known, run = core("syncer", *names), RunEnd(lost=dict.fromkeys(names[:-1]))
     assert not run.over
@@ -132,7 +124,6 @@ def test_every_learner_counts(count: int) -> None:
 
 
 def test_a_syncer_that_died_merges_no_more() -> None:
-    """Only one that is live holds its place."""
     desk = Desk()
     assert not has_live_syncer(desk.state.core)
     desk.admit("s", role=Role.SYNCER)
@@ -143,7 +134,6 @@ def test_a_syncer_that_died_merges_no_more() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.STEPPING])
 def test_a_learner_compiles_until_it_is_heard_to_do_something_else(phase: Phase) -> None:
-    """One that is not admitted yet imports; those of other hosts are not asked about."""
     desk = Desk(launched=("syncer", "a"))
     assert still_compiles(None, ["a"])
     assert still_compiles(desk.state.core, ["a"])
@@ -156,7 +146,6 @@ def test_a_learner_compiles_until_it_is_heard_to_do_something_else(phase: Phase)
 
 
 def test_the_first_conclusion_stands() -> None:
-    """How processes end after the run changes nothing; a failure is not undone by a late end."""
     ended = RunEnd()
     ended.on_finished("tokens")
     ended.on_process_ended("syncer", MENDABLE, core(), [])
@@ -189,7 +178,6 @@ def test_a_diverged_run_must_be_mended() -> None:
 def test_an_error_in_this_process_counts_as_one_of_its_own_would(
     error: Exception, code: int
 ) -> None:
-    """One that only its user can mend is the failure itself; one that may pass is its cause."""
     end = ended_by(error)
     assert (end.code, end.sentence) == (code, str(error))
     run = RunEnd()
@@ -205,7 +193,6 @@ def test_an_error_in_this_process_counts_as_one_of_its_own_would(
 
 
 def test_what_fails_a_run_keeps_its_own_class() -> None:
-    """Whatever is not an error of ours is told with the part that it struck."""
     run, other = RunEnd(), RunEnd()
     told = UserError("the folder cannot be written")
     run.on_failed("the folder", told)

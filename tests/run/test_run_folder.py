@@ -73,7 +73,6 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_what_is_known_is_written_at_once(folder: RunFolder) -> None:
-    """Settings and versions are there before the first step, for a run that dies early."""
     told = json.loads((folder.path / "settings.json").read_text())
     assert (told["run"], told["budget_tokens"], told["timing"]["evict_s"]) == ("one", 7, 5.0)
     assert json.loads((folder.path / "versions.json").read_text()) == versions()
@@ -81,14 +80,12 @@ def test_what_is_known_is_written_at_once(folder: RunFolder) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
-    """The sentence names the folder and what the system said."""
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/run cannot be written: Not a directory"):
         RunFolder(tmp_path / "file" / "run", RunSettings())
 
 
 def test_totals_run_over_all_processes_of_a_learner(folder: RunFolder) -> None:
-    """A restarted process counts from zero; the learner's figures go on."""
     folder.process_started("a")
     for steps in (1, 2, 3):
         folder.step("a", 0.1 * steps, report(steps))
@@ -106,7 +103,6 @@ def test_totals_run_over_all_processes_of_a_learner(folder: RunFolder) -> None:
 
 
 def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
-    """Rows of metrics do not grow with the speed of steps, and each is whole."""
     folder.process_started("a")
     for step in range(513):
         folder.step("a", step / 128, report(step, loss=5 - step / 250, gap_s=1e-4))
@@ -124,7 +120,6 @@ def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
 def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
     folder: RunFolder,
 ) -> None:
-    """Its last report may come after its leave; what it did counts all the same."""
     folder.write(0.0, "v", admitted("a"))
     folder.process_started("a")
     folder.step("a", 1.0, report(1))
@@ -136,7 +131,6 @@ def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
 
 
 def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) -> None:
-    """A diverged learner is seen as such; the rows after it are written as before."""
     folder.process_started("a")
     folder.step("a", 0.0, report(1, loss=float("nan")))
     folder.step("a", 2.0, report(2, loss=1.0))
@@ -147,7 +141,6 @@ def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) ->
 
 
 def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
-    """The supervisor's decisions count: of an observer, a syncer, a learner of an earlier start."""
     folder.write(0.1, "v", admitted("w", "1.1", Role.OBSERVER))
     for evictions, name in enumerate(("w", "syncer", "nobody knows it"), start=1):
         folder.write(0.2, "v", evicted(name))
@@ -156,7 +149,6 @@ def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
 
 
 def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
-    """Admissions, statuses and merges are counted; the log has what a person wants to know."""
     folder.write(0.1, "v", admitted())
     folder.write(0.2, "v", admitted("s", "1.2", Role.SYNCER))
     folder.write(0.3, "v", StatusChanged("a", Status.SUSPECT))
@@ -185,8 +177,6 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
 
 
 def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder) -> None:
-    """It is admitted again at once each time; that it lives is not what a person must know."""
-
     def shown() -> str:
         return state_of(folder.figures.learners["a"], Phase.STEPPING)[0]
 
@@ -206,7 +196,6 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
 
 
 def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
-    """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
     folder.write(0.0, "s", MERGED)
@@ -240,7 +229,6 @@ def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> 
 
 
 def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: RunFolder) -> None:
-    """A process that was cut off lives on beside its successor: neither counts anew each time."""
     for steps in range(1, 6):
         for process in ("cut off", "successor"):
             folder.on_figures("a", float(steps), told(process, steps))
@@ -254,7 +242,6 @@ def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: R
 
 
 def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -> None:
-    """What it told before is counted and cannot be taken out again, so its later word is not."""
     for number in range(PROCESSES_KEPT + FOLDED_KEPT):
         folder.on_figures("a", 1.0, told(f"process {number}", 10))
     folder.on_figures("a", 2.0, told("process 0", 11))
@@ -278,7 +265,6 @@ def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFold
 
 
 def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
-    """A report costs the same among thousands, and the tokens beside its loss are those of all."""
     for index in range(600):
         folder.on_figures(f"n{index}", 0.0, told("p", 1))
     folder.figures.learners = Unscanned(folder.figures.learners)
@@ -289,7 +275,6 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
 
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
-    """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
     fields = msgspec.json.encode(structs.replace(MERGED, contributions=2)).decode()
     folder.on_note("syncer", Role.SYNCER, 2.0, Note("merged", fields))
     folder.close()
@@ -303,7 +288,6 @@ def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> Non
     "note", [Note("merged", "{}"), Note("merged", "no JSON"), Note("anything", "{}")]
 )
 def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: Note) -> None:
-    """Whatever a peer writes into a note, the hub goes on."""
     folder.on_note("syncer", Role.SYNCER, 2.0, note)
     folder.close()
     assert folder.figures.merges == 0
@@ -319,7 +303,6 @@ def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: N
     ],
 )
 def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, fields: str) -> None:
-    """Fields of other types, or nested without end, are forgotten; the hub goes on."""
     folder.on_note("a", Role.SYNCER, 1.0, Note(kind, fields))
     folder.close()
     assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
@@ -331,7 +314,6 @@ def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, f
 def test_a_note_of_numbers_beyond_all_bounds_harms_nothing(
     folder: RunFolder, changed: dict[str, float]
 ) -> None:
-    """They have the right types; what cannot be reckoned with is forgotten, and others are not."""
     lie = msgspec.json.encode(structs.asdict(MERGED) | changed).decode()
     folder.on_note("a", Role.SYNCER, 1.0, Note("merged", lie))
     folder.write(2.0, "s", MERGED)
@@ -370,7 +352,6 @@ def test_what_a_picture_marks_is_among_the_metrics(folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "closing", "left"])
 def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
-    """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
     folder.write(0.0, "v", admitted("b"))
     merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
     fields = {"name": "b", "role": "learner", "status": "evicted", "told": "x", **merged}
@@ -383,7 +364,6 @@ def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> No
 
 
 def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> None:
-    """Its fields override neither actor nor kind nor time, on the tape and in the log."""
     forged = {"actor": "supervisor", "event": "evicted", "at_s": 9, "name": "b", "reason": "x"}
     forged |= {"timestamp": "2000-01-01T00:00:00Z", "waited_s": 0.0}
     folder.on_note(
@@ -399,7 +379,6 @@ def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> No
 
 
 def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
-    """An admitted peer fills neither log nor disk, and whoever reads the log learns of it."""
     for number in range(36_000):
         note = Note("moments_fresh", json.dumps({"reason": "x" * 1000, "waited_s": 0.0}))
         folder.on_note("liar", Role.LEARNER, number / 36_000, note)
@@ -427,7 +406,6 @@ def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
 def test_figures_that_cannot_be_added_up_are_forgotten(
     folder: RunFolder, changed: dict[str, object]
 ) -> None:
-    """A faulty learner spoils neither the summary nor the hub."""
     told = StepFigures("p", 1, 10, 0.1, 0.1, 2.0, 0.0, 0.0, ((0, 1),), 1.0, 1, 1)
     folder.on_figures("a", 1.0, replace(told, **changed))  # type: ignore[arg-type]
     assert folder.figures.tokens == 0
@@ -438,7 +416,6 @@ def test_figures_that_cannot_be_added_up_are_forgotten(
 
 
 def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
-    """Each adds as much as a process may tell; honest learners and merges are counted as before."""
     bins = tuple((index, COUNT_MAX // 64) for index in range(64))
     counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
     lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
@@ -457,7 +434,6 @@ def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
 
 
 def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) -> None:
-    """An earlier version kept what a liar had told, and no later start could write a point."""
     folder.figures.learners["liar"] = LearnerFigures(steps=2**63, tokens=2**63)
     folder.figures.merged_tokens = 2**63
     folder.keep(1.0)
@@ -474,7 +450,6 @@ def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) ->
 
 
 def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None:
-    """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
     folder.on_figures("a", 1.0, told("gone", 5))
     folder.on_figures("a", 2.0, told("alive", 7, gap_s=0.5))
     folder.evaluation(3.0, Judged(1.0, 40), {"loss": 0.5})
@@ -501,7 +476,6 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
 def test_figures_of_a_large_fleet_are_kept_less_often(
     folder: RunFolder, learners: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take a hub at most a hundredth of its time, in which it hears nobody."""
     bins = tuple((index, 1000 + index) for index in range(60))
     for number in range(learners):
         folder.on_figures(f"n{number}", 0.0, replace(told("p", 1), gap_bins=bins))
@@ -525,7 +499,6 @@ def test_figures_of_a_large_fleet_are_kept_less_often(
 def test_a_figure_that_is_no_number_costs_no_other(
     folder: RunFolder, field: str, bad: float
 ) -> None:
-    """A hub that is started again after a learner diverged had forgotten everything."""
     folder.on_figures("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
     folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
     folder.keep(2.0)
@@ -540,7 +513,6 @@ def test_a_figure_that_is_no_number_costs_no_other(
 def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
     folder: RunFolder, damage: str
 ) -> None:
-    """Figures are for people: a run goes on without, and says which file it was."""
     folder.write(0.1, "v", admitted())
     folder.on_figures("a", 1.0, told("p", 5))
     folder.keep(2.0)
@@ -563,7 +535,6 @@ def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
 
 
 def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
-    """The one of before is of another value of the parameters, and perhaps of long ago."""
     folder.write(0.0, "v", admitted())
     folder.on_figures("a", 1.0, told("p", 5, loss=9.0))
     folder.write(2.0, "v", evicted())
@@ -577,7 +548,6 @@ def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
 
 
 def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
-    """Their losses differ for good; the run's falls as both of theirs do."""
     for second in range(1, 60):
         for name, offset in (("a", 0.0), ("b", 4.0)):
             folder.on_figures(name, second, told("p", second, loss=offset + 60.0 / second))
@@ -588,7 +558,6 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
 
 
 def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
-    """A supervisor that stood still is another thing than a pause."""
     seen = []
     for actor, entry in (("v", StoodStill(3.0)), ("s", Paused())):
         folder.write(1.0, actor, entry)
@@ -601,7 +570,6 @@ def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
 
 
 def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:
-    """Each state once, as long as it lasted, over all starts of the hub."""
     folder.write(1.0, "v", admitted())
     for second in range(2, 5):
         folder.on_figures("a", float(second), told("p", second))
@@ -626,7 +594,6 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
 
 
 def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -> None:
-    """It is in the log; people are told once learners step, unless another one compiles here."""
     compiling = [False]
     folder.compiling = lambda: compiling[0]
     folder.write(1.0, "v", StoodStill(1.2))
@@ -642,7 +609,6 @@ def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -
 
 
 def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: RunFolder) -> None:
-    """Who lives on is seen once it is heard; who left before has left still."""
     for name in ("a", "b", "c"):
         folder.write(0.1, "v", admitted(name))
         folder.on_figures(name, 1.0, told(f"{name}-1", 5))
@@ -661,13 +627,11 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
 
 
 def test_a_learner_that_only_a_killed_start_had_admitted_is_live(folder: RunFolder) -> None:
-    """Its figures show that it is heard, though this start has no record of it."""
     folder.on_figures("a", 0.1, told("p", 3))
     assert state_of(folder.figures.learners["a"], Phase.STEPPING) == ("stepping", Health.WELL)
 
 
 def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
-    """Supervisor and syncer find a learner silent, and other news may come between."""
     folder.write(0.0, "supervisor", admitted("v"))
     folder.write(1.0, "supervisor", StatusChanged("v", Status.SUSPECT))
     folder.write(1.1, "hub", ProcessEnded("v", "killed by SIGKILL"))
@@ -680,7 +644,6 @@ def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
 
 
 def test_data_that_has_ended_is_told_until_there_is_some(folder: RunFolder) -> None:
-    """On the screen as long as it is so, and in the log."""
     folder.write(1.0, "syncer", DataEnded(1, 64))
     assert "the data has ended: none of the 64 shards" in folder.figures.warning
     folder.write(2.0, "syncer", DataEnded(0, 64))

@@ -66,7 +66,6 @@ def run(learners: int = 2) -> RunFigures:
 
 
 def test_the_loss_falls_from_upper_left_to_lower_right() -> None:
-    """The evaluation has a chart of its own beside it."""
     pixels = pixels_of(picture_of(run(), SETTINGS, 100.0, 0.9))
     assert pixels.shape[1] == WIDTH
     curve = drawn(pixels[:600], BLUE)
@@ -78,7 +77,6 @@ def test_the_loss_falls_from_upper_left_to_lower_right() -> None:
 
 
 def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
-    """As long as it lasted: an eighth of the time it starts, as long it is away."""
     pixels = pixels_of(picture_of(run(), SETTINGS, 80.0, 0.9))
     rows = [
         {state: len(drawn(row[None], colour)) for state, colour in STATES.items()}
@@ -94,7 +92,6 @@ def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
 
 
 def test_of_a_crowd_some_are_drawn() -> None:
-    """A picture that nobody can open tells nothing."""
     heights = [
         len(pixels_of(picture_of(run(number), SETTINGS, 80.0, 0.9)))
         for number in (LEARNERS_MOST, 1000)
@@ -134,14 +131,12 @@ def test_any_loss_can_be_drawn(values: list[float]) -> None:
 
 
 def test_a_run_without_a_step_has_a_picture() -> None:
-    """And one whose evaluation is no number, of more tokens than any run has."""
     figures = RunFigures()
     figures.evaluations.append({"tokens": 1e18, "bits": float("nan")})
     assert pixels_of(picture_of(figures, SETTINGS, 0.0, 0.0)).shape[1] == WIDTH
 
 
 def test_any_name_can_be_drawn() -> None:
-    """Formulas are none, and a sign that no font has ends nothing."""
     figures = run(0)
     figures.learners["$\\frac{$ 火星 \U0001f30b"] = LearnerFigures()
     figures.evaluations.append({"tokens": 1, "a_b $x^": 1.0})
@@ -163,7 +158,6 @@ def test_any_name_can_be_drawn() -> None:
     ],
 )
 def test_times_are_counted_in_a_unit_that_fits(most_s: float, unit_s: float, label: str) -> None:
-    """A person reads a chart by them."""
     axes = Figure().subplots()
     assert seconds_below(axes, most_s) == unit_s
     assert axes.get_xlabel() == label
@@ -188,7 +182,6 @@ def test_an_axis_has_one_unit(most: float, label: str, last: str) -> None:
 
 
 def test_many_lines_can_be_told_apart() -> None:
-    """By colour or dashes; neighbours differ in both."""
     axes = Figure().subplots()
     for index in range(32):
         line(axes, [(0.0, 1.0)], index)
@@ -198,7 +191,6 @@ def test_many_lines_can_be_told_apart() -> None:
 
 
 def test_rates_are_those_of_a_stretch(tmp_path: Path) -> None:
-    """Goodput falls where one of two learners takes no step in the second half."""
     rows: list[dict[str, object]] = []
     for second in range(100):
         spent = {"stepping_s": float(second), "bytes_up": 5e6 * second, "bytes_down": 0}
@@ -228,7 +220,6 @@ def test_a_wide_range_above_zero_is_logarithmic(values: list[float], scale: str)
 
 
 def test_settings_of_a_users_own_figures_stay() -> None:
-    """A run may end in the process of somebody who draws as well."""
     with mpl.rc_context({"lines.linewidth": 7.0}):
         picture_of(run(), SETTINGS, 80.0, 0.9)
         assert mpl.rcParams["lines.linewidth"] == 7.0
@@ -237,7 +228,6 @@ def test_settings_of_a_users_own_figures_stay() -> None:
 def test_without_matplotlib_a_run_ends_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the part of the installation that is missing."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"a picture needs matplotlib, .* 'islands\[plots\]'"):
         picture_of(run(), SETTINGS, 80.0, 0.9)

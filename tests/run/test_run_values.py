@@ -14,7 +14,6 @@ from tests.cli.run_folders import KilledRun
 def test_a_damaged_final_file_is_written_again_from_the_journal(
     tmp_path: Path, left: bytes | None
 ) -> None:
-    """Whatever a power loss left of it; one that can be read stays as it is."""
     run = KilledRun(tmp_path)
     for fragment in run.plan.layout.fragments:
         run.publish(fragment.index, 1, np.full(fragment.size, 0.5, np.float32))

@@ -163,7 +163,6 @@ def rows(path: Path) -> list[dict[str, object]]:
 def test_every_token_of_the_budget_has_one_fate(
     whole: tuple[LocalSystem, Path, Summary],
 ) -> None:
-    """The budget is spent to the token, and the ledger balances to zero for every fragment."""
     _, _, summary = whole
     assert summary["tokens"] == BUDGET
     ledger = cast("dict[str, object]", summary["ledger"])
@@ -177,7 +176,6 @@ def test_every_token_of_the_budget_has_one_fate(
 
 
 def test_learners_of_one_process_gossip_as_well(tmp_path: Path) -> None:
-    """Over links in memory: every token is in the mean that is kept, which has learned."""
     changed = replace(PRESETS[Preset.GOSSIP], interval_steps=8, fragments=2)
     run = replace(changed, budget_tokens=BUDGET, learning_rate=1.0, warmup_steps=5)
     system = LocalSystem(Linear(), run, learners=3, evaluate_every_s=0.0)
@@ -192,7 +190,6 @@ def test_learners_of_one_process_gossip_as_well(tmp_path: Path) -> None:
 def test_the_summary_has_all_that_one_judges_a_run_by(
     whole: tuple[LocalSystem, Path, Summary],
 ) -> None:
-    """All figures are there, in their ranges, and those of the task's own evaluation."""
     _, folder, summary = whole
     assert summary.keys() >= SUMMARY_KEYS | {"distance"}
     assert json.loads((folder / "summary.json").read_text()) == summary
@@ -211,7 +208,6 @@ def test_the_summary_has_all_that_one_judges_a_run_by(
 
 
 def test_the_run_folder_is_whole(whole: tuple[LocalSystem, Path, Summary]) -> None:
-    """Every file is there and can be read by a program."""
     _, folder, summary = whole
     told = json.loads((folder / "settings.json").read_text())
     assert told["budget_tokens"] == BUDGET
@@ -234,7 +230,6 @@ def test_the_run_folder_is_whole(whole: tuple[LocalSystem, Path, Summary]) -> No
 def test_what_is_exported_is_what_was_published_last(
     whole: tuple[LocalSystem, Path, Summary],
 ) -> None:
-    """The final file holds the task's own leaves, with the syncer's values of the last versions."""
     system, folder, _ = whole
     exported = load_file(folder / "final.safetensors")
     params = system.model.params_of(system.values)
@@ -289,7 +284,6 @@ async def begun(system: LocalSystem, folder: Path) -> asyncio.Task[Summary]:
 
 
 def test_a_run_that_is_cancelled_leaves_its_parameters_behind(tmp_path: Path) -> None:
-    """As by Ctrl-C; the file says that the run was stopped, and after how many tokens."""
     system = LocalSystem(Linear(), settings(budget_tokens=None), learners=1)
 
     async def main() -> None:
@@ -318,7 +312,6 @@ def takes_part(name: str, tape: Path) -> bool:
 
 
 def test_a_learner_that_is_killed_comes_back(tmp_path: Path) -> None:
-    """It is evicted for its silence, takes part again as a new incarnation, and all adds up."""
     timing = Timing(patience=0.3)
     system = LocalSystem(Linear(), settings(budget_tokens=None, timing=timing), learners=2)
 
@@ -362,7 +355,6 @@ def test_a_learner_that_is_killed_comes_back(tmp_path: Path) -> None:
 def test_a_task_that_raises_ends_the_run_with_one_sentence(
     failing: Task[Floats], error: type[IslandsError], sentence: str, tmp_path: Path
 ) -> None:
-    """What fails at once is told at once; what may pass is tried again first; nothing hangs."""
     system = LocalSystem(failing, settings(timing=Timing(patience=0.05)), learners=2)
     with pytest.raises(error, match=sentence) as caught:
         finished(system, tmp_path)
@@ -383,7 +375,6 @@ class EvaluatesWrongly(Linear):
 
 
 def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
-    """All tokens are trained on; log and tape say what to mend, by the user's line."""
     system = LocalSystem(EvaluatesWrongly(), settings(), learners=1, evaluate_every_s=0.0)
     summary = finished(system, tmp_path)
     assert cast("int", summary["tokens"]) >= BUDGET
@@ -395,7 +386,6 @@ def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """Nothing is compiled and no process started before the run has a place for its files."""
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"run folder .*file/run cannot be written"):
         finished(LocalSystem(Linear(), settings()), tmp_path / "file" / "run")
@@ -404,7 +394,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_folder_of_another_run_is_left_alone(
     whole: tuple[LocalSystem, Path, Summary], tmp_path: Path
 ) -> None:
-    """A run that has ended is not begun again, and a journal of another run is not taken up."""
     _, folder, _ = whole
     before = (folder / "summary.json").read_bytes()
     with pytest.raises(UserError, match="holds a run that has ended; choose another"):
@@ -417,7 +406,6 @@ def test_a_folder_of_another_run_is_left_alone(
 
 
 def test_any_optax_chain_may_be_the_outer_optimizer(tmp_path: Path) -> None:
-    """A chain of three transformations steps every fragment, and its state is journalled."""
     chain = optax.chain(optax.clip_by_global_norm(10.0), optax.scale_by_adam(), optax.scale(-0.05))
     system = LocalSystem(
         Linear(), settings(budget_tokens=1600), learners=2, outer=OptaxChain(chain)
@@ -434,7 +422,6 @@ def test_any_optax_chain_may_be_the_outer_optimizer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_any_tree_is_a_model(precision: Precision, tmp_path: Path) -> None:
-    """Tuples, a scalar and a bfloat16 leaf train and are exported, a large leaf cut by rows."""
     odd = settings(budget_tokens=1600, fragments=4, precision=precision)
     system = LocalSystem(Odd(), odd, learners=2)
     layout = system.model.layout
@@ -457,7 +444,6 @@ def test_any_tree_is_a_model(precision: Precision, tmp_path: Path) -> None:
 
 
 def test_learners_that_share_a_process_are_apart(tmp_path: Path) -> None:
-    """Names may be given; each learner reads data of its own, so no record is trained on twice."""
     system = LocalSystem(Linear(), settings(budget_tokens=1600), learners=["here", "there"])
     summary = finished(system, tmp_path)
     assert list(cast("dict[str, object]", summary["learners"])) == ["here", "there"]

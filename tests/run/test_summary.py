@@ -27,7 +27,6 @@ def test_evictions_are_those_of_the_supervisor_over_all_its_starts() -> None:
 
 
 def test_learners_are_listed_as_a_person_counts() -> None:
-    """The tenth comes after the second."""
     figures = RunFigures({f"learner-{index}": LearnerFigures() for index in (10, 2, 1)})
     summary = summarise(figures, {"ledger": {}}, settings=RunSettings(), wall_s=1.0, figures={})
     learners = cast("dict[str, object]", summary["learners"])
@@ -36,7 +35,6 @@ def test_learners_are_listed_as_a_person_counts() -> None:
 
 @pytest.mark.parametrize("reason", ["tokens", end_reason(RunSettings())])
 def test_a_diverged_run_has_its_advice_in_its_reason(reason: str) -> None:
-    """That its tokens were lost is true, and not what to mend."""
     row = {"processed": 100, "applied": 0, "lost": 100}
     share: SyncerShare = {
         "reason": reason,
@@ -81,14 +79,12 @@ def told(
 
 
 def test_a_good_yield_needs_no_advice() -> None:
-    """Neither does a run in which nobody took a step."""
     good = rows(1000, overwritten=int(1000 * (1 - LOW_YIELD)))
     assert told(RunSettings(), good, steps=(100,), merges=8) == ""
     assert told(RunSettings(), rows(0), steps=(), merges=0) == ""
 
 
 def test_the_digits_are_told_the_interval_that_was_measured_to_do() -> None:
-    """Figures of a run of the example: H = 8 gave a yield of 0.48, and 115 one of 0.88."""
     ledger = rows(100_271, overwritten=51_740)
     sentence = told(RunSettings(interval_steps=8), ledger, steps=(1567, 1566), merges=139)
     assert sentence.startswith("Only 48% was merged in time: of all tokens 52% were overwritten")
@@ -100,7 +96,6 @@ def test_the_digits_are_told_the_interval_that_was_measured_to_do() -> None:
     ("quorum", "remedy"), [(1, "set run.quorum to 3"), (3, "overlap"), (None, "overlap")]
 )
 def test_who_comes_too_late_is_waited_for(quorum: int | None, remedy: str) -> None:
-    """With K = all already, only a longer overlap gives a round more time."""
     sentence = told(
         RunSettings(quorum=quorum), rows(1000, late=560), steps=(900, 900, 900), merges=60
     )
@@ -109,14 +104,12 @@ def test_who_comes_too_late_is_waited_for(quorum: int | None, remedy: str) -> No
 
 
 def test_a_run_too_short_for_the_advised_interval_is_told_so() -> None:
-    """A line of two numbers: 937 steps of microseconds, merged twelve times."""
     ledger = rows(60_000, overwritten=37_140)
     sentence = told(RunSettings(interval_steps=8), ledger, steps=(937, 938), merges=24)
     assert "set run.interval_steps to 490, and train for longer" in sentence
 
 
 def test_what_only_the_end_merged_is_told() -> None:
-    """Everybody trained alone, and the published values were of no use to anybody."""
     sentence = told(RunSettings(interval_steps=500), rows(1000), belated=0.9, steps=(9,), merges=2)
     assert "90% were merged only when the run ended" in sentence
     assert "run.interval_steps below 500" in sentence
@@ -124,14 +117,12 @@ def test_what_only_the_end_merged_is_told() -> None:
 
 @pytest.mark.parametrize("fate", ["stale", "rejected", "lost"])
 def test_other_fates_are_told_with_where_to_look(fate: str) -> None:
-    """One sentence has all that took more than a tenth."""
     sentence = told(RunSettings(), rows(1000, **{fate: 300, "late": 200}), steps=(90,), merges=8)
     assert sentence.count("%") == 3
     assert "run." in sentence
 
 
 def test_at_the_ends_of_the_range_numbers_stay_numbers() -> None:
-    """One step, or a fragment that was never merged, or millions of steps."""
     for steps, merges in ((1, 0), (1, 1), (10_000_000, 1), (10_000_000, 10_000_000)):
         sentence = told(RunSettings(), rows(1000, overwritten=999), steps=(steps,), merges=merges)
         assert "set run.interval_steps to " in sentence
@@ -139,6 +130,5 @@ def test_at_the_ends_of_the_range_numbers_stay_numbers() -> None:
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, ""), (0.029, ""), (0.031, "3%"), (0.5, "50%")])
 def test_waiting_for_data_is_told_when_it_matters(share: float, said: str) -> None:
-    """A loader that is too slow is named; one that hardly costs a step is not."""
     sentence = data_advice(share)
     assert (said in sentence) if said else not sentence

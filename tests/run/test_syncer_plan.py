@@ -24,7 +24,6 @@ def made(learners: int) -> Estimate:
 
 
 def test_loads_are_those_of_the_formula() -> None:
-    """In 2 bytes a value, out 4, an H-th of them per step; written are Θ and v; read M + 2."""
     load, per_s = load_of(made(10), SETTINGS), ELEMENTS / 8 / 0.5
     assert load.incoming == 10 * 2 * per_s
     assert load.outgoing == 10 * 4 * per_s
@@ -33,20 +32,17 @@ def test_loads_are_those_of_the_formula() -> None:
 
 
 def test_relays_read_in_place_of_the_learners() -> None:
-    """What leaves the syncer goes once to each relay, and never more often than to each learner."""
     assert load_of(made(10), SETTINGS, relays=4).outgoing == 4 * 4 * ELEMENTS / 8 / 0.5
     assert load_of(made(2), SETTINGS, relays=4) == load_of(made(2), SETTINGS)
 
 
 def test_the_tightest_limit_decides() -> None:
-    """Each load is divided by the number of shards; one is the least."""
     load = load_of(made(10), SETTINGS)
     limits = shards_for(load, link=load.outgoing / 3, disk=1e12, processor=load.merge / 1.5)
     assert limits == {"in": 2, "out": 3, "journal": 1, "merge": 2}
 
 
 def test_a_region_needs_as_many_relays_as_its_learners_read() -> None:
-    """Ten learners of two regions read as five do in each."""
     each = made(10).down_per_step / 0.5
     assert relays_for(made(10), 2, link=5 * each) == 1
     assert relays_for(made(10), 2, link=4 * each) == 2

@@ -57,12 +57,10 @@ WAITS = "the run waits for a is not heard; b was asked"
     ],
 )
 def test_an_entry_is_told_if_a_person_acts_on_it(entry: Entry, told: str) -> None:
-    """In words, without fields that only a search needs; warnings are shown elsewhere."""
     assert sentence("s", entry) == told
 
 
 def test_an_operators_wish_is_told_with_its_answer() -> None:
-    """Most wishes are about the whole run, and name nobody."""
     told = [
         sentence("s", members.Commanded(done=True, told="done", verb=verb, target=target, count=1))
         for verb, target in ((Verb.DRAIN, "a"), (Verb.PAUSE, ""))
@@ -71,13 +69,11 @@ def test_an_operators_wish_is_told_with_its_answer() -> None:
 
 
 def test_who_was_here_before_is_back() -> None:
-    """A restarted learner did not join for the first time."""
     assert sentence("s", members.Admitted("a", Role.LEARNER, "1.1"), known=True) == "a is back"
 
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_a_sentence_names_fields_of_its_kind(kind: type[Entry]) -> None:
-    """None is asked for that an entry does not have, and each kind is one that is logged."""
     named = [field for _, field, _, _ in Formatter().parse(WORDS[kind]) if field]
     fields = [f"0.{field}" for field in kind.__struct_fields__]
     assert [field for field in named if field not in (*fields, "actor")] == []
@@ -85,13 +81,11 @@ def test_a_sentence_names_fields_of_its_kind(kind: type[Entry]) -> None:
 
 
 def test_an_end_is_told_in_words() -> None:
-    """The word by which the program knows it is none for a person."""
     told = sentence("s", Closing("tokens"))
     assert told == "the run is ending: its budget of tokens is spent"
     assert sentence("s", Closing("enough")) == "the run is ending: enough"
 
 
 def test_text_from_afar_is_one_plain_line() -> None:
-    """A peer's note moves no cursor and makes no line of its own."""
     assert "\x1b" not in sentence("s", members.Left("a\x1b[2J", "1.1", "x\ny"))
     assert "\n" not in sentence("s", members.Left("a{0}", "1.1", "x\ny{actor}"))

@@ -29,5 +29,4 @@ HUB = "ws://10.0.0.1:7070/supervisor"
 def test_only_the_port_is_the_members_own_to_say(
     address: str, seen: str | None, own: str, host: str | None
 ) -> None:
-    """On the hub's machine it is the hub's host, unless the member listens on loopback alone."""
     assert peer_host(address, seen, own) == host

@@ -10,7 +10,6 @@ from islands.protocol.errors import SettingsError
 
 
 def test_a_fault_is_read_with_its_defaults() -> None:
-    """A mapping with the kind alone is a fault of some learner that lasts a second."""
     (fault,) = faults_of(ChaosOptions(faults={"one": {"fault": "freeze"}})).values()
     assert fault.kind is FaultKind.FREEZE
     assert (fault.who, fault.times, fault.for_s, fault.at_s) == ("learner", 1, 1.0, ())
@@ -53,13 +52,11 @@ def test_a_fault_is_read_with_its_defaults() -> None:
     ],
 )
 def test_a_fault_that_cannot_work_is_refused(told: object, sentence: str) -> None:
-    """The sentence names the key and what is allowed."""
     with pytest.raises(SettingsError, match=sentence):
         ChaosOptions(faults={"one": told})
 
 
 def test_a_scenario_decides_itself_when_its_run_ends() -> None:
-    """A budget could end the run before its faults."""
     options = ChaosOptions()
     run = replace(options.file.run, budget_tokens=1000)
     with pytest.raises(SettingsError, match="run has a budget"):
@@ -67,7 +64,6 @@ def test_a_scenario_decides_itself_when_its_run_ends() -> None:
 
 
 def test_remote_learners_go_without_faults_of_links() -> None:
-    """The proxies of one are not where the others dial; and there are no more than learners."""
     cut: dict[str, object] = {"fault": "cut", "who": "learner-0"}
     drop: dict[str, object] = {"fault": "drop", "who": "remote"}
     assert ChaosOptions(faults={"drop": drop}, remote=2).remote_names == ("learner-1", "learner-2")
@@ -83,7 +79,6 @@ def test_remote_learners_go_without_faults_of_links() -> None:
 
 @pytest.mark.parametrize("rate", ["nonsense", "2 mbit", "", "0mbit", "-1mbit", "2"])
 def test_a_rate_that_tc_could_not_read_is_refused(rate: str) -> None:
-    """At once, and not in the middle of the run."""
     shape = {"fault": "shape", "who": "remote", "rate": rate}
     with pytest.raises(SettingsError, match=r"one\.rate is '.*'; it must be a bandwidth above 0"):
         ChaosOptions(faults={"one": shape}, remote=1)
@@ -93,6 +88,5 @@ def test_a_rate_that_tc_could_not_read_is_refused(rate: str) -> None:
 
 @pytest.mark.parametrize("name", ["control_s", "rest_s", "duration_s", "learners", "gap_most_s"])
 def test_values_out_of_range_are_refused(name: str) -> None:
-    """Each is told by its name."""
     with pytest.raises(SettingsError, match=f"{name} is -1"):
         replace(ChaosOptions(), **{name: -1})  # type: ignore[arg-type]

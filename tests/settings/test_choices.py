@@ -31,7 +31,6 @@ def choices() -> list[tuple[type, str, StrEnum]]:
 
 @pytest.mark.parametrize(("group", "name", "member"), choices())
 def test_a_choice_may_be_given_by_its_name(group: type, name: str, member: StrEnum) -> None:
-    """It had been compared by identity, and so taken for another one, or crashed a syncer."""
     made = group()
     object.__setattr__(made, name, str(member))
     make_choices(made)
@@ -40,7 +39,6 @@ def test_a_choice_may_be_given_by_its_name(group: type, name: str, member: StrEn
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_other_texts_are_refused_with_the_names_that_there_are(group: type) -> None:
-    """Also where there is no choice: a number that is given as a text had been taken."""
     for one in fields(group):
         hint = get_type_hints(group)[one.name]
         if str in (hint, *get_args(hint)):

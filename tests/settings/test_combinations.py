@@ -26,7 +26,6 @@ BY_PACE = RunSettings(quorum=1, overlap_steps=0, merge=MergeRule.AVERAGE)
 def test_all_that_goes_together_trains_to_its_end(
     trigger: Trigger, adoption: Adoption, waits: LearnerWaits
 ) -> None:
-    """A drawn scenario with these choices keeps every promise, waiting or not."""
     scenario = draw(9)  # three learners, which are cut off, isolated, paused and killed
     settings = replace(
         BY_PACE,
@@ -53,17 +52,14 @@ def test_all_that_goes_together_trains_to_its_end(
     ],
 )
 def test_what_does_not_go_with_turns_is_named(changes: dict[str, object], told: str) -> None:
-    """One sentence each, beside the preset, which is taken."""
     with pytest.raises(SettingsError, match=told):
         replace(ASYNC, **changes)  # type: ignore[arg-type]
 
 
 def test_each_fragment_may_have_a_round() -> None:
-    """However small the overlap is."""
     assert ASYNC.open_rounds_max(6) == 6
 
 
 def test_old_values_are_kept_where_contributions_are_measured_against_them() -> None:
-    """Where each is measured against its own base, that may be old without a copy of the model."""
     assert replace(ASYNC, staleness_max=16).values_kept == 2
     assert RunSettings(staleness_max=2).values_kept == 4

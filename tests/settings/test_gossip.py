@@ -35,7 +35,6 @@ GRAPH = Neighbours.GRAPH
     ],
 )
 def test_what_cannot_work_is_refused(settings: GossipSettings, says: str) -> None:
-    """Out of range, a graph without lines, and one in two parts."""
     with pytest.raises(SettingsError, match=says):
         replace(PRESETS[Preset.GOSSIP], gossip=settings)
 
@@ -52,7 +51,6 @@ def test_what_cannot_work_is_refused(settings: GossipSettings, says: str) -> Non
 def test_neighbours_that_the_run_lacks_are_refused(
     settings: GossipSettings, learners: list[str], says: str
 ) -> None:
-    """A ring of one, an unknown learner, and one without a neighbour."""
     with pytest.raises(SettingsError, match=says):
         check_members(settings, learners)
 
@@ -67,14 +65,12 @@ def test_neighbours_that_the_run_lacks_are_refused(
     ],
 )
 def test_what_works_is_taken(settings: GossipSettings) -> None:
-    """The smallest and the largest values, and a graph whose lines are named once."""
     replace(PRESETS[Preset.GOSSIP], gossip=settings)
     check_members(settings, ["a", "b", "c"])
     assert settings.on is (settings.neighbours is not Neighbours.NOBODY)
 
 
 def test_without_gossip_one_learner_is_enough() -> None:
-    """The default asks for no neighbour."""
     check_members(GossipSettings(), ["a"])
 
 
@@ -98,7 +94,6 @@ def test_settings_of_a_syncer_are_refused_with_gossip(
 
 
 def test_every_setting_for_syncers_has_its_needed_value_in_the_preset() -> None:
-    """So a file that says nothing of them can choose the preset."""
     needed = {name: fact.with_gossip for name, fact in facts_of(RunSettings).items()}
     needed = {name: value for name, value in needed.items() if value is not None}
     preset = PRESETS[Preset.GOSSIP]

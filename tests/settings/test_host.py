@@ -66,7 +66,6 @@ WRONG = [
 def test_what_cannot_work_is_refused_in_a_sentence(
     options: type, changes: dict[str, object], sentence: str
 ) -> None:
-    """It names the setting, its value, and what is allowed."""
     with pytest.raises(SettingsError, match=re.escape(sentence)) as refused:
         options(**changes)
     assert "\n" not in str(refused.value)
@@ -82,7 +81,6 @@ def test_what_cannot_work_is_refused_in_a_sentence(
     ],
 )
 def test_an_address_is_a_host_and_a_port(address: str, expected: tuple[str, int]) -> None:
-    """The port may be left out; IPv6 stands in brackets."""
     assert split_address("listen", address) == expected
 
 
@@ -104,14 +102,12 @@ def test_an_address_becomes_the_url_to_dial(address: str, *, tls: bool, url: str
 
 @pytest.mark.parametrize("address", ["ws://hub:1/supervisor?token=hush", "ws://hush@hub:1"])
 def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> None:
-    """Addresses end up in logs, so tokens have no place in them."""
     with pytest.raises(SettingsError, match="token_file") as refused:
         LearnerOptions(supervisor=(address,))
     assert "hush" not in str(refused.value)
 
 
 def test_trust_in_an_authority_means_tls() -> None:
-    """Whoever names an authority or a certificate of his own dials by TLS."""
     trusting = ConnectOptions(tls_ca=Path("ca.pem"))
     assert LearnerOptions(("hub",), trusting).supervisor_urls == ("wss://hub:7070/supervisor",)
     assert LearnerOptions(("hub",)).supervisor_urls == ("ws://hub:7070/supervisor",)
@@ -127,12 +123,10 @@ def test_trust_in_an_authority_means_tls() -> None:
     [("all", None), ("0", (0,)), ("0,2", (0, 2)), ("0-3", (0, 1, 2, 3)), ("0-1, 4,1", (0, 1, 4))],
 )
 def test_devices_are_indices_or_all(devices: str, expected: tuple[int, ...] | None) -> None:
-    """Ranges include their ends, and nothing is named twice."""
     assert device_indices(devices) == expected
 
 
 def test_a_default_name_is_allowed_and_new_each_time() -> None:
-    """Two learners started by the same command on one host do not take each other's name."""
     names = {default_name() for _ in range(8)}
     assert len(names) > 1
     assert all(NAME.fullmatch(name) for name in names)

@@ -26,7 +26,6 @@ DECAYING = RunSettings(
     ],
 )
 def test_it_warms_up_and_decays(clock: float, rate: float) -> None:
-    """Linear to the peak, then cosine to the floor, and it stays there."""
     assert DECAYING.learning_rate_at(clock) == pytest.approx(rate)
 
 
@@ -37,7 +36,6 @@ def test_without_an_end_it_stays_at_its_peak() -> None:
 
 @given(st.floats(min_value=0, max_value=1e6), st.floats(min_value=0, max_value=1e6))
 def test_it_never_rises_after_the_warm_up(one: float, other: float) -> None:
-    """A later clock has no higher rate, and no rate leaves its bounds."""
     early, late = sorted((10 + one, 10 + other))
     assert 0.1 - 1e-9 <= DECAYING.learning_rate_at(late) <= DECAYING.learning_rate_at(early) + 1e-12
     assert DECAYING.learning_rate_at(early) <= 1.0
@@ -56,13 +54,11 @@ def test_it_never_rises_after_the_warm_up(one: float, other: float) -> None:
     ],
 )
 def test_the_warm_up_grows_with_the_run(total_steps: int | None, warmup: float) -> None:
-    """It is 30 % of a short run, and 400 steps of a long one; a number that is given stays."""
     assert RunSettings(total_steps=total_steps).warmup == pytest.approx(warmup)
     assert RunSettings(total_steps=total_steps, warmup_steps=7).warmup == 7
 
 
 def test_decay_ends_with_the_budget_of_tokens() -> None:
-    """However many steps that takes: the clock is the share that is processed."""
     settings = RunSettings(total_steps=200, budget_tokens=1_000)
     clocks = [settings.clock_after(0.0, steps=1.0, processed_tokens=n) for n in (0, 250, 1_000)]
     assert clocks == [0.0, 50.0, 200.0]
@@ -73,7 +69,6 @@ def test_decay_ends_with_the_budget_of_tokens() -> None:
 def test_without_a_budget_or_an_end_the_clock_counts_steps(
     total_steps: int | None, budget_tokens: int | None
 ) -> None:
-    """H/P for an opened round."""
     settings = RunSettings(total_steps=total_steps, budget_tokens=budget_tokens)
     assert settings.clock_after(7.0, steps=0.5, processed_tokens=900) == 7.5
 
@@ -92,7 +87,6 @@ def test_without_a_budget_or_an_end_the_clock_counts_steps(
 def test_a_rate_that_is_surely_not_meant_is_told(
     settings: RunSettings, said: tuple[str, ...]
 ) -> None:
-    """By check, dry run and start: a run with a rate of 0 looks like any other."""
     told = settings.rate_doubts
     assert len(told) == len(said)
     assert all(re.search(pattern, doubt) for pattern, doubt in zip(said, told, strict=True))

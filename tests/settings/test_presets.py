@@ -20,7 +20,6 @@ def options(*line: str) -> RunOptions:
 
 
 def test_every_preset_has_settings_of_its_own() -> None:
-    """They differ from one another, and each can be built."""
     assert set(PRESETS) == set(Preset)
     assert len(set(map(repr, PRESETS.values()))) == len(Preset)
 
@@ -54,7 +53,6 @@ def test_what_is_best_beside_an_interval_comes_with_it(
     moments: bool,  # noqa: FBT001
     momentum: float,
 ) -> None:
-    """Without being asked for; what is asked for stays."""
     found = options(*told).file.run
     assert (found.fragments, found.merge_moments) == (fragments, moments)
     assert found.outer.momentum == momentum
@@ -62,13 +60,11 @@ def test_what_is_best_beside_an_interval_comes_with_it(
 
 @pytest.mark.parametrize("name", Preset)
 def test_a_preset_is_a_run_by_one_name(name: Preset) -> None:
-    """All its settings are taken."""
     learners = ("--learners", "1") if name is Preset.DATA_PARALLEL else ()
     assert options("--preset", name, *learners).file.run == PRESETS[name]
 
 
 def test_what_is_said_anywhere_overrides_a_preset(tmp_path: Path) -> None:
-    """Also where the preset is named later than the setting."""
     file = tmp_path / "run.yaml"
     file.write_text("run: {interval_steps: 50, outer: {momentum: 0.5}}\n")
     found = options(str(file), "--preset", "diloco", "--run.learning_rate", "0.5").file.run
@@ -77,7 +73,6 @@ def test_what_is_said_anywhere_overrides_a_preset(tmp_path: Path) -> None:
 
 
 def test_the_last_preset_counts(tmp_path: Path) -> None:
-    """The command line overrides the file, and an unknown name is refused with those there are."""
     file = tmp_path / "run.yaml"
     file.write_text("preset: diloco\n")
     assert options(str(file)).file.run.interval_steps == 500
@@ -87,13 +82,11 @@ def test_the_last_preset_counts(tmp_path: Path) -> None:
 
 
 def test_data_parallel_training_has_one_learner() -> None:
-    """The sentence says what spans the devices instead."""
     with pytest.raises(SettingsError, match="learners is 2; the preset data_parallel trains one"):
         options("--preset", "data_parallel", "--learners", "2")
 
 
 def test_a_cell_of_a_study_may_have_a_preset_of_its_own() -> None:
-    """The study's rate holds for it too; the cell's own settings come last."""
     study = StudyOptions(
         run=RunSettings(learning_rate=0.5, interval_steps=7),
         cells={"a": {"preset": "diloco", "run": {"fragments": 3}}, "b": {}},

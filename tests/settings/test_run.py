@@ -72,7 +72,6 @@ from islands.protocol.settings.run import RunSettings, Timing
     ],
 )
 def test_a_setting_that_cannot_work_is_named(changes: dict[str, object], names: str) -> None:
-    """One sentence with the name, the value and what is allowed."""
     with pytest.raises(SettingsError, match=names):
         RunSettings(**changes)  # type: ignore[arg-type]
 
@@ -82,14 +81,12 @@ def test_a_setting_that_cannot_work_is_named(changes: dict[str, object], names: 
     [(24, 24, 2, 2), (24, 24, 0, 1), (500, 1, 0, 1), (10, 24, 2, 5), (1, 4, 100, 4)],
 )
 def test_rounds_open_at_once(interval: int, fragments: int, overlap: int, expected: int) -> None:
-    """min(P, max(1, ⌈τ·P/H⌉)), by hand."""
     settings = RunSettings(interval_steps=interval, overlap_steps=overlap)
     assert settings.open_rounds_max(fragments) == expected
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))
 def test_progress_is_reported_several_times_per_round(interval: int, fragments: int) -> None:
-    """At least every step, at most eight times in H/P steps, and never less than once in H/P."""
     settings = RunSettings(interval_steps=interval)
     reported = settings.report_interval_steps(fragments)
     assert reported >= 1
@@ -97,6 +94,5 @@ def test_progress_is_reported_several_times_per_round(interval: int, fragments: 
 
 
 def test_patience_scales_every_duration() -> None:
-    """One setting makes all timeouts shorter or longer."""
     timing = Timing(patience=0.2)
     assert timing.scaled(timing.evict_s) == pytest.approx(1.0)

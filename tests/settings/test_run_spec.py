@@ -33,18 +33,15 @@ def plan() -> RunPlan:
 
 
 def test_a_spec_arrives_as_it_was_told() -> None:
-    """Nothing of a spec is lost on the way."""
     assert RunSpec.decode(SPEC.encode()) == SPEC
 
 
 def test_a_plan_arrives_as_it_was_made() -> None:
-    """A layout travels with its fingerprint."""
     made = replace(plan(), begun="a1b2")
     assert RunPlan.decode(made.encode()) == made
 
 
 def test_a_plan_with_another_fingerprint_is_refused() -> None:
-    """The receiver computes the fingerprint itself."""
     made = plan()
     forged = RunPlan(replace(made.layout, fingerprint="0" * 32), made.shards)
     with pytest.raises(RefusedError, match="fingerprint"):
@@ -53,13 +50,11 @@ def test_a_plan_with_another_fingerprint_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"settings": {"fragments": 0}}', '{"task": 1}'])
 def test_what_is_no_spec_is_refused_with_a_sentence(text: str) -> None:
-    """Another version's spec, or a setting out of range, does not end in a traceback."""
     with pytest.raises(RefusedError, match="settings are not understood"):
         RunSpec.decode(text)
 
 
 def test_a_folder_keeps_both(tmp_path: Path) -> None:
-    """A restarted hub finds what it wrote; an empty folder holds no run."""
     assert read(tmp_path) is None
     write(tmp_path / "run", SPEC, plan())
     assert read(tmp_path / "run") == (SPEC, plan())
@@ -68,7 +63,6 @@ def test_a_folder_keeps_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run.json", "plan.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
 def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, damage: str) -> None:
-    """It is neither taken for another run nor begun anew in silence."""
     write(tmp_path, SPEC, plan())
     path = tmp_path / name
     content = bytearray(path.read_bytes())
@@ -84,14 +78,12 @@ def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, da
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The sentence says which folder."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=str(tmp_path / "file")):
         write(tmp_path / "file", SPEC, plan())
 
 
 def test_a_larger_budget_is_the_same_run() -> None:
-    """A run goes on with another budget, learning rate or patience."""
     later = replace(SPEC.settings, budget_tokens=5, learning_rate=1e-3, timing=Timing(patience=1.0))
     assert replace(SPEC, settings=later).changed_from(SPEC) is None
 
@@ -112,7 +104,6 @@ def test_a_larger_budget_is_the_same_run() -> None:
     ],
 )
 def test_what_makes_it_another_run_is_named(changed: RunSpec, said: str) -> None:
-    """A run cannot change its task, its fragments or its seed; the sentence names the first."""
     assert said in (changed.changed_from(SPEC) or "")
 
 
@@ -126,13 +117,11 @@ NEW = RunSpec(
 
 
 def test_what_nobody_gives_stays_as_the_run_was_begun() -> None:
-    """Whatever the defaults of today are: those of its first day are pinned."""
     assert NEW.continued(SPEC, ()) == SPEC
     assert NEW.continued(SPEC, {"folder", "keeping.file_mib"}) == SPEC
 
 
 def test_what_is_given_now_is_the_only_thing_that_differs() -> None:
-    """Be it allowed or not: a refusal names what the user gave, and nothing else."""
     given = NEW.continued(SPEC, {"run.budget_tokens"})
     assert given == replace(SPEC, settings=replace(SPEC.settings, budget_tokens=9))
     assert given.changed_from(SPEC) is None
@@ -149,14 +138,12 @@ def test_what_is_given_now_is_the_only_thing_that_differs() -> None:
 
 
 def test_a_run_of_a_version_that_kept_no_preset_goes_on() -> None:
-    """Only who names a preset has all of its settings compared with those of the run."""
     old = replace(SPEC, preset="")
     assert NEW.continued(old, ()) == old
     assert NEW.continued(old, {"preset"}) == NEW
 
 
 def test_a_learner_may_have_a_precision_of_its_own() -> None:
-    """All else stays as the run has it."""
     assert SPEC.with_precision(None) == SPEC
     own = SPEC.with_precision(Precision.FP4)
     assert own.settings == replace(SPEC.settings, precision=Precision.FP4)
@@ -164,7 +151,6 @@ def test_a_learner_may_have_a_precision_of_its_own() -> None:
 
 
 def test_the_page_names_what_may_change() -> None:
-    """Whoever adds a setting that may change adds it to docs/operations.md."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     listed = page.partition("<!-- resumable -->")[2].partition("Any other")[0].split()
     assert [one.strip("`") for one in listed if one != "-"] == sorted(

@@ -35,7 +35,6 @@ def numbers(group: object) -> list[str]:
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: type(group).__name__)
 def test_a_number_outside_its_range_is_refused(group: object) -> None:
-    """Each has a range, whose ends are allowed or not as the sentence says."""
     facts = facts_of(type(group))
     for name in numbers(group):
         fact = facts[name]
@@ -70,7 +69,6 @@ def replace_unchecked(group: object, name: str, value: object) -> object:
     ],
 )
 def test_a_range_in_words(fact: Setting, told: str) -> None:
-    """As the sentence of a refusal ends."""
     assert fact.range == told
 
 

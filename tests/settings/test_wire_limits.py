@@ -92,7 +92,6 @@ LONGEST: dict[str, Callable[[int], object]] = {
 def test_the_longest_reports_fit_at_any_number_of_fragments(
     longest: Callable[[int], object], fragments: int
 ) -> None:
-    """Whatever lists the fragments or the leases travels, with every number at its largest."""
     limits = limits_of(layout(fragments))
     codec = Codec(MESSAGE_TYPES, limits)
     body = longest(fragments)
@@ -102,7 +101,6 @@ def test_the_longest_reports_fit_at_any_number_of_fragments(
 
 
 def test_a_small_run_keeps_small_limits() -> None:
-    """What a small layout can say does not let a peer claim much more than before it is known."""
     limits = limits_of(layout(1))
     assert limits.payload_bytes == Limits().payload_bytes
     assert limits.frame_bytes == Limits().frame_bytes
@@ -132,7 +130,6 @@ class Repeated:
 
 @pytest.mark.parametrize("fragment_bytes", [1 << 16, 4 * GIB + (1 << 16), 400 * GIB])
 def test_a_fragment_of_any_size_can_be_announced(fragment_bytes: int) -> None:
-    """The head of an envelope tells sizes beyond 32 bits, if the run's layout has them."""
     codec = Codec(MESSAGE_TYPES, limits_of(layout(1, fragment_bytes)))
     payload = (cast("memoryview", Repeated(fragment_bytes, memoryview(b""))),)
     update = FragmentUpdate(MOST, FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None)
@@ -142,7 +139,6 @@ def test_a_fragment_of_any_size_can_be_announced(fragment_bytes: int) -> None:
 
 
 def test_a_fragment_beyond_32_bits_is_carried_chunk_by_chunk() -> None:
-    """Every chunk of a fragment of more than 4 GiB is taken, also those beyond that place."""
     size = 4 * GIB + (1 << 20)
     codec = Codec(MESSAGE_TYPES, limits_of(layout(1, size)))
     block = memoryview(bytearray(1 << 19))
@@ -162,13 +158,11 @@ def test_a_fragment_beyond_32_bits_is_carried_chunk_by_chunk() -> None:
 
 
 def test_more_fragments_than_a_report_can_name_are_refused() -> None:
-    """The sentence says how many there are and how many there may be."""
     with pytest.raises(SettingsError, match=f"{FRAGMENTS_MAX + 1} fragments.* {FRAGMENTS_MAX} at"):
         limits_of(layout(FRAGMENTS_MAX + 1))
 
 
 def test_a_run_that_cannot_be_told_is_refused() -> None:
-    """Settings and plan reach whoever asks before it knows the layout; both sentences say how."""
     check_told(RunSpec(RunSettings()).encode(), RunPlan(layout(1), 64).encode())
     with pytest.raises(UserError, match="task_settings"):
         check_told("x" * 100_000, b"")

@@ -44,7 +44,6 @@ class Growing:
 
 
 def test_rows_are_read_once_whatever_happens_to_the_file(tmp_path: Path) -> None:
-    """It is turned over before the first look, between two, and while nobody looks."""
     growing = Growing(tmp_path)
     growing.write()
     growing.turn_over()
@@ -65,7 +64,6 @@ def test_rows_are_read_once_whatever_happens_to_the_file(tmp_path: Path) -> None
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    """And a damaged one is left out."""
     growing = Growing(tmp_path)
     growing.write(1)
     with growing.path.open("ab") as file:
@@ -90,7 +88,6 @@ def test_a_line_of_any_length_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_turned_over_is_read_on(tmp_path: Path) -> None:
-    """For a moment there is only the older one."""
     growing = Growing(tmp_path)
     growing.write(1)
     growing.read()
@@ -108,5 +105,4 @@ def test_a_file_that_is_being_turned_over_is_read_on(tmp_path: Path) -> None:
     [{"kind": "merge", "at_s": 1.0, "merges": 3}, {"kind": "new", "tokens": 3}, {"kind": "event"}],
 )
 def test_a_row_without_a_place_has_no_points(row: dict[str, object]) -> None:
-    """Rows of older and of later versions are passed over."""
     assert points_of(row) is None

@@ -38,7 +38,6 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_library_that_is_missing_is_told_once_and_the_run_goes_on(run: Path) -> None:
-    """The sentence names what to install."""
     if find_spec("trackio") is not None:
         pytest.skip("trackio is installed")
     said: list[str] = []
@@ -80,7 +79,6 @@ def test_a_sink_that_hangs_ends_the_run_no_later(
 
 
 def test_a_sink_that_there_is_not_is_refused() -> None:
-    """With those that there are."""
     from islands.protocol.errors import SettingsError
     from islands.run.coordinator import CoordinatorSettings
     from islands.settings.run_spec import RunSpec
@@ -92,7 +90,6 @@ def test_a_sink_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # of the libraries beneath it
 def test_mlflow_agrees_to_the_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every point of the rows is there once, also if they are sent again, and the total."""
     pytest.importorskip("mlflow", reason="MLflow is not installed")
     pytest.importorskip("sqlalchemy", reason="MLflow keeps nothing here without SQLAlchemy")
     from mlflow.tracking import MlflowClient
@@ -112,7 +109,6 @@ def test_mlflow_agrees_to_the_token(run: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_wandb_keeps_a_run_offline(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From where it may be sent later."""
     pytest.importorskip("wandb", reason="Weights & Biases is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert main(["wandb", str(run)]) == 0
@@ -120,7 +116,6 @@ def test_wandb_keeps_a_run_offline(run: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_row_of_a_run_but_events_has_its_points(run: Path) -> None:
-    """Nothing that is not a number is a point."""
     found = [points_of(row) for row in rows(run / "metrics.jsonl")]
     assert all(points is not None and points.values for points in found)
     assert [points.tokens for points in found if points is not None][-1] == TOTAL

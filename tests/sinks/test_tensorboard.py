@@ -23,7 +23,6 @@ RUN_ROW = {"kind": "run", "at_s": 1.0, "tokens": 1, "loss": 1.0, "tokens_per_s":
 
 
 def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> None:
-    """One curve of one name for each, and the mean; whatever is drawn, tokens are its x axis."""
     folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
     for name in ("a", "b"):
         folder.write(0.0, "v", admitted(name))
@@ -51,7 +50,6 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
 
 
 def test_each_learner_has_curves_of_all_that_its_rows_tell(tmp_path: Path) -> None:
-    """Speed, traffic, its share in merges, how old its bases were, and what its task reports."""
     folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
     folder.write(0.0, "v", admitted("a"))
     folder.write(1.0, "s", MERGED)
@@ -77,7 +75,6 @@ def test_each_learner_has_curves_of_all_that_its_rows_tell(tmp_path: Path) -> No
 
 
 def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> None:
-    """It costs no point, and ends nobody."""
     spool = Spool(tmp_path)
     TensorBoard(tmp_path, spool, SETTINGS).record([{**RUN_ROW, "tokens": 2**70}])
     spool.close()
@@ -85,7 +82,6 @@ def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> No
 
 
 def test_the_settings_are_shown_once(tmp_path: Path) -> None:
-    """As text beside the curves, with those of the outer optimizer and the timeouts."""
     spool = Spool(tmp_path)
     board = TensorBoard(tmp_path, spool, SETTINGS)
     for tokens in (1, 2):
@@ -105,7 +101,6 @@ def test_the_settings_are_shown_once(tmp_path: Path) -> None:
 def test_without_tensorboard_a_run_goes_on_after_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the part of the installation that is missing; the metrics have all the figures."""
     monkeypatch.setitem(sys.modules, "islands.sinks.tensorboard", None)
     said: list[str] = []
     folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
@@ -121,7 +116,6 @@ def test_without_tensorboard_a_run_goes_on_after_a_sentence(
 
 
 def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:
-    """Nor does a name that is no folder's, or that of the run."""
     spool = Spool(tmp_path)
     board = TensorBoard(tmp_path, spool, SETTINGS)
     for name in ("run", "../x", "", "a/b", *(f"n{index}" for index in range(1000))):

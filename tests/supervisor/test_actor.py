@@ -147,7 +147,6 @@ async def ended(link: Link) -> None:
 
 @virtual
 async def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
-    """Before joining; the plan comes as payload."""
     async with open_hub(tmp_path, told=("{spec}", memoryview(b"plan"))) as hub:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
@@ -158,7 +157,6 @@ async def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
 
 @virtual
 async def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
-    """In a sentence, for good."""
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
@@ -172,7 +170,6 @@ async def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> Non
 async def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
     tmp_path: Path, characters: int
 ) -> None:
-    """A refusal that repeats it twice could not be sent at all, which ends a process."""
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("eve")
         hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "\0" * characters, LAYOUT.fingerprint))
@@ -183,7 +180,6 @@ async def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
 
 @virtual
 async def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Path) -> None:
-    """What an envelope claims does not count; early notes wait for the admission."""
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("somebody")
         hub.say(link, Note("started", "{}"))
@@ -199,7 +195,6 @@ async def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_pat
 
 @virtual
 async def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
-    """A process that was cut off goes on telling over its old link, beside its successor."""
     async with open_hub(tmp_path) as hub:
         cut_off, joined = await hub.admit("ana")
         hub.say(cut_off, FIGURES)
@@ -218,7 +213,6 @@ async def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> 
 
 @virtual
 async def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path) -> None:
-    """After a link was lost, both may be read at once: figures are judged after the heartbeat."""
     async with open_hub(tmp_path) as hub:
         first, joined = await hub.admit("ana")
         first.close("lost")
@@ -234,7 +228,6 @@ async def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path
 
 @virtual
 async def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
-    """A second one of a name, or one with a forged credential, does not speak for the first."""
     async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         other = await hub.dial("ana")
@@ -254,7 +247,6 @@ async def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("begun", ["another beginning", ""])
 @virtual
 async def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, begun: str) -> None:
-    """Those of an earlier run with this name and key are told to join anew, and it goes on."""
     key = b"a key for the tests alone"
     earlier = Credentials("run", key, begun)
     held = Incarnation(9, 1)
@@ -290,7 +282,6 @@ async def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, b
 
 @virtual
 async def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
-    """After a link was lost there is no joining anew."""
     async with open_hub(tmp_path) as hub:
         first, joined = await hub.admit("ana")
         first.close("lost")
@@ -309,7 +300,6 @@ async def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
 
 @virtual
 async def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) -> None:
-    """The share is handed on once; everybody hears Stop, and the supervisor ends."""
     async with open_hub(tmp_path) as hub:
         syncer, _ = await hub.admit("syncer", Role.SYNCER)
         learner, _ = await hub.admit("ana")
@@ -324,7 +314,6 @@ async def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Pa
 
 @virtual
 async def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Path) -> None:
-    """As an island of which a host is away does: it asks again, hears of the end, and can end."""
     async with open_hub(tmp_path) as hub:
         question = RunSpecRequest(PROTOCOL, Role.LEARNER, "away")
         hub.say(await hub.dial("away"), question)
@@ -344,7 +333,6 @@ async def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Pa
 @pytest.mark.parametrize("body", [RunEnded("enough"), Stop("enough")])
 @virtual
 async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded | Stop) -> None:
-    """A learner's word on that is not heard."""
     async with open_hub(tmp_path) as hub:
         link, _ = await hub.admit("ana")
         hub.say(link, body, b"{}")
@@ -356,7 +344,6 @@ async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded |
 @pytest.mark.parametrize("key", [b"a key for the tests alone", b"another key of this length"])
 @virtual
 async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
-    """Its proof is a credential that no member ever gets."""
     async with open_hub(tmp_path) as hub:
         proof = Credentials("run", key).prove(OPERATOR)
         link = await hub.dial(OPERATOR)
@@ -367,7 +354,6 @@ async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
 
 @virtual
 async def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
-    """Nobody is admitted under that name, and a member's credential is no proof."""
     async with open_hub(tmp_path) as hub:
         link = await hub.dial(OPERATOR)
         hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, OPERATOR, LAYOUT.fingerprint))
@@ -382,7 +368,6 @@ async def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
 
 @virtual
 async def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
-    """Incarnations can be guessed in a few tries; what was signed for them cannot."""
     async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         mallory = await hub.dial("mallory")
@@ -417,7 +402,6 @@ async def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_
 
 @virtual
 async def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
-    """Each process has a link of its own; one link was once admitted under 254 names."""
     async with open_hub(tmp_path) as hub:
         link, _ = await hub.admit("ana")
         for number in range(254):
@@ -432,8 +416,6 @@ async def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None
 async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session of whoever said it is over, the tape says why, and all others go on."""
-
     def fail(*_: object, **__: object) -> None:
         raise KeyError("forgotten")
 
@@ -453,7 +435,6 @@ async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
 async def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
     tmp_path: Path, what: str
 ) -> None:
-    """A loss of 1e308 made the mean of all overflow where it was kept, and ended the hub."""
     async with open_hub(tmp_path) as hub:
         other, _ = await hub.admit("ben")
         hub.broken = what
@@ -466,7 +447,6 @@ async def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
 
 @virtual
 async def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
-    """Payloads of strangers, which said that the run had ended, were kept: 1.9 GB of them."""
     async with open_hub(tmp_path) as hub:
         links = [await hub.dial(f"stranger-{number}") for number in range(8)]
         for link in links:
@@ -478,7 +458,6 @@ async def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path)
 
 @virtual
 async def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path) -> None:
-    """Only short ones are kept, for only those are written before an admission."""
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("ana")
         hub.say(link, Note("exit", '{"reason": "' + "x" * 5000 + '"}'))
@@ -490,7 +469,6 @@ async def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path:
 
 @virtual
 async def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) -> None:
-    """Links are read no further while too much waits; nothing is lost, and the hub goes on."""
     async with open_hub(tmp_path, told=("{}", memoryview(b"{}"))) as hub:
         links = []
         for index in range(400):

@@ -31,7 +31,6 @@ def killed(actions: list[Action]) -> list[str]:
 
 
 def test_without_the_runs_key_nothing_is_done() -> None:
-    """A command with another proof is refused with a sentence, shows nothing, and is recorded."""
     desk = Desk()
     desk.admit("a")
     answer = desk.command(Verb.DRAIN, "a", genuine=False)
@@ -43,7 +42,6 @@ def test_without_the_runs_key_nothing_is_done() -> None:
 
 
 def test_status_lists_members_of_all_roles() -> None:
-    """Each line says what it is, how it is, and how long it has been silent."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.admit("s", 2, role=Role.SYNCER)
@@ -76,7 +74,6 @@ def test_a_syncer_that_cannot_write_its_journal_is_told_of() -> None:
 
 
 def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
-    """The word may be lost with a link: it is said again with every heartbeat."""
     desk = Desk()
     a = desk.admit("a", 1)
     assert desk.command(Verb.DRAIN, "a").done
@@ -90,7 +87,6 @@ def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: FBT001
-    """However it ends, it is not to come back."""
     desk = Desk(launched=("a",))
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -100,7 +96,6 @@ def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: 
 
 
 def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
-    """Its host, or a person, means it; but one that only lost its incarnation is drained still."""
     desk = Desk(launched=("a",))
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -113,7 +108,6 @@ def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
 
 
 def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> None:
-    """Its loss was not finite: the same process asks for its next incarnation."""
     desk = Desk(launched=("a",))
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -124,7 +118,6 @@ def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> Non
 
 
 def test_a_drain_that_is_not_obeyed_evicts() -> None:
-    """It beats on and does not leave: after its limit it has ended, and its process with it."""
     desk = Desk(launched=("a",))
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -140,7 +133,6 @@ def test_a_drain_that_is_not_obeyed_evicts() -> None:
 
 
 def test_a_process_that_takes_the_name_of_a_drained_one_has_its_own_time_to_leave() -> None:
-    """The drained one fell silent, and nobody has told the one that is started in its place."""
     desk = Desk()
     desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -154,7 +146,6 @@ def test_a_process_that_takes_the_name_of_a_drained_one_has_its_own_time_to_leav
 
 
 def test_our_own_pause_gives_a_drained_learner_more_time() -> None:
-    """Nobody was heard in it, so nobody could obey."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
@@ -168,7 +159,6 @@ def test_our_own_pause_gives_a_drained_learner_more_time() -> None:
 
 @pytest.mark.parametrize("launched", [True, False])
 def test_an_evicted_learner_ends_at_once(launched: bool) -> None:  # noqa: FBT001
-    """Syncers hear it with the view; a process that was launched here is killed, and stays away."""
     desk = Desk(launched=("a",) if launched else ())
     desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
     a = desk.admit("a", 1)
@@ -185,7 +175,6 @@ def test_an_evicted_learner_ends_at_once(launched: bool) -> None:  # noqa: FBT00
 
 
 def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
-    """The old one shows the incarnation that it had; a person who starts it again means it."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.command(Verb.EVICT, "a")
@@ -198,7 +187,6 @@ def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
 
 
 def test_evicting_needs_the_runs_key_and_a_learner_that_is_here() -> None:
-    """It is an operator's command as the others are."""
     desk = Desk()
     desk.admit("a", 1)
     assert not desk.command(Verb.EVICT, "a", genuine=False).done
@@ -209,7 +197,6 @@ def test_evicting_needs_the_runs_key_and_a_learner_that_is_here() -> None:
 
 
 def test_who_is_not_here_cannot_be_drained() -> None:
-    """The sentence lists who is; syncers and those who have left are not among them."""
     desk = Desk()
     gone = desk.admit("gone", 1)
     desk.admit("a", 2)
@@ -226,7 +213,6 @@ def test_who_is_not_here_cannot_be_drained() -> None:
 
 
 def test_learners_are_added_under_the_next_free_numbers() -> None:
-    """Names of launched and of joined learners are taken; new ones are restarted like others."""
     desk = Desk(launched=("syncer", "learner-0", "learner-2"))
     desk.admit("learner-3", 5)
     answer = desk.command(Verb.ADD, count=2)
@@ -238,7 +224,6 @@ def test_learners_are_added_under_the_next_free_numbers() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, ADDED_MAX + 1])
 def test_too_many_learners_are_not_added(count: int) -> None:
-    """A slip of the finger must not start a thousand processes."""
     desk = Desk(launched=("learner-0",))
     answer = desk.command(Verb.ADD, count=count)
     assert not answer.done
@@ -247,7 +232,6 @@ def test_too_many_learners_are_not_added(count: int) -> None:
 
 
 def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
-    """The sentence holds the command, with the address that others dial."""
     answer = Desk().command(Verb.ADD)
     assert not answer.done
     assert "python -m islands.learner --supervisor ws://hub:7070/supervisor" in answer.told
@@ -272,7 +256,6 @@ def test_a_pause_reaches_the_syncer_with_the_view() -> None:
 
 
 def test_pausing_twice_is_pausing_once() -> None:
-    """The second answer says so, and the syncer is not told anew."""
     desk = Desk()
     desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
     desk.command(Verb.PAUSE)
@@ -282,7 +265,6 @@ def test_pausing_twice_is_pausing_once() -> None:
 
 
 def test_a_restarted_supervisor_can_resume() -> None:
-    """It does not know that its predecessor paused the run, and says go on all the same."""
     desk = Desk(epoch=2)
     desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
     assert desk.command(Verb.RESUME).done
@@ -290,7 +272,6 @@ def test_a_restarted_supervisor_can_resume() -> None:
 
 
 def test_stop_asks_the_syncer_for_a_proper_end() -> None:
-    """The run is not over before the syncer says so; a syncer that missed it is asked again."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
     answer = desk.command(Verb.STOP)
@@ -304,7 +285,6 @@ def test_stop_asks_the_syncer_for_a_proper_end() -> None:
 
 
 def test_a_stop_may_say_why() -> None:
-    """As that of a hub whose money is spent; of two stops the first reason stands."""
     desk = Desk()
     desk.admit("s", 9, role=Role.SYNCER)
     desk.command(Verb.STOP, "the money is spent")
@@ -313,7 +293,6 @@ def test_a_stop_may_say_why() -> None:
 
 
 def test_without_a_syncer_the_end_waits_for_one() -> None:
-    """The answer says that it is away; once back, it is asked."""
     desk = Desk()
     answer = desk.command(Verb.STOP)
     assert "as soon as it is back" in answer.told
@@ -323,7 +302,6 @@ def test_without_a_syncer_the_end_waits_for_one() -> None:
 
 @pytest.mark.parametrize("verb", list(Verb))
 def test_a_finished_run_takes_no_commands(verb: Verb) -> None:
-    """The sentence says why it ended; only looking is done."""
     desk = Desk(launched=("learner-0",))
     desk.admit("s", 9, role=Role.SYNCER)
     desk.handle(Received(Stop("tokens"), 9))

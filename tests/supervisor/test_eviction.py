@@ -34,13 +34,11 @@ def member(phase: Phase = Phase.STEPPING, *, connection: int | None = 1) -> Memb
     ],
 )
 def test_silence_makes_suspect_then_evicts(silent_s: float, status: Status) -> None:
-    """Suspect after three seconds without a heartbeat, evicted after five."""
     assert judge(member(), TIMING, silent_s) is status
 
 
 @pytest.mark.parametrize("patience", [0.2, 1.0, 7.0])
 def test_one_setting_scales_all_timeouts(patience: float) -> None:
-    """Patience stretches suspicion and eviction alike."""
     timing = Timing(patience=patience)
     assert judge(member(), timing, 2.99 * patience) is Status.LIVE
     assert judge(member(), timing, 3.01 * patience) is Status.SUSPECT
@@ -48,7 +46,6 @@ def test_one_setting_scales_all_timeouts(patience: float) -> None:
 
 
 def test_a_closed_link_makes_suspect_at_once_and_evicts_no_sooner() -> None:
-    """A socket that closed says that something happened, not that the member is dead."""
     lost = member(connection=None)
     assert judge(lost, TIMING, 0.0) is Status.SUSPECT
     assert judge(lost, TIMING, 4.9) is Status.SUSPECT
@@ -57,7 +54,6 @@ def test_a_closed_link_makes_suspect_at_once_and_evicts_no_sooner() -> None:
 
 @pytest.mark.parametrize("status", [Status.EVICTED, Status.LEFT])
 def test_what_has_ended_stays_ended(status: Status) -> None:
-    """No sign of life brings an ended incarnation back."""
     ended = member()
     ended.status = status
     assert judge(ended, TIMING, 0.0) is status
@@ -72,7 +68,6 @@ def stepping(step_s: float, *, steps: int = 3) -> MemberRecord:
 
 
 def test_alive_without_a_step_is_stalled() -> None:
-    """Heartbeats go on, steps do not: stalled after the limit, live again with the next step."""
     hung = stepping(1.0)
     hung.heard(Phase.STEPPING, 3, 32.9)
     assert judge(hung, TIMING, 32.9) is Status.LIVE
@@ -99,7 +94,6 @@ def test_a_learner_gets_five_of_its_own_steps(step_s: float, limit_s: float) -> 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_before_a_step_was_measured_it_may_take_as_long_as_compiling(steps: int) -> None:
-    """The first step may compile, and the second is the first that is measured."""
     first = member()
     for step in range(steps + 1):
         first.heard(Phase.STEPPING, step, 90.0 * step)
@@ -111,7 +105,6 @@ def test_before_a_step_was_measured_it_may_take_as_long_as_compiling(steps: int)
 
 
 def test_the_first_step_is_not_taken_for_the_length_of_a_step() -> None:
-    """It compiled for 400 s; those after it take one: a hang is found after 30 s, not 2,000."""
     learner = member()
     for step in range(4):
         learner.heard(Phase.STEPPING, step, 400.0 * (step > 0) + step)
@@ -120,7 +113,6 @@ def test_the_first_step_is_not_taken_for_the_length_of_a_step() -> None:
 
 
 def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
-    """Every tenth one evaluates for 20 s: it may take five times that, wherever the last ended."""
     learner, now_s = member(), 0.0
     for step in range(1, 40):
         now_s += 20.0 if step % 10 == 0 else 1.0
@@ -131,7 +123,6 @@ def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
 
 
 def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
-    """Said with its heartbeats; afterwards its steps are judged as before."""
     learner = stepping(1.0)
     for at_s in (4.0, 100.0, 590.0):
         learner.heard(Phase.COMPILING, 3, at_s)
@@ -142,7 +133,6 @@ def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
 
 
 def test_compiling_has_a_limit_of_its_own() -> None:
-    """A slow compilation is not a stall until its own, long limit."""
     compiling = member(Phase.COMPILING)
     compiling.heard(Phase.COMPILING, 0, 599.0)
     assert judge(compiling, TIMING, 599.0) is Status.LIVE
@@ -154,14 +144,12 @@ def test_compiling_has_a_limit_of_its_own() -> None:
     "phase", [Phase.JOINING, Phase.HEALING, Phase.STARVED, Phase.PAUSED, Phase.FINISHED]
 )
 def test_who_does_not_step_by_intention_is_never_stalled(phase: Phase) -> None:
-    """Without data, or at the end, there is nothing to step on."""
     waiting = member(phase)
     waiting.heard(phase, 0, 10_000.0)
     assert judge(waiting, TIMING, 10_000.0) is Status.LIVE
 
 
 def test_a_change_of_phase_starts_the_limit_anew() -> None:
-    """After a long compilation the first step has its own time."""
     learner = member(Phase.COMPILING)
     learner.heard(Phase.STEPPING, 0, 500.0)
     learner.heard(Phase.STEPPING, 0, 529.0)
@@ -169,7 +157,6 @@ def test_a_change_of_phase_starts_the_limit_anew() -> None:
 
 
 def test_our_own_pause_moves_every_deadline() -> None:
-    """Who slept ten seconds has heard nobody in them, but for the time until its tick was due."""
     learner = member()
     learner.shift(10.0, TIMING)
     assert judge(learner, TIMING, 10.0) is Status.LIVE
@@ -179,7 +166,6 @@ def test_our_own_pause_moves_every_deadline() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.COMPILING, Phase.STEPPING])
 def test_our_own_pause_is_no_part_of_a_members_work(phase: Phase) -> None:
-    """It may have compiled, or stepped, for all that we know: what we slept is not counted."""
     learner = member(phase)
     learner.heard(phase, 0, 300.0)
     learner.shift(400.0, TIMING)
@@ -193,7 +179,6 @@ def test_our_own_pause_is_no_part_of_a_members_work(phase: Phase) -> None:
     ("gap_s", "evicted_s"), [(1.0, 4.75), (2.9, 4.75), (3.0, 9.75), (60.0, 9.75)]
 )
 def test_after_our_own_pause_there_is_time_to_dial_again(gap_s: float, evicted_s: float) -> None:
-    """Members close their links meanwhile, and wait ever longer before they try the next one."""
     learner = member()
     learner.shift(gap_s, TIMING)
     assert judge(learner, TIMING, gap_s + evicted_s - 0.1) is Status.SUSPECT
@@ -201,7 +186,6 @@ def test_after_our_own_pause_there_is_time_to_dial_again(gap_s: float, evicted_s
 
 
 def test_the_time_to_dial_again_is_given_once_in_a_silence() -> None:
-    """Later pauses move the deadline and do not set it anew; a heartbeat ends the silence."""
     learner = member()
     for gap_s in (60.0, 3.0, 60.0):
         learner.shift(gap_s, TIMING)

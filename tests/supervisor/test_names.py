@@ -14,7 +14,6 @@ from tests.supervisor.desk import Desk, beat, sent
 
 @pytest.mark.parametrize("name", ["a", "A-1", "learner-0", "host.example_2", "x" * 64, "7"])
 def test_names_of_letters_digits_and_three_signs_are_names(name: str) -> None:
-    """From one character to 64."""
     assert wrong_name(name, Role.LEARNER) is None
     assert sent(Desk().join(name), Joined)
 
@@ -27,7 +26,6 @@ def test_names_of_letters_digits_and_three_signs_are_names(name: str) -> None:
     ],
 )
 def test_no_other_name_is_admitted(name: str) -> None:
-    """Markup, escapes, paths and what turns text around never reach a screen, a log or a disk."""
     for role in Role:
         assert wrong_name(name, role) is not None
     (refused,) = sent(Desk().join(name), Refused)
@@ -49,7 +47,6 @@ def test_names_of_roles_are_theirs(name: str) -> None:
 
 
 def test_a_name_of_another_role_is_not_taken_over() -> None:
-    """Not even while its bearer is suspect: a learner called like the syncer must not evict it."""
     desk = Desk()
     desk.admit("s", role=Role.SYNCER)
     desk.wait(4)
@@ -60,7 +57,6 @@ def test_a_name_of_another_role_is_not_taken_over() -> None:
 
 
 def test_a_syncer_takes_its_name_from_a_learner() -> None:
-    """It shows the run's key; whoever took the name in its absence shows nothing."""
     desk = Desk()
     desk.admit("s", 1)
     assert sent(desk.join("s", 2, role=Role.SYNCER), Joined)
@@ -68,7 +64,6 @@ def test_a_syncer_takes_its_name_from_a_learner() -> None:
 
 
 def test_whose_memory_is_intact_may_replace_itself() -> None:
-    """A learner that heals joins anew while it is live, showing the incarnation that it was."""
     desk = Desk()
     first = desk.admit("a", 1)
     second = desk.admit("a", 1, previous=first)
@@ -77,7 +72,6 @@ def test_whose_memory_is_intact_may_replace_itself() -> None:
 
 
 def test_a_guessed_incarnation_replaces_nobody() -> None:
-    """Naming it is not showing it: a live learner stays."""
     desk = Desk()
     first = desk.admit("a", 1)
     desk.returns = False
@@ -88,7 +82,6 @@ def test_a_guessed_incarnation_replaces_nobody() -> None:
 
 @pytest.mark.parametrize("away_s", [4, 6], ids=["suspect", "evicted"])
 def test_a_name_taken_in_its_owners_absence_goes_back_to_it(away_s: int) -> None:
-    """Who shows that it was there before beats who showed nothing; once, and not back and forth."""
     desk = Desk()
     owner = desk.admit("a", 1)
     desk.wait(away_s)
@@ -103,7 +96,6 @@ def test_a_name_taken_in_its_owners_absence_goes_back_to_it(away_s: int) -> None
 
 
 def test_a_process_that_was_started_again_has_its_name_at_once() -> None:
-    """It lost its credential with its memory; its predecessor's link is closed."""
     desk = Desk()
     desk.admit("a", 1)
     desk.wait(4)
@@ -112,7 +104,6 @@ def test_a_process_that_was_started_again_has_its_name_at_once() -> None:
 
 
 def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
-    """A link may deliver it again after the admission: its line is that of the new incarnation."""
     desk = Desk()
     first = desk.admit("a", 1)
     second = desk.admit("a", 2, previous=first)
@@ -123,7 +114,6 @@ def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
 
 
 def test_lines_are_remembered_of_a_bounded_number_of_incarnations() -> None:
-    """An older one counts as a line of its own, which is as old as it."""
     lines = Lineages()
     for counter in range(1, 1000):
         before = Incarnation(1, counter - 1) if counter > 1 else None
@@ -145,7 +135,6 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
 
 
 def test_a_name_is_free_again_once_it_is_forgotten() -> None:
-    """Only those that are remembered are compared."""
     desk = Desk()
     for index in range(2 * ENDED_REMEMBERED):
         desk.admit(f"n{index}")
@@ -168,7 +157,6 @@ def test_nobody_is_admitted_as_a_supervisor() -> None:
 @pytest.mark.parametrize("field", ["run", "fingerprint"])
 @pytest.mark.parametrize("text", ["\0", "x", "\u2028"])
 def test_a_refusal_can_be_sent_whatever_it_refuses(field: str, text: str) -> None:
-    """It shows the first characters of a text that fills the largest frame."""
     changed: dict[str, object] = {field: text * 60_000}
     (refused,) = sent(Desk().join("a", 1, **changed), Refused)
     assert Codec(MESSAGE_TYPES).encode(Envelope("supervisor", "a", 1, refused))

@@ -28,7 +28,6 @@ def live(restarts: Restarts, lifetimes_s: list[float], patience: float = 1.0) ->
 
 
 def test_what_fails_at_once_is_given_up_after_five_restarts() -> None:
-    """Delays double from 0.2 s; the sixth end within a minute is the last."""
     restarts = Restarts()
     delays = live(restarts, [0.0] * 100)
     assert delays == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2])
@@ -37,7 +36,6 @@ def test_what_fails_at_once_is_given_up_after_five_restarts() -> None:
 
 
 def test_what_fails_after_13_seconds_is_given_up_within_the_hour() -> None:
-    """It never fills the window of a minute; that of an hour stops it, with growing delays."""
     restarts = Restarts()
     lifetimes_s = [13.0] * 1000
     delays = live(restarts, lifetimes_s)
@@ -48,7 +46,6 @@ def test_what_fails_after_13_seconds_is_given_up_within_the_hour() -> None:
 
 
 def test_what_says_the_same_each_time_is_for_its_author_to_mend() -> None:
-    """A record that nobody can read ends a learner every 20 seconds; whatever is said differs."""
     same, other = Restarts(), Restarts()
     delays = [same.next_delay_s(20.0 * number, 1.0, "a.py:24: no such file") for number in range(7)]
     assert [delay_s is None for delay_s in delays] == [False] * 5 + [True] * 2
@@ -59,7 +56,6 @@ def test_what_says_the_same_each_time_is_for_its_author_to_mend() -> None:
 
 @pytest.mark.parametrize("steps", [(), (0,), (1,), (0, 1)])
 def test_what_fails_before_its_first_step_is_tried_three_times(steps: tuple[int, ...]) -> None:
-    """A model that does not fit compiles three times in vain; a step between two ends counts."""
     restarts = Restarts()
     delays = [
         restarts.next_delay_s(20.0 * number, 1.0, "a.py:24: no memory", trained=number in steps)
@@ -73,7 +69,6 @@ def test_what_fails_before_its_first_step_is_tried_three_times(steps: tuple[int,
 
 
 def test_what_is_killed_before_its_first_step_is_given_up_too() -> None:
-    """The OOM killer says nothing; a learner that has stepped is started again for longer."""
     mute, stepped = Restarts(), Restarts()
     delays = [mute.next_delay_s(100.0 * number, 1.0, trained=False) for number in range(6)]
     assert [delay_s is None for delay_s in delays] == [False] * 5 + [True]
@@ -83,7 +78,6 @@ def test_what_is_killed_before_its_first_step_is_given_up_too() -> None:
 
 
 def test_other_words_before_the_first_step_are_another_fault() -> None:
-    """Only the very same message tells that a further start is in vain."""
     restarts = Restarts()
     for number in range(10):
         told = f"fault {number // 2}"
@@ -91,28 +85,24 @@ def test_other_words_before_the_first_step_are_another_fault() -> None:
 
 
 def test_the_same_words_once_in_an_hour_are_no_row() -> None:
-    """A host that is taken away each day says so each day."""
     restarts = Restarts()
     for number in range(50):
         assert restarts.next_delay_s(2 * HEALTHY_S * number, 1.0, "the host ends") is not None
 
 
 def test_what_never_stays_up_is_given_up_within_the_day() -> None:
-    """A process that dies every five minutes fills no shorter window."""
     restarts = Restarts()
     assert len(live(restarts, [300.0] * 1000)) == 100
     assert restarts.told == "ended more than 100 times within a day"
 
 
 def test_a_rare_fault_costs_next_to_nothing() -> None:
-    """A process that is killed every hour is started again at once, for as long as it takes."""
     restarts = Restarts()
     assert live(restarts, [3601.0] * 1000) == [FIRST_DELAY_S] * 1000
     assert not restarts.given_up
 
 
 def test_long_health_makes_up_for_what_went_before() -> None:
-    """Four bad minutes, an hour up, and it has all its restarts again."""
     restarts = Restarts()
     live(restarts, [20.0] * 12)
     assert len(restarts.times_s) == 12
@@ -123,21 +113,18 @@ def test_long_health_makes_up_for_what_went_before() -> None:
 
 
 def test_giving_up_is_final() -> None:
-    """Time alone does not bring back what was given up."""
     restarts = Restarts()
     live(restarts, [0.0] * 6)
     assert restarts.next_delay_s(1e9, 1.0) is None
 
 
 def test_before_it_is_given_up_nothing_is_told() -> None:
-    """The sentence names a limit only once it is exceeded."""
     restarts = Restarts()
     live(restarts, [0.0] * RESTARTS_MAX)
     assert (restarts.given_up, restarts.told) == (False, "")
 
 
 def test_patience_scales_windows_delays_and_health() -> None:
-    """The same life at a fifth of the speed takes the same decisions."""
     lifetimes_s = [1.0, 13.0, 40.0, 0.5, 3601.0, 200.0] + [13.0] * 50
     slow = live(Restarts(), lifetimes_s)
     fast = live(Restarts(), [0.2 * lifetime_s for lifetime_s in lifetimes_s], patience=0.2)
@@ -146,7 +133,6 @@ def test_patience_scales_windows_delays_and_health() -> None:
 
 @given(st.lists(st.floats(0.0, 5000.0), max_size=300))
 def test_no_window_ever_holds_more_than_its_share(lifetimes_s: list[float]) -> None:
-    """Whatever the lives, delays lie between the first and the longest, and no window overflows."""
     restarts, now_s, starts_s = Restarts(), 0.0, list[float]()
     for lifetime_s in lifetimes_s:
         now_s += lifetime_s

@@ -47,7 +47,6 @@ class Host:
 
 
 def test_a_first_step_of_ninety_seconds_is_no_reason_to_kill() -> None:
-    """Nobody knows yet how long its steps take."""
     assert Host().live_s(Phase.STEPPING, 0, 90.0) == 90.0
 
 
@@ -55,7 +54,6 @@ def test_a_first_step_of_ninety_seconds_is_no_reason_to_kill() -> None:
     ("phase", "first_s"), [(Phase.COMPILING, 600.0), (Phase.STEPPING, 600.0)], ids=str
 )
 def test_each_kill_at_a_place_doubles_the_time_there(phase: Phase, first_s: float) -> None:
-    """A compilation or a first step of 38 min comes through at the third start."""
     host, lasted = Host(), []
     for _ in range(2):
         lasted.append(host.live_s(phase, 0, 2300.0))
@@ -65,7 +63,6 @@ def test_each_kill_at_a_place_doubles_the_time_there(phase: Phase, first_s: floa
 
 
 def test_a_hang_among_fast_steps_is_found_as_fast_as_ever() -> None:
-    """After 30 s, whatever the first step took; at the next hang the limit has doubled."""
     host = Host()
     host.step(1, 5)
     assert host.live_s(Phase.STEPPING, 5, 100.0) == pytest.approx(30.0, abs=1.0)
@@ -75,7 +72,6 @@ def test_a_hang_among_fast_steps_is_found_as_fast_as_ever() -> None:
 
 
 def test_a_kill_elsewhere_lengthens_nothing_here() -> None:
-    """What compiles slowly may still not hang in a step for longer."""
     host = Host()
     host.live_s(Phase.COMPILING, 0, 700.0)
     host.start()
@@ -84,14 +80,12 @@ def test_a_kill_elsewhere_lengthens_nothing_here() -> None:
 
 
 def test_who_is_killed_is_told_why_and_what_the_next_start_has() -> None:
-    """Once for each incarnation, however long it takes to die."""
     host = Host()
     reasons = killed(host.desk.wait(660, host.beat(Phase.COMPILING)))
     assert reasons == ["stalled in compilation for 600 s; the next start has 1,200 s there"]
 
 
 def test_a_long_step_that_is_rare_comes_through_in_the_end() -> None:
-    """Once in 3,700 steps of a second one takes 90 s: it is killed twice, and never again."""
     host, lasted = Host(), []
     for _ in range(3):
         host.step(1, 3700)
@@ -102,7 +96,6 @@ def test_a_long_step_that_is_rare_comes_through_in_the_end() -> None:
 
 
 def test_a_device_that_hangs_again_and_again_is_always_found() -> None:
-    """The limit grows with each kill, but not for ever."""
     stalls, limits = Stalls(), []
     for number in range(100):
         limits.append(stalls.limit_s(Standstill(StallPoint.STEP, 0.0, 30.0)))

@@ -49,7 +49,6 @@ from tests.supervisor.desk import Desk, beat, recorded, sent
 
 
 def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
-    """A hub lives for weeks, and its memory does not grow; who ended stays ended."""
     desk = Desk(launched=("l",))
     first = desk.admit("l")
     desk.handle(Received(Leave(LearnerName("l"), first, "done"), 0))
@@ -64,7 +63,6 @@ def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
 
 
 def test_launched_learners_that_departed_are_forgotten_too() -> None:
-    """A fleet that grows and shrinks for weeks has launched thousands of names."""
     desk = Desk(launched=(SYNCER,))
     for _ in range(3 * ENDED_REMEMBERED):
         desk.wait(6)
@@ -84,7 +82,6 @@ def test_launched_learners_that_departed_are_forgotten_too() -> None:
 
 
 def test_who_was_admitted_by_an_earlier_start_and_ended_stays_ended() -> None:
-    """Others end after it until it is forgotten; whoever was not heard yet is still let in."""
     desk = Desk(epoch=2)
     cut_off = Incarnation(1, 5)
     desk.hear(beat(cut_off, "old"))
@@ -99,7 +96,6 @@ def test_who_was_admitted_by_an_earlier_start_and_ended_stays_ended() -> None:
 
 
 def test_an_admission_gives_an_incarnation_and_the_address_map() -> None:
-    """Incarnations are numbered within the epoch of this start."""
     desk = Desk(epoch=7)
     (joined,) = sent(desk.join("a", 1), Joined)
     assert joined.incarnation == Incarnation(7, 1)
@@ -124,7 +120,6 @@ def test_who_differs_is_refused_for_good(changed: dict[str, object], sentence: s
 
 
 def test_a_syncer_without_the_key_is_refused() -> None:
-    """A token lets a learner in, but nobody can pose as a syncer by it."""
     desk = Desk()
     desk.proven = False
     actions = desk.join("syncer", role=Role.SYNCER)
@@ -136,7 +131,6 @@ def test_a_syncer_without_the_key_is_refused() -> None:
 
 
 def test_a_second_learner_of_one_name_is_refused_while_the_first_is_not_suspect() -> None:
-    """The first is untouched, and the second may ask again."""
     desk = Desk()
     first = desk.admit("a", 1)
     (refused,) = sent(desk.join("a", 2), Refused)
@@ -147,7 +141,6 @@ def test_a_second_learner_of_one_name_is_refused_while_the_first_is_not_suspect(
 
 
 def test_a_suspect_learner_is_replaced_and_fenced() -> None:
-    """A restarted process need not wait for the eviction of the one before it."""
     desk = Desk()
     first = desk.admit("a", 1)
     desk.handle(LinkClosed(1))
@@ -162,7 +155,6 @@ def test_a_suspect_learner_is_replaced_and_fenced() -> None:
 
 
 def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:
-    """Learners are told where the syncer is now, at admission and with every heartbeat."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
     own = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=1, address="here")
@@ -177,7 +169,6 @@ def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:
 
 
 def test_a_silent_learner_is_evicted_and_the_others_are_not() -> None:
-    """Only who is silent for five seconds goes."""
     desk = Desk()
     desk.admit("a", 1)
     b = desk.admit("b", 2)
@@ -189,7 +180,6 @@ def test_a_silent_learner_is_evicted_and_the_others_are_not() -> None:
 
 
 def test_a_zombie_is_told_so_and_comes_back_as_another() -> None:
-    """What was evicted stays evicted; its next heartbeat is answered by that, and it may rejoin."""
     desk = Desk()
     first = desk.admit("a", 1)
     desk.wait(6)
@@ -203,7 +193,6 @@ def test_a_zombie_is_told_so_and_comes_back_as_another() -> None:
 
 
 def test_its_own_pause_evicts_nobody() -> None:
-    """A supervisor that was stopped for a minute gives everybody the whole time again."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.wait(2, beat(a))
@@ -231,7 +220,6 @@ def test_its_own_pause_evicts_nobody() -> None:
 def test_its_pauses_keep_no_dead_member(
     patience: float, awake_s: float, stalled_s: float, evicted_s: float
 ) -> None:
-    """However long it is suspended, and however often: for patience 1, these are the times."""
     timing = Timing(patience=patience)
     desk = Desk(timing=timing)
     a, b = desk.admit("a", 1), desk.admit("b", 2)
@@ -248,7 +236,6 @@ def test_its_pauses_keep_no_dead_member(
 
 
 def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
-    """A link that is seen to close right after a pause evicts nobody whom the pause kept silent."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.admit("b", 2)
@@ -261,7 +248,6 @@ def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
 
 
 def test_who_leaves_is_no_eviction() -> None:
-    """A departure is recorded as one, and the name is free."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
@@ -271,7 +257,6 @@ def test_who_leaves_is_no_eviction() -> None:
 
 
 def test_an_old_leave_is_ignored() -> None:
-    """A departure of an ended incarnation does not end the new one."""
     desk = Desk()
     first = desk.admit("a", 1)
     desk.handle(LinkClosed(1))
@@ -281,7 +266,6 @@ def test_an_old_leave_is_ignored() -> None:
 
 
 def test_syncers_see_every_change() -> None:
-    """Each change of a learner's status is sent to the syncers."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
     own = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=1)
@@ -294,7 +278,6 @@ def test_syncers_see_every_change() -> None:
 
 
 def test_an_older_syncer_is_fenced() -> None:
-    """A syncer whose epoch is below the newest one seen is told that it has ended."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
     newer = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=2)
@@ -303,7 +286,6 @@ def test_an_older_syncer_is_fenced() -> None:
 
 
 def test_who_asks_is_told_what_the_run_is() -> None:
-    """Before it can join, a process asks; one of another protocol is refused with a sentence."""
     desk = Desk()
     assert desk.handle(Received(RunSpecRequest(PROTOCOL, Role.LEARNER, "a"), 5)) == [
         SendRunSpec(5, "a")
@@ -334,7 +316,6 @@ def finished(desk: Desk) -> float:
 
 
 def test_who_waits_to_take_part_hears_that_the_run_is_over() -> None:
-    """It asks again and again; the supervisor stays until it has had the time to, and no longer."""
     desk = Desk()
     for _ in range(100):
         asked(desk)
@@ -346,7 +327,6 @@ def test_who_waits_to_take_part_hears_that_the_run_is_over() -> None:
 
 
 def test_nobody_is_waited_for_who_is_here_or_gone() -> None:
-    """A member hears of the end by itself; who asks no more has given up, or was admitted."""
     desk = Desk()
     asked(desk, "a")
     desk.admit("a")
@@ -359,7 +339,6 @@ def test_nobody_is_waited_for_who_is_here_or_gone() -> None:
 
 
 def test_who_was_admitted_and_has_left_is_not_waited_for() -> None:
-    """It asked a moment ago, and has had its run."""
     desk = Desk()
     asked(desk, "a")
     desk.admit("a")
@@ -370,7 +349,6 @@ def test_who_was_admitted_and_has_left_is_not_waited_for() -> None:
 
 
 def test_a_member_that_asks_again_is_not_waited_for() -> None:
-    """A second process under its name asked: the member hears of the end over its own link."""
     desk = Desk()
     desk.admit("a")
     asked(desk, "a")
@@ -378,7 +356,6 @@ def test_a_member_that_asks_again_is_not_waited_for() -> None:
 
 
 def test_silence_after_the_end_is_no_eviction() -> None:
-    """A syncer ends with its run, while the supervisor stays for those who still ask."""
     desk = Desk()
     finished(desk)
     desk.handle(LinkClosed(7))
@@ -388,7 +365,6 @@ def test_silence_after_the_end_is_no_eviction() -> None:
 
 
 def test_those_who_ask_are_remembered_up_to_a_number() -> None:
-    """Whoever has the token may ask under any name."""
     desk = Desk()
     for number in range(2 * ASKING_MAX):
         asked(desk, f"n{number}")
@@ -402,7 +378,6 @@ def test_those_who_ask_are_remembered_up_to_a_number() -> None:
 
 
 def test_a_restarted_supervisor_knows_its_predecessors_admissions() -> None:
-    """Heartbeats with a genuine credential rebuild the view; nobody is evicted meanwhile."""
     desk = Desk(epoch=2)
     old = Incarnation(1, 3)
     actions = desk.hear(beat(old, step=40, phase=Phase.STEPPING))
@@ -414,7 +389,6 @@ def test_a_restarted_supervisor_knows_its_predecessors_admissions() -> None:
 
 
 def test_of_two_supervisors_the_older_one_ends() -> None:
-    """A member that a newer supervisor admitted shows the older one that it is none any more."""
     desk = Desk(epoch=2)
     with pytest.raises(OutdatedError, match="follows a supervisor of epoch 3, this one has 2"):
         desk.hear(beat(Incarnation(3, 1)))
@@ -424,7 +398,6 @@ def test_of_two_supervisors_the_older_one_ends() -> None:
 def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
     error: type[Exception], *, kept: bool
 ) -> None:
-    """A newer start over the same folder goes on; of another one the folder must learn first."""
     with pytest.raises(error, match="a follows a supervisor of epoch 7, this one has 1"):
         Desk().handle(NewerSupervisorProven("a", 7, kept=kept))
 
@@ -433,7 +406,6 @@ def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
 
 
 def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
-    """Five restarts with growing delays, then it is given up, with the reason of the last end."""
     desk = Desk(launched=("a",))
     delays = []
     for _ in range(RESTARTS_MAX):
@@ -454,7 +426,6 @@ def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
 
 @pytest.mark.parametrize(("stepped", "starts"), [(False, 2), (True, 5)])
 def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, starts: int) -> None:
-    """The same words before the first step are final after three ends; with steps after six."""
     desk = Desk(launched=("a",))
     delays = []
     for connection in range(1, 20):
@@ -471,7 +442,6 @@ def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, sta
 
 
 def test_a_syncer_that_cannot_start_yet_is_tried_as_often_as_before() -> None:
-    """It takes no steps, and says the same as long as its disk is full."""
     desk = Desk(launched=("syncer",))
     told = ProcessEnded("syncer", "exit code 1: the disk is full")
     actions = [action for _ in range(RESTARTS_MAX) for action in desk.handle(told)]
@@ -479,7 +449,6 @@ def test_a_syncer_that_cannot_start_yet_is_tried_as_often_as_before() -> None:
 
 
 def test_only_what_it_launched_is_started_or_killed() -> None:
-    """A stalled learner is killed if we started it; a stranger's is left to its host."""
     desk = Desk(launched=("a",))
     a, b = desk.admit("a", 1), desk.admit("b", 2)
     beats = [beat(a, phase=Phase.STEPPING), beat(b, "b", phase=Phase.STEPPING)]
@@ -494,7 +463,6 @@ def test_only_what_it_launched_is_started_or_killed() -> None:
 
 
 def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
-    """Everybody connected hears Stop; processes that end afterwards stay ended."""
     desk = Desk(launched=("a",))
     desk.admit("a", 1)
     desk.admit("s", 2, role=Role.SYNCER)
@@ -507,7 +475,6 @@ def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
 
 
 def test_only_a_syncer_ends_the_run() -> None:
-    """A learner that says the run is over, or a stranger, changes nothing."""
     desk = Desk()
     desk.admit("a", 1)
     for connection in (1, 7):
@@ -516,7 +483,6 @@ def test_only_a_syncer_ends_the_run() -> None:
 
 
 def test_who_comes_after_the_end_is_told_so() -> None:
-    """Heartbeats are answered by Stop, and nobody is admitted any more."""
     desk = Desk()
     a = desk.admit("a", 1)
     desk.admit("s", 2, role=Role.SYNCER)
@@ -528,7 +494,6 @@ def test_who_comes_after_the_end_is_told_so() -> None:
 
 
 def test_a_launched_process_that_left_is_not_started_again() -> None:
-    """It said so and ended as it should; one that failed after its leave, or without, is."""
     desk = Desk(launched=("a", "b", "c"))
     for name in ("a", "b"):
         incarnation = desk.admit(name, 1)
@@ -543,7 +508,6 @@ def test_a_launched_process_that_left_is_not_started_again() -> None:
 
 
 def test_a_learner_that_had_finished_is_not_started_again() -> None:
-    """The run closes; its goodbye may be lost with its process, its last heartbeat told enough."""
     for told, started in (("", []), ("killed (9)", ["a"])):
         desk = Desk(launched=("a",))
         a = desk.admit("a", 1)
@@ -567,7 +531,6 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=60))
 def test_incarnations_are_given_once_and_only_grow(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever happens, no incarnation is given twice, and what was fenced stays fenced."""
     desk = Desk()
     given_out: list[Incarnation] = []
     held: dict[str, list[Incarnation]] = {"a": [], "b": []}

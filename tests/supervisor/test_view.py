@@ -65,7 +65,6 @@ def names_of(pages: list[MembershipChanged]) -> list[str]:
 
 
 def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
-    """As many are admitted as come, with the longest of names; the view comes in pages."""
     desk, admitted = crowd(prefix="n" * 60)
     view = SupervisorView()
     pages = taken(view, ask(desk, view))
@@ -76,7 +75,6 @@ def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
 
 
 def test_a_syncer_is_told_what_changed_and_no_more() -> None:
-    """A change costs one line, and a heartbeat of one that knows everything is answered by none."""
     desk, admitted = crowd()
     view = SupervisorView()
     taken(view, ask(desk, view))
@@ -93,7 +91,6 @@ def test_a_syncer_is_told_what_changed_and_no_more() -> None:
 
 
 def test_no_event_but_a_tick_goes_through_the_members() -> None:
-    """What one heartbeat, link, admission or end costs does not depend on how many are here."""
     desk, admitted = crowd()
     view = SupervisorView()
     taken(view, ask(desk, view))
@@ -112,7 +109,6 @@ def test_no_event_but_a_tick_goes_through_the_members() -> None:
 
 
 def test_a_page_that_was_lost_is_sent_again_and_ever_more_rarely() -> None:
-    """A syncer says up to where it knows the view; over a slow link its word comes late."""
     desk, _ = crowd(3, timing=PATIENT)
     view = SupervisorView()
     taken(view, ask(desk, view))
@@ -134,7 +130,6 @@ def test_a_page_that_was_lost_is_sent_again_and_ever_more_rarely() -> None:
 
 
 def test_a_syncer_that_was_away_is_told_what_it_missed() -> None:
-    """On a new link it says what it knows; all else is as it was."""
     desk, _ = crowd()
     view = SupervisorView()
     taken(view, ask(desk, view))
@@ -145,7 +140,6 @@ def test_a_syncer_that_was_away_is_told_what_it_missed() -> None:
 
 
 def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
-    """A syncer that was told last before that holds names which change no more."""
     desk, admitted = crowd(ENDED_REMEMBERED + 3)
     view = SupervisorView()
     taken(view, ask(desk, view))
@@ -161,7 +155,6 @@ def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
 
 
 def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> None:
-    """A partition ends all in one tick: the syncer hears of each of them."""
     desk, admitted = crowd()
     view = SupervisorView()
     told: list[str] = []
@@ -177,7 +170,6 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
 
 
 def test_an_operator_is_told_of_hundreds_in_answers_that_fit_a_frame() -> None:
-    """All but the last one say that more follow; a sentence names only so many."""
     desk, _ = crowd(prefix="n" * 60)
     for verb, target in ((Verb.STATUS, ""), (Verb.DRAIN, "nobody")):
         actions = desk.handle(CommandArrived(Command(verb, "", target), 99, genuine=True))

@@ -21,7 +21,6 @@ def staffed() -> tuple[Desk, Incarnation, Incarnation, Incarnation]:
 
 
 def test_the_evicted_are_in_the_view() -> None:
-    """The syncer learns of an eviction from the view alone: who is missing is not evicted."""
     desk, syncer, ana, ben = staffed()
     actions: list[Action] = []
     for _ in range(6):
@@ -41,7 +40,6 @@ def test_those_who_left_are_in_the_view() -> None:
 
 
 def test_a_successor_is_in_the_view_under_its_own_incarnation() -> None:
-    """One entry per name: the newest."""
     desk, syncer, ana, _ = staffed()
     actions = desk.wait(4.0, syncer_beat(syncer))
     actions += desk.join("a", 5)

@@ -39,7 +39,6 @@ IN_ANAS_NAME = [
 @pytest.mark.parametrize("body", IN_ANAS_NAME, ids=lambda body: type(body).__name__)
 @virtual
 async def test_who_speaks_in_anothers_name_is_dropped(body: object) -> None:
-    """The session ends, the tape says why, and nothing happens to the other."""
     async with open_syncer() as room:
         ana, ben = await room.hello(ANA), await room.hello(BEN)
         assert isinstance((await ben.receive()).body, Welcome)
@@ -52,7 +51,6 @@ async def test_who_speaks_in_anothers_name_is_dropped(body: object) -> None:
 
 @virtual
 async def test_a_forged_credential_opens_nothing() -> None:
-    """It is refused with a sentence; what it says in the same breath is not heard."""
     async with open_syncer() as room:
         ana = await room.hello(ANA)
         assert isinstance((await ana.receive()).body, Welcome)
@@ -66,7 +64,6 @@ async def test_a_forged_credential_opens_nothing() -> None:
 
 @virtual
 async def test_nothing_is_heard_before_hello() -> None:
-    """Whoever begins with something else is dropped."""
     async with open_syncer() as room:
         await room.hello(ANA)
         link = await room.network.dial("syncer", local="x")
@@ -77,7 +74,6 @@ async def test_nothing_is_heard_before_hello() -> None:
 
 @virtual
 async def test_the_end_is_told_once_the_worker_has_exported() -> None:
-    """A large model takes its time to be written, and heartbeats go on meanwhile."""
     async with open_syncer(seeded=True) as room:
         await asyncio.sleep(1.0)
         room.actor.finish("enough")
@@ -88,7 +84,6 @@ async def test_the_end_is_told_once_the_worker_has_exported() -> None:
 
 @virtual
 async def test_contributions_do_not_pile_up_before_the_worker() -> None:
-    """A peer that sends without end costs no more memory than one that answers twice."""
     async with open_syncer() as room:
         link = await room.hello(ANA)
         await asyncio.sleep(1.0)
@@ -129,7 +124,6 @@ class Tight(RealDisk):
 
 @virtual
 async def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
-    """Version 0 is published once the disk has room; until then the syncer stays, and says so."""
     disk = Tight(tmp_path)
     async with open_syncer(seeded=True, disk=disk) as room:
         await asyncio.sleep(3 * DISK_RETRY_S)
@@ -157,7 +151,6 @@ class Shut(RealDisk):
 async def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
     tmp_path: Path, *, full: bool
 ) -> None:
-    """It is to be started again, whatever the disk says: no reader fails of that."""
     disk = Shut(tmp_path)
     room = Room(disk, seeded=False)
     task = asyncio.get_running_loop().create_task(room.actor.run())
@@ -173,7 +166,6 @@ async def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
 
 @virtual
 async def test_a_value_that_is_still_being_sent_is_not_sent_again() -> None:
-    """A link may take longer than a resend interval; a newer version goes, though."""
     async with open_syncer(seeded=True) as room:
         ana = await room.hello(ANA)
         sending = set[str]()

@@ -43,7 +43,6 @@ def finish_adopting(bench: Bench, name: str) -> None:
 
 
 def test_a_stop_is_announced_and_journalled() -> None:
-    """Everybody is told; a restarted syncer goes on closing."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.do(StopRequested("enough"))
     assert bench.sent(FinalRound) == [FinalRound(1, "enough")] * 2
@@ -68,7 +67,6 @@ def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
 
 
 def test_it_waits_until_all_have_stopped() -> None:
-    """No closing round opens while somebody still steps."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
@@ -81,7 +79,6 @@ def test_it_waits_until_all_have_stopped() -> None:
 
 
 def test_what_only_the_end_merges_is_no_yield() -> None:
-    """Below its quorum nothing is merged; the closing rounds merge all, and yield tells."""
     settings = RunSettings(interval_steps=40, fragments=2, quorum=2)
     bench = seeded("ana", settings=settings)
     (first,) = opened(bench)
@@ -99,7 +96,6 @@ def test_what_only_the_end_merges_is_no_yield() -> None:
 
 
 def test_the_last_to_stop_begins_the_merge_at_once() -> None:
-    """Nobody else will answer, so a round below its K takes what it has in the same event."""
     settings = replace(SETTINGS, quorum=2)
     bench = seeded("ana", "ben", settings=settings, fragments=4)
     ana, ben = opened(bench)
@@ -113,7 +109,6 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
 
 
 def test_every_fragment_with_something_left_gets_a_round() -> None:
-    """Not only as many as may be open at once: one after the other, until nothing is left."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.do(StopRequested("enough"))
@@ -133,7 +128,6 @@ def test_every_fragment_with_something_left_gets_a_round() -> None:
 
 
 def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
-    """Nothing is pending any more, the final cut is durable, then everybody may go."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
@@ -146,7 +140,6 @@ def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
 
 
 def test_the_end_comes_without_the_silent() -> None:
-    """Who neither stops nor answers is waited for once per stage, without a hot loop."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
@@ -162,7 +155,6 @@ def test_the_end_comes_without_the_silent() -> None:
 
 
 def test_the_deadline_merges_what_has_arrived() -> None:
-    """With K = all and one silent, the contribution that is here is not thrown away."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
@@ -187,7 +179,6 @@ def test_time_ends_a_run(settings: RunSettings) -> None:
 
 
 def test_used_tokens_end_a_run() -> None:
-    """When every quota is used up and no batch is left, the run closes."""
     settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=4 * BATCH)
     bench = seeded("ana", settings=settings)
     for _ in range(4):
@@ -202,7 +193,6 @@ def test_used_tokens_end_a_run() -> None:
 
 
 def test_the_run_goes_on_until_others_have_used_what_a_quarantined_learner_leaves() -> None:
-    """It has one batch left, and stands still; the others have used all of theirs."""
     bench = seeded("ana", "ben", settings=replace(SETTINGS, budget_tokens=20 * BATCH), fragments=4)
     for _ in range(20):
         for name in ("ana", "ben"):
@@ -224,7 +214,6 @@ def test_the_run_goes_on_until_others_have_used_what_a_quarantined_learner_leave
 
 
 def test_the_absent_are_ended_with_the_run() -> None:
-    """Tokens of a learner without a link have a fate at the end: they are lost."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ben")
     bench.drop("ben")
@@ -236,7 +225,6 @@ def test_the_absent_are_ended_with_the_run() -> None:
 
 
 def test_no_round_opens_while_a_run_closes() -> None:
-    """Ordinary rounds end with the announcement."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.do(StopRequested("enough"))
     for _ in range(10):
@@ -246,7 +234,6 @@ def test_no_round_opens_while_a_run_closes() -> None:
 
 
 def test_opened_rounds_are_drained_first() -> None:
-    """A round that is open at the announcement is completed."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     (pull,) = opened(bench)
     bench.do(StopRequested("enough"))
@@ -266,7 +253,6 @@ def pass_time(bench: Bench, seconds: float) -> None:
 
 
 def test_who_never_answered_does_not_postpone_the_end() -> None:
-    """However long its pulls have been open before: the end waits by what was measured, once."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     for _ in range(6):
         bench.step("ana", 10)
@@ -281,7 +267,6 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
 
 
 def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
-    """Each incarnation adopts and steps on; only the first of its name counts."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
@@ -299,7 +284,6 @@ def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: int) -> None:
-    """Though something goes forward all the time, it is over by then; a restart says it anew."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.step("ana", steps)
     bench.do(StopRequested("enough"))
@@ -333,7 +317,6 @@ def ended() -> Bench:
 
 
 def test_the_end_is_over_when_the_supervisor_has_heard_it() -> None:
-    """That it has is journalled first: a run that is over is known to be."""
     bench = ended()
     bench.tick(10 * SETTINGS.timing.final_s)
     assert not bench.of(Exit), "a supervisor that can be reached will answer"
@@ -362,7 +345,6 @@ def test_a_supervisor_that_cannot_be_reached_is_not_waited_for_for_ever() -> Non
 
 
 def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
-    """The books are closed; a stranger learns no more than that it is over."""
     bench = ended()
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
@@ -373,7 +355,6 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
 
 
 def test_after_the_end_nothing_changes_the_books() -> None:
-    """Reports, leaves and views that come late are not taken."""
     bench = ended()
     before = deepcopy(bench.core.durable)
     bench.step("ana")
@@ -383,7 +364,6 @@ def test_after_the_end_nothing_changes_the_books() -> None:
 
 
 def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
-    """No learner is waited for; the final cut is exported and told once more."""
     bench = ended()
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
     again.tick(0.0)
@@ -434,12 +414,10 @@ def test_who_was_silent_once_is_asked_no_more() -> None:
 def test_lone_steps_do_not_outweigh_the_others_at_the_end(
     steps: int, usual: int, interval: float, share: float
 ) -> None:
-    """A closing contribution has the weight and the length of a few intervals."""
     assert in_time_share(steps, usual, interval) == pytest.approx(share)
 
 
 def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:
-    """Its steps, its tokens and its scale are; another learner's are not."""
     settings = RunSettings(interval_steps=4, fragments=1, quorum=None, budget_tokens=10**6)
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     for name, steps in (("ana", 100), ("ben", 4)):

@@ -52,7 +52,6 @@ def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
 
 
 def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
-    """One learner alone offers its initial value."""
     bench = Bench()
     bench.hello("ben")
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
@@ -61,7 +60,6 @@ def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
 
 
 def test_what_is_missing_is_asked_for_again() -> None:
-    """A fragment of the seed that was lost under way is requested once more, if none arrives."""
     bench = Bench()
     bench.hello("ana")
     bench.do(SeedArrived(seed_of(bench, 0), intact=True))
@@ -72,7 +70,6 @@ def test_what_is_missing_is_asked_for_again() -> None:
 
 
 def test_a_few_fragments_of_version_zero_are_on_their_way_at_once() -> None:
-    """Each is one more copy at its sender; with each that arrives, a further one is asked for."""
     bench = Bench(fragments=7)
     bench.hello("ana")
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1, 2, 3]
@@ -87,7 +84,6 @@ def test_a_few_fragments_of_version_zero_are_on_their_way_at_once() -> None:
 
 
 def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
-    """Each wish costs a whole transfer, so it is repeated after twice as long each time."""
     bench = Bench()
     bench.hello("ana")
     asked_s: list[float] = []
@@ -105,7 +101,6 @@ def late_seeds(bench: Bench) -> list[SeedLate]:
 
 
 def test_who_never_offers_makes_place_for_another() -> None:
-    """In turns, each for longer than before: the next one's link may be as slow."""
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
@@ -127,7 +122,6 @@ def test_who_never_offers_makes_place_for_another() -> None:
 
 
 def test_the_only_one_is_asked_until_it_offers() -> None:
-    """What it sent is kept, and nobody is told of a choice that there is not."""
     bench = Bench()
     bench.hello("ana")
     bench.do(SeedArrived(seed_of(bench, 0), intact=True))
@@ -139,7 +133,6 @@ def test_the_only_one_is_asked_until_it_offers() -> None:
 
 
 def test_a_seed_that_goes_on_is_waited_for() -> None:
-    """Each fragment that arrives gives its sender the whole patience again."""
     bench = Bench(fragments=8)
     bench.hello("ana")
     bench.hello("ben")
@@ -152,7 +145,6 @@ def test_a_seed_that_goes_on_is_waited_for() -> None:
 
 
 def test_after_a_damaged_seed_another_learner_is_asked() -> None:
-    """One whose offer was refused is asked again only after the others."""
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
@@ -164,7 +156,6 @@ def test_after_a_damaged_seed_another_learner_is_asked() -> None:
 
 
 def test_another_learner_is_asked_when_the_first_is_gone() -> None:
-    """Half a seed is worth nothing."""
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
@@ -176,7 +167,6 @@ def test_another_learner_is_asked_when_the_first_is_gone() -> None:
 
 
 def test_a_seed_of_somebody_else_is_ignored() -> None:
-    """Wrong sender, incarnation, epoch or fragment: not part of version 0."""
     bench = Bench()
     bench.hello("ana")
     good = seed_of(bench, 0)
@@ -191,7 +181,6 @@ def test_a_seed_of_somebody_else_is_ignored() -> None:
 
 
 def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
-    """Each record names no version whose value is not written; then all are committed at once."""
     bench = Bench(fragments=3)
     bench.hello("ana")
     for index in range(3):
@@ -207,7 +196,6 @@ def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
 
 
 def test_the_seed_survives_its_sender() -> None:
-    """Once all of it is here, the learner that brought it is not needed any more."""
     bench = Bench()
     bench.hello("ana")
     for index in range(2):
@@ -218,7 +206,6 @@ def test_the_seed_survives_its_sender() -> None:
 
 
 def test_versions_grow_by_one_and_carry_the_epoch() -> None:
-    """A restarted syncer goes on from the committed number, in its own epoch."""
     bench = seeded("ana")
     for pull in opened(bench):
         bench.answer(pull)
@@ -242,7 +229,6 @@ def test_versions_grow_by_one_and_carry_the_epoch() -> None:
 
 
 def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
-    """H/P steps per opened round, sent with every update."""
     bench = seeded("ana")
     for pull in opened(bench):
         bench.answer(pull)
@@ -253,7 +239,6 @@ def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
 
 
 def test_with_an_initial_value_no_learner_is_asked() -> None:
-    """Not even the first who could offer one; once read, it is journalled before it is sent."""
     bench = Bench(initial=True)
     bench.hello("ana")
     bench.tick(10.0)
@@ -271,7 +256,6 @@ def test_with_an_initial_value_no_learner_is_asked() -> None:
 
 
 def test_an_initial_value_may_come_before_anybody_else() -> None:
-    """Who comes later adopts it like any other version."""
     bench = Bench(initial=True)
     bench.do(InitialRead(("zero", "one")))
     bench.journal()
@@ -280,7 +264,6 @@ def test_an_initial_value_may_come_before_anybody_else() -> None:
 
 
 def test_an_initial_value_is_taken_once() -> None:
-    """A run that has a version keeps it."""
     bench = seeded("ana")
     bench.do(InitialRead(("zero", "one")))
     assert not bench.of(InstallSeed)
@@ -315,7 +298,6 @@ def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
 
 
 def test_a_grant_waits_for_its_own_record() -> None:
-    """An earlier record that is durable does not say that the grant is."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
     for pull in opened(bench):
         bench.answer(pull)
@@ -338,7 +320,6 @@ def test_a_grant_waits_for_its_own_record() -> None:
 
 
 def test_an_update_does_not_name_what_only_a_later_version_contains() -> None:
-    """A merge is computed and not durable yet; a learner dials again, and is sent what is."""
     settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
     bench = seeded("ana", settings=settings, fragments=1)
     rounds = []
@@ -361,7 +342,6 @@ def test_an_update_does_not_name_what_only_a_later_version_contains() -> None:
 
 
 def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> None:
-    """A hello names the digests held: the same version with another digest is not the same."""
     settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
     bench = seeded("ana", settings=settings, fragments=1)
     (pull,) = opened(bench)
@@ -379,7 +359,6 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
 
 
 def test_a_grant_is_repeated_until_it_is_told() -> None:
-    """Who reports less than it was granted may have missed the word; who reports it has not."""
     bench = seeded("ana")
     granted = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
     bench.tick(after_s=3.0)
@@ -423,7 +402,6 @@ def released(bench: Bench) -> list[tuple[int, Version]]:
 
 
 def test_old_values_are_freed_once_everybody_has_adopted() -> None:
-    """With the report of the last one; nobody can contribute from them any more."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=1)
     newest = merged(bench)
     bench.adopt("ana")
@@ -437,7 +415,6 @@ def test_old_values_are_freed_once_everybody_has_adopted() -> None:
 
 
 def test_who_is_behind_contributes_as_before() -> None:
-    """One that has not adopted is asked for the next round, and what it has done is merged."""
     settings = replace(SETTINGS, quorum=1)
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     of_ana = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
@@ -455,7 +432,6 @@ def test_who_is_behind_contributes_as_before() -> None:
 
 
 def test_nothing_is_freed_while_a_round_is_open() -> None:
-    """An answer may be on its way that was made before its sender adopted."""
     settings = replace(SETTINGS, quorum=1)
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     merged(bench)
@@ -470,7 +446,6 @@ def test_nothing_is_freed_while_a_round_is_open() -> None:
 
 
 def test_who_was_evicted_comes_back_with_its_work() -> None:
-    """Its process has held on to its base, under whatever incarnation it contributes."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=1)
     bench.view("ben", Status.EVICTED)
     newest = merged(bench)
@@ -489,7 +464,6 @@ def test_who_was_evicted_comes_back_with_its_work() -> None:
 
 
 def test_who_never_comes_back_costs_memory_for_a_while_only() -> None:
-    """Once its base is too old to be kept, it delays nothing."""
     bench = seeded("ana", "ben", settings=replace(SETTINGS, staleness_max=2), fragments=1)
     bench.view("ben", Status.EVICTED)
     found: list[bool] = []
@@ -501,7 +475,6 @@ def test_who_never_comes_back_costs_memory_for_a_while_only() -> None:
 
 
 def test_a_learner_that_left_from_the_newest_version_delays_nothing() -> None:
-    """Its successor could contribute from that one alone."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=1)
     newest = merged(bench)
     bench.adopt("ben")
@@ -512,7 +485,6 @@ def test_a_learner_that_left_from_the_newest_version_delays_nothing() -> None:
 
 
 def test_a_restarted_syncer_waits_for_those_in_its_books() -> None:
-    """Who has not said hello yet may hold the version of the journal."""
     first = seeded("ana", "ben", settings=SETTINGS, fragments=1)
     bench = Bench(SETTINGS, fragments=1, durable=first.core.durable, epoch=2)
     bench.learners = {"ana": first.learners["ana"]}
@@ -528,7 +500,6 @@ def test_a_restarted_syncer_waits_for_those_in_its_books() -> None:
 
 
 def test_a_sweep_frees_what_no_report_did() -> None:
-    """Such as when the one that was behind is gone, with a base that is not kept."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=1)
     newest = merged(bench)
     bench.adopt("ana")
@@ -543,7 +514,6 @@ def test_a_sweep_frees_what_no_report_did() -> None:
 
 @pytest.mark.parametrize("precision", [UpdatePrecision.FLOAT32, UpdatePrecision.INT8])
 def test_observers_count_where_updates_are_increments(precision: UpdatePrecision) -> None:
-    """An increment leads on from what they hold; a whole value does not."""
     bench = seeded("ana", settings=replace(SETTINGS, update_precision=precision), fragments=1)
     observe(bench, "reader")
     reader = replace(bench.core.members.learners[LearnerName("reader")].progress)
@@ -559,7 +529,6 @@ def test_observers_count_where_updates_are_increments(precision: UpdatePrecision
 
 
 def test_who_comes_back_after_increments_were_freed_gets_the_value() -> None:
-    """No chain leads on from what nobody is known to hold."""
     settings = replace(SETTINGS, update_precision=UpdatePrecision.INT8, staleness_max=0)
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     bench.view("ben", Status.EVICTED)

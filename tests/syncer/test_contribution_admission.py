@@ -43,12 +43,10 @@ def judged(
 
 
 def test_a_good_contribution_is_admitted() -> None:
-    """No check fails."""
     assert judged() is None
 
 
 def test_ordinary_misfortune_is_no_strike() -> None:
-    """Quarantined, late and stale contributions are refused without a further strike."""
     assert judged(fenced="quarantined") == Refusal(Fate.REJECTED, "quarantined", strike=False)
     assert judged(ticket_open=False) == Refusal(Fate.LATE, "the round has closed", strike=False)
     assert judged(stale="old") == Refusal(Fate.STALE, "old", strike=False)
@@ -63,17 +61,14 @@ def test_ordinary_misfortune_is_no_strike() -> None:
     ],
 )
 def test_a_damaged_payload_is_a_strike(check: Check, reason: str) -> None:
-    """Wrong shape, wrong digest and values that are not finite count against the sender."""
     assert judged(check) == Refusal(Fate.REJECTED, reason, strike=True)
 
 
 def test_what_cannot_be_true_is_a_strike() -> None:
-    """Steps and tokens that were not done are told as such."""
     assert judged(untrue="0 steps") == Refusal(Fate.REJECTED, "0 steps", strike=True)
 
 
 def test_the_first_failing_check_decides() -> None:
-    """A late contribution is late, whatever else is wrong with it: no strike for an old answer."""
     broken = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
     verdict = judged(broken, ticket_open=False, stale="old")
     assert verdict is not None
@@ -90,7 +85,6 @@ def gauge(**learners: float) -> NormGauge:
 
 
 def test_nothing_is_clipped_before_a_few_were_merged() -> None:
-    """Then 1000 times the usual is scaled to ten times it."""
     made = NormGauge(limit=10.0)
     for index in range(NORM_SAMPLES_MIN):
         assert made.scales({"a": 1.0, "b": 1.0, "c": 1e6}) == dict.fromkeys("abc", 1.0)
@@ -101,7 +95,6 @@ def test_nothing_is_clipped_before_a_few_were_merged() -> None:
 
 @pytest.mark.parametrize("others", ["a", "ab"])
 def test_clipped_a_learner_keeps_one_voice(others: str) -> None:
-    """Whoever is clipped again and again, also one of two, stays clipped to what was usual."""
     made = gauge(**dict.fromkeys(others, 1.0), c=1.0)
     for _ in range(100):
         rates = {**dict.fromkeys(others, 1.0), "c": 50.0}
@@ -113,7 +106,6 @@ def test_clipped_a_learner_keeps_one_voice(others: str) -> None:
 
 
 def test_who_answers_often_has_one_voice() -> None:
-    """A flood of small norms of one learner does not make those of the others too large."""
     made = gauge(a=1.0, b=1.0, c=1.0)
     for _ in range(1000):
         made.merged("c", 1e-9)
@@ -122,7 +114,6 @@ def test_who_answers_often_has_one_voice() -> None:
 
 
 def test_a_norm_that_grows_slowly_moves_nothing_from_three_learners_on() -> None:
-    """Each time within the limit of what it had merged before: the others' median stays."""
     made = gauge(a=1.0, b=1.0, c=1.0)
     rate, scale = 1.0, 1.0
     for _ in range(20):
@@ -136,7 +127,6 @@ def test_a_norm_that_grows_slowly_moves_nothing_from_three_learners_on() -> None
 
 
 def test_a_new_regime_is_clipped_and_becomes_usual() -> None:
-    """Most exceed: all are scaled to the limit until they pass."""
     made = gauge(a=1.0, b=1.0, c=1.0)
     scales = made.scales(dict.fromkeys("abc", 50.0))
     assert scales == dict.fromkeys("abc", 0.2)
@@ -148,7 +138,6 @@ def test_a_new_regime_is_clipped_and_becomes_usual() -> None:
 
 
 def test_a_regime_changes_for_one_learner_alone_too() -> None:
-    """When the others have gone, what they sent long ago does not count as another voice."""
     made = gauge(a=1.0, b=1.0, c=1.0)
     for name in "bc":
         made.scales({name: 1.0})
@@ -163,19 +152,16 @@ def test_a_regime_changes_for_one_learner_alone_too() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.003, 0.5])
 def test_zero_norms_clip_nothing(rate: float) -> None:
-    """Where nothing has moved yet, there is no scale to judge by."""
     assert gauge(a=0.0, b=0.0).scales({"a": rate, "b": 0.0}) == {"a": 1.0, "b": 1.0}
 
 
 def test_norms_that_swing_cost_nothing_but_their_scale() -> None:
-    """Near a loss of 0 honest norms swing between 0.003 and 0.5: all are merged."""
     made = gauge(a=0.003, b=0.003)
     scales = made.scales({"a": 0.5, "b": 0.003})
     assert scales == {"a": pytest.approx(0.06), "b": 1.0}
 
 
 def test_what_is_known_of_learners_is_bounded() -> None:
-    """Names come and go for weeks."""
     made = NormGauge(limit=10.0)
     for number in range(10_000):
         made.scales({f"n{number}": 1.0})
@@ -201,7 +187,6 @@ def late(bench: Bench) -> list[int]:
 
 
 def test_the_answer_of_an_ended_incarnation_is_nobodys() -> None:
-    """Its successor is neither told of its fate, nor charged with it, nor fenced for it."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
     ana, _ = opened(bench)
     contribution = bench.contribution(ana)
@@ -220,7 +205,6 @@ def test_the_answer_of_an_ended_incarnation_is_nobodys() -> None:
 
 
 def test_the_answer_of_an_ended_incarnation_does_not_close_a_round() -> None:
-    """A round that its successor was asked for anew waits for the successor."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=2)
     bench = seeded("ana", "ben", settings=settings)
     ana, ben = opened(bench)
@@ -257,7 +241,6 @@ def test_tokens_that_were_discarded_are_not_claimed_again() -> None:
 
 
 def test_tokens_that_are_still_held_are_claimed() -> None:
-    """No report overtook it: what its sender discards next has come late."""
     bench = seeded("ana", "ben")
     pulls = opened(bench)
     (ana,) = [pull for pull in pulls if pull.ticket.name == "ana"]
@@ -269,7 +252,6 @@ def test_tokens_that_are_still_held_are_claimed() -> None:
 
 
 def test_a_late_contribution_that_is_contained_in_a_merged_one_is_charged_no_more() -> None:
-    """The later one from the same base has its tokens; they are applied, and not late as well."""
     bench = seeded("ana", "ben", fragments=1, settings=RunSettings(interval_steps=4, fragments=1))
     pulls = opened(bench)
     left = merged_without(bench, pulls, "ana")
@@ -288,7 +270,6 @@ def test_a_late_contribution_that_is_contained_in_a_merged_one_is_charged_no_mor
 
 
 def test_grace_is_counted_from_the_arrival_that_completes_the_quorum() -> None:
-    """And so is ξ_quorum: K = 2, so the first of three arrivals begins nothing."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=2, overlap_steps=6)
     bench = seeded("ana", "ben", "eve", settings=replace(settings, grace_safety=1.0))
     durations = bench.core.rounds.durations

@@ -29,7 +29,6 @@ def named_to(bench: Bench, name: str, *, counter: int = 1) -> str | None:
 
 
 def test_the_one_with_most_steps_is_named() -> None:
-    """Its moments have seen most; names decide between equals."""
     bench = running()
     assert named_to(bench, "zoe") == "ben"
     bench.step("ana", 1)
@@ -37,17 +36,14 @@ def test_the_one_with_most_steps_is_named() -> None:
 
 
 def test_a_restarted_learner_is_never_sent_to_itself() -> None:
-    """Its earlier incarnation may still look like the best of all."""
     assert named_to(running(), "ben", counter=2) == "ana"
 
 
 def test_who_holds_something_is_told_of_nobody() -> None:
-    """A link that was lost and came back: the memory is intact."""
     assert named_to(running(), "ana") is None
 
 
 def test_nobody_donates_before_there_is_a_version_or_a_step() -> None:
-    """Fresh learners are all alike."""
     assert named_to(Bench(), "ana") is None
     assert named_to(seeded("ana", "ben"), "zoe") is None
 
@@ -56,7 +52,6 @@ def test_nobody_donates_before_there_is_a_version_or_a_step() -> None:
     "ailing", ["suspect", "stalled", "unlinked", "healing", "starved", "quarantined", "not whole"]
 )
 def test_only_the_healthy_donate(ailing: str) -> None:
-    """Whoever is not here, not well or not stepping is passed over."""
     bench = running()
     learner = bench.learners["ben"]
     match ailing:
@@ -76,7 +71,6 @@ def test_only_the_healthy_donate(ailing: str) -> None:
 
 
 def test_a_run_that_closes_needs_no_donors() -> None:
-    """Nobody will step any more."""
     bench = running()
     bench.do(StopRequested("enough"))
     assert named_to(bench, "zoe") is None
@@ -93,7 +87,6 @@ def observed() -> Bench:
 
 
 def test_observers_neither_donate_nor_take() -> None:
-    """They have no inner optimizer."""
     bench = observed()
     assert [welcome.donor for welcome in bench.sent(Welcome)] == [None]
     assert named_to(bench, "zoe") == "ben"
@@ -112,7 +105,6 @@ def asking() -> Bench:
 
 
 def test_words_go_between_a_learner_and_its_donor() -> None:
-    """Over the newest link of the one that is named."""
     bench = asking()
     zoe, ben = bench.connections["zoe"], bench.connections["ben"]
     assert route(bench.core, zoe, "zoe", "ben", ASKS, bench.now_s) == ben
@@ -148,7 +140,6 @@ def test_after_a_restart_of_the_syncer_a_learner_goes_on_with_its_donor() -> Non
 
 
 def test_whoever_comes_back_again_and_again_is_told_of_no_donor() -> None:
-    """Each incarnation could have the whole state sent; after a while it is told again."""
     bench = running()
     told = [named_to(bench, "zoe", counter=counter) for counter in range(1, 12)]
     assert told == ["ben"] * DONATIONS_MAX + [None] * (11 - DONATIONS_MAX)
@@ -170,7 +161,6 @@ def test_whoever_is_told_of_no_donor_any_more_cannot_choose_one() -> None:
 
 
 def test_words_of_strangers_and_to_strangers_go_nowhere() -> None:
-    """The sender's link must be the one it was admitted over; both ends must be learners here."""
     bench = observed()
     assert named_to(bench, "zoe") == "ben"
     zoe, eve = bench.connections["zoe"], bench.connections["eve"]

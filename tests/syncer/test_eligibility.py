@@ -36,12 +36,10 @@ def record(progress: Progress = PROGRESS) -> LearnerRecord:
 
 
 def test_a_live_stepping_learner_is_eligible() -> None:
-    """Nothing speaks against it."""
     assert ineligible_because(record(), 0, kept=KEPT, merged=None) is None
 
 
 def test_an_observer_never_contributes() -> None:
-    """Only learners are asked."""
     learner = record()
     learner.role = Role.OBSERVER
     assert unready_because(learner) == "does not contribute"
@@ -49,7 +47,6 @@ def test_an_observer_never_contributes() -> None:
 
 @pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED, Status.EVICTED, Status.LEFT])
 def test_the_supervisor_must_think_it_live(status: Status) -> None:
-    """Suspect, stalled and ended learners are not asked."""
     learner = record()
     learner.status = status
     assert unready_because(learner) == status.value
@@ -57,18 +54,15 @@ def test_the_supervisor_must_think_it_live(status: Status) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.HEALING])
 def test_a_fresh_learner_is_not_asked(phase: Phase) -> None:
-    """Compiling and healing learners have nothing to give."""
     assert unready_because(record(replace(PROGRESS, phase=phase))) == phase.value
 
 
 @pytest.mark.parametrize("phase", [Phase.STEPPING, Phase.STARVED, Phase.FINISHED])
 def test_who_has_stepped_may_answer(phase: Phase) -> None:
-    """Also a learner without quota, or at the end, has steps to give."""
     assert unready_because(record(replace(PROGRESS, phase=phase))) is None
 
 
 def test_it_must_be_whole_and_reachable_and_trusted() -> None:
-    """A missing fragment, a lost link and a quarantine each exclude it."""
     bare = replace(PROGRESS, fragments=(FragmentProgress(), PROGRESS.fragments[1]))
     assert unready_because(record(bare)) == "has not adopted every fragment"
     cut = record()
@@ -80,7 +74,6 @@ def test_it_must_be_whole_and_reachable_and_trusted() -> None:
 
 
 def test_two_unanswered_pulls_are_enough() -> None:
-    """A learner that does not keep up is left alone until it has answered."""
     learner = record()
     learner.pulls.send(7, 0, 0.0)
     assert unready_because(learner) is None
@@ -103,7 +96,6 @@ def test_a_silent_learner_has_one_pull_at_a_time_and_is_redeemed_by_a_word() -> 
 
 
 def test_it_needs_a_step_since_its_base() -> None:
-    """Without a step there is nothing to contribute to this fragment."""
     reason = ineligible_because(record(), 1, kept=KEPT, merged=None)
     assert reason == "no step since it adopted its base"
 
@@ -123,5 +115,4 @@ def test_it_needs_a_step_since_its_base() -> None:
 def test_a_base_must_be_kept_and_contain_the_own_contribution(
     base: Version | None, merged: Version | None, *, fresh: bool
 ) -> None:
-    """What was applied from a base is never applied again from it."""
     assert (stale_because(base, kept=KEPT, merged=merged) is None) is fresh

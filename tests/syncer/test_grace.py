@@ -38,14 +38,12 @@ def durations(step_s: float | None, quorum_s: float | None, sync_s: float | None
 def test_grace_is_a_share_of_what_the_overlap_hides(
     step_s: float, quorum_s: float, sync_s: float, overlap: int, expected: float
 ) -> None:
-    """min(ξ_step, γ·max(0, τ·ξ_step − ξ_quorum − ξ_sync)), by hand."""
     known = durations(step_s, quorum_s, sync_s)
     assert grace_s(known, overlap_steps=overlap, safety=0.8) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("missing", range(3))
 def test_without_all_three_times_there_is_no_grace(missing: int) -> None:
-    """Until step, quorum and synchronisation have been measured, nobody is waited for."""
     times: list[float | None] = [1.0, 0.1, 0.1]
     times[missing] = None
     assert grace_s(durations(*times), overlap_steps=2, safety=0.8) == 0.0
@@ -71,12 +69,10 @@ AUTO = Automatic.AUTO
 def test_how_patient_a_round_is(
     usual_s: list[float | None], interval_s: float, expected: Patience
 ) -> None:
-    """Half an interval or twice the usual answer is near, and twice that is waited for, by hand."""
     assert patience(usual_s, interval_s) == expected
 
 
 def test_who_is_awaited() -> None:
-    """All that are near, and whoever has not answered yet."""
     assert [Patience(3.0, 6.0).awaits(each) for each in (1.0, 3.0, 3.1, None)] == [
         True,
         True,
@@ -106,7 +102,6 @@ def merged(bench: Bench) -> list[str]:
 
 @pytest.mark.parametrize(("quorum", "found"), [(1, ["ana"]), (AUTO, [])])
 def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[str]) -> None:
-    """With K = 1 and no overlap it closes with the first."""
     bench = measured(replace(PACED, quorum=quorum), ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
@@ -117,7 +112,6 @@ def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[
 
 
 def test_who_does_not_come_is_waited_for_an_interval() -> None:
-    """Then one answer is enough, and the time enters what is measured."""
     bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     (round_,) = bench.core.rounds.open.values()
@@ -131,7 +125,6 @@ def test_who_does_not_come_is_waited_for_an_interval() -> None:
 
 
 def test_who_is_ten_times_slower_is_asked_and_not_awaited() -> None:
-    """Its answers take longer than half an interval, and more than twice those of the others."""
     bench = measured(ana=0.5, ben=0.5, cy=13.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     assert sorted(pulls) == ["ana", "ben", "cy"]
@@ -142,7 +135,6 @@ def test_who_is_ten_times_slower_is_asked_and_not_awaited() -> None:
 
 
 def test_where_learners_wait_for_merges_the_slowest_is_awaited() -> None:
-    """It answers at its own step, which is always after those of the others (seed 1096)."""
     bench = measured(replace(PACED, learner_waits=LearnerWaits.AT_TAU), ana=0.5, ben=13.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
@@ -153,7 +145,6 @@ def test_where_learners_wait_for_merges_the_slowest_is_awaited() -> None:
 
 
 def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
-    """It adopted a little late what holds its last contribution, and is in the merge."""
     bench = measured(ana=0.5, ben=0.5)
     bench.view("ben", Status.SUSPECT)
     (ana,) = opened(bench)
@@ -186,7 +177,6 @@ def test_who_has_yet_to_adopt_its_last_contribution_is_awaited() -> None:
 
 
 def test_who_declines_is_waited_for_no_longer() -> None:
-    """The round closes at once, and the learner that spares its link is asked for the next one."""
     bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
@@ -197,7 +187,6 @@ def test_who_declines_is_waited_for_no_longer() -> None:
 
 
 def test_nobody_has_come_in_time() -> None:
-    """The first answer after that closes the round, which is not abandoned before."""
     bench = measured(ana=0.5, ben=2.0)
     pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.tick(after_s=25.0)
@@ -212,7 +201,6 @@ def test_nobody_has_come_in_time() -> None:
 def test_the_overlap_is_what_an_exchange_takes(
     exchange_s: float | None, interval_steps: int, overlap_steps: int
 ) -> None:
-    """In steps, one more than it fills; two at least, and at most a quarter of the interval."""
     settings = RunSettings(interval_steps=interval_steps, overlap_steps=AUTO)
     core = seeded("ana", settings=settings).core
     if exchange_s is not None:
@@ -222,7 +210,6 @@ def test_the_overlap_is_what_an_exchange_takes(
 
 
 def test_what_is_planned_for_is_the_most_that_it_may_become() -> None:
-    """Memory and bandwidth are promised before anything is measured."""
     settings = RunSettings(interval_steps=24, fragments=24, overlap_steps=AUTO)
     assert settings.overlap_steps_max == 6
     assert settings.open_rounds_max(24) == 6
@@ -253,17 +240,14 @@ def among(by: PaceBy, interval: float, *names: LearnerName) -> Pace:
     [(PaceBy.FASTEST, "a"), (PaceBy.MEDIAN, "b"), (PaceBy.SLOWEST, "d")],
 )
 def test_the_pace_setter_is_chosen_by_credit(by: PaceBy, setter: str) -> None:
-    """Fastest, upper median or slowest of the eligible, by credit."""
     assert pace_with(by, 2.0, [4.0, 3.0, 2.0, 1.0]).setter() == setter
 
 
 def test_a_tie_is_decided_by_name() -> None:
-    """Equal credits are ranked by name, so a run repeats."""
     assert pace_with(PaceBy.FASTEST, 2.0, [1.0, 1.0, 1.0, 1.0]).setter() == "a"
 
 
 def test_only_the_eligible_set_the_pace() -> None:
-    """A learner that may not contribute does not open rounds, and nobody opens none."""
     pace = pace_with(PaceBy.FASTEST, 2.0, [9.0, 1.0])
     assert pace.ready()
     pace.leave(NAMES[0])
@@ -273,7 +257,6 @@ def test_only_the_eligible_set_the_pace() -> None:
 
 
 def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
-    """At a credit of H/P a round opens, and H/P is taken from all, also from the slow."""
     pace = among(PaceBy.FASTEST, 2.0, NAMES[0])
     pace.progressed(NAMES[0], 1)
     assert not pace.ready()
@@ -286,7 +269,6 @@ def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
 
 @pytest.mark.parametrize("next_interval", [0.5, 4.0, 9.0])
 def test_a_round_is_paid_at_its_own_interval(next_interval: float) -> None:
-    """One that is set for the next round is the price of that one, and of no earlier one."""
     pace = among(PaceBy.FASTEST, 4.0, *NAMES[:2])
     pace.progressed(NAMES[0], 4)
     pace.progressed(NAMES[1], 3)
@@ -297,7 +279,6 @@ def test_a_round_is_paid_at_its_own_interval(next_interval: float) -> None:
 
 
 def test_credits_are_bounded() -> None:
-    """Who ran ahead cannot open a burst, and who is slow does not fall behind without end."""
     pace = Pace(PaceBy.FASTEST, 8.0)
     pace.progressed(NAMES[0], 1000)
     assert pace.credits[NAMES[0]] == pace.cap_steps == 9.0
@@ -307,7 +288,6 @@ def test_credits_are_bounded() -> None:
 
 
 def test_below_one_step_per_round_the_credit_is_one_step() -> None:
-    """With P > H one step may open several rounds, but never more than it is worth."""
     pace = among(PaceBy.FASTEST, 0.5, NAMES[0])
     pace.progressed(NAMES[0], 5)
     opened = 0
@@ -318,7 +298,6 @@ def test_below_one_step_per_round_the_credit_is_one_step() -> None:
 
 
 def test_a_new_incarnation_begins_at_zero() -> None:
-    """The credit of an ended incarnation is not inherited."""
     pace = pace_with(PaceBy.MEDIAN, 2.0, [2.0])
     pace.forget(NAMES[0])
     assert not pace.ready()

@@ -34,7 +34,6 @@ def reason_of(bench: Bench) -> str | None:
 
 
 def test_a_run_in_which_everybody_diverges_again_and_again_ends() -> None:
-    """With a sentence that says what to change, and with the end of any other run."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     for _ in range(DIVERGED_MAX):
         assert reason_of(bench) is None
@@ -46,7 +45,6 @@ def test_a_run_in_which_everybody_diverges_again_and_again_ends() -> None:
 
 
 def test_one_learner_that_diverges_ends_nobody_elses_run() -> None:
-    """Its device may be broken; the others train, or are about to."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     for _ in range(4 * DIVERGED_MAX):
         diverge(bench, "ana")
@@ -54,7 +52,6 @@ def test_one_learner_that_diverges_ends_nobody_elses_run() -> None:
 
 
 def test_who_was_killed_a_moment_ago_is_waited_for() -> None:
-    """It trained well when it was here; only after as long as a compilation is it forgotten."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")
     bench.drop("ben")
@@ -69,7 +66,6 @@ def test_who_was_killed_a_moment_ago_is_waited_for() -> None:
 
 
 def test_a_restarted_syncer_waits_for_all_who_have_accounts() -> None:
-    """One whose device is broken may dial first; it decides nothing for the others."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")
     again = Bench(SETTINGS, durable=bench.core.durable, epoch=2)
@@ -94,7 +90,6 @@ def test_an_old_word_of_leaving_ends_no_streak() -> None:
 
 
 def test_who_left_is_not_waited_for() -> None:
-    """It will not come back to show that the run can be trained."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")
     ben = bench.learners["ben"]
@@ -114,7 +109,6 @@ def test_who_left_is_not_waited_for() -> None:
     ],
 )
 def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, ends: bool) -> None:
-    """As many as show that training is possible: a hundred, or an interval if that is longer."""
     settings = RunSettings(interval_steps=interval_steps)
     watch, ana = Divergences(), LearnerName("ana")
     for counter in range(DIVERGED_MAX):
@@ -126,14 +120,12 @@ def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, end
 
 
 def test_a_word_that_comes_twice_counts_once() -> None:
-    """A link may deliver it again, also long after its incarnation was replaced."""
     watch, ana = Divergences(), LearnerName("ana")
     told = [watch.diverged(ana, Incarnation(1, counter), 0.0, SETTINGS) for counter in (2, 2, 1, 5)]
     assert told == [1, 1, 1, 2]
 
 
 def test_names_that_come_and_go_are_not_kept() -> None:
-    """Only who was heard lately is remembered, however many there were."""
     watch = Divergences()
     for index in range(10_000):
         watch.heard(LearnerName(f"n{index}"), 1, 60.0 * index, SETTINGS)
@@ -141,13 +133,11 @@ def test_names_that_come_and_go_are_not_kept() -> None:
 
 
 def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
-    """The accounts of the last one are closed, and it may contribute again."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     diverge(bench, "ana")
     assert bench.core.members.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
 
 
 def test_a_command_says_that_such_a_run_must_be_mended() -> None:
-    """Its exit code is that of a user's mistake: who started it need not start it again."""
     assert RunEnd(end_reason(SETTINGS)).exit_code == 2
     assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0

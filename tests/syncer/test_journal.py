@@ -94,7 +94,6 @@ def numbers(recovered: Recovered | None) -> list[int]:
 
 
 def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
-    """Nothing, or a run whose first versions are not all there, is begun anew."""
     assert recover(tmp_path) is None
     writer = Writer(tmp_path)
     assert recover(tmp_path) is None
@@ -105,7 +104,6 @@ def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_half_begun_is_overwritten(tmp_path: Path) -> None:
-    """Records of a beginning that came to nothing are not taken for newer than the next one's."""
     first = Writer(tmp_path)
     first.commit(0, 0)
     for _ in range(5):
@@ -122,7 +120,6 @@ def test_a_run_that_was_half_begun_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_what_was_written_last_is_found(tmp_path: Path) -> None:
-    """Values, optimizer states and the whole metadata come back, whatever the order of commits."""
     writer = Writer(tmp_path)
     for fragment, number in [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (0, 3), (1, 2)]:
         writer.commit(fragment, number)
@@ -135,7 +132,6 @@ def test_what_was_written_last_is_found(tmp_path: Path) -> None:
 
 
 def test_its_size_is_bounded(tmp_path: Path) -> None:
-    """Two slots per fragment, two for metadata, three for the epoch, however long the run."""
     writer = Writer(tmp_path)
     for number in range(20):
         writer.commit(0, number)
@@ -153,7 +149,6 @@ def three_commits(folder: Path) -> Path:
 
 
 def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
-    """Cut at any length, the last record is not there, and the one before it is."""
     last = three_commits(tmp_path)
     whole = last.read_bytes()
     for length in range(len(whole)):
@@ -164,7 +159,6 @@ def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
-    """One bit in any byte of the last record, and the previous state is recovered instead."""
     last = three_commits(tmp_path)
     whole = bytearray(last.read_bytes())
     for place in range(len(whole)):
@@ -176,7 +170,6 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [b",f4", b"<g4", b"<f\x14", b"Of4"])
 def test_a_type_that_a_bit_made_another_is_noticed(tmp_path: Path, damaged: bytes) -> None:
-    """NumPy has a grammar for types, and says in several ways that it cannot read one."""
     last = three_commits(tmp_path)
     whole = last.read_bytes()
     assert b'"<f4"' in whole
@@ -188,14 +181,12 @@ def test_a_type_that_a_bit_made_another_is_noticed(tmp_path: Path, damaged: byte
     "tail", [b"\0" * 4096, b"more", b"ISLJ0001"], ids=["zeros", "text", "magic"]
 )
 def test_a_record_with_something_behind_it_is_not_whole(tmp_path: Path, tail: bytes) -> None:
-    """A longer, older content that shines through a torn write is no record."""
     last = three_commits(tmp_path)
     last.write_bytes(last.read_bytes() + tail)
     assert numbers(recover(tmp_path)) == [0, 0]
 
 
 def test_writing_goes_on_after_a_torn_record(tmp_path: Path) -> None:
-    """The next record takes the torn one's slot, never that of the version still needed."""
     last = three_commits(tmp_path)
     last.write_bytes(last.read_bytes()[:-1])
     writer = Writer(tmp_path)
@@ -205,7 +196,6 @@ def test_writing_goes_on_after_a_torn_record(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_another_version_is_refused_untouched(tmp_path: Path) -> None:
-    """It is not taken for an empty folder: that version can go on with it."""
     Writer(tmp_path).commit(0, 0)
     for path in tmp_path.iterdir():
         path.write_bytes(b"ISLJ0001" + path.read_bytes()[8:])
@@ -216,7 +206,6 @@ def test_a_journal_of_another_version_is_refused_untouched(tmp_path: Path) -> No
 
 
 def test_one_record_that_seems_of_another_version_is_damaged(tmp_path: Path) -> None:
-    """All of a journal is of one version, so it is the record that is wrong."""
     writer = Writer(tmp_path)
     for number in range(2):
         writer.commit(0, number)
@@ -228,7 +217,6 @@ def test_one_record_that_seems_of_another_version_is_damaged(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
 def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage: str) -> None:
-    """The same values come back and the damage is made good, or the start is refused."""
     whole = tmp_path / "whole"
     writer = Writer(whole)
     for number in range(4):
@@ -273,7 +261,6 @@ def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage:
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_folder_that_is_deleted_meanwhile_is_written_anew(tmp_path: Path, resumed: bool) -> None:  # noqa: FBT001
-    """All of it, with the next record: whoever starts after that finds the whole run."""
     folder = tmp_path / "journal"
     writer = Writer(folder)
     for fragment, number in ((0, 1), (1, 2), (0, 3)):
@@ -293,7 +280,6 @@ def test_a_folder_that_is_deleted_meanwhile_is_written_anew(tmp_path: Path, resu
 
 
 def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
-    """The copy of its epoch beside the folder tells that there was one."""
     folder, copies = tmp_path / "journal", {COPY: tmp_path / "journal.epoch"}
     Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
     for path in folder.iterdir():
@@ -305,7 +291,6 @@ def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) ->
 
 
 def test_a_run_whose_first_record_was_torn_begins_anew(tmp_path: Path) -> None:
-    """That record makes both slots of its name, and a crash may have cut both; nothing is lost."""
     Writer(tmp_path).commit(0, 0)
     torn = sorted(tmp_path.glob("fragment-*"))
     for path in torn:
@@ -317,7 +302,6 @@ def test_a_run_whose_first_record_was_torn_begins_anew(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_which_much_is_damaged_is_not_begun_anew(tmp_path: Path) -> None:
-    """A run that never had a version has torn one record at most: two are damage."""
     writer = Writer(tmp_path)
     for fragment in range(FRAGMENTS):
         writer.commit(fragment, 0)
@@ -328,7 +312,6 @@ def test_a_journal_of_which_much_is_damaged_is_not_begun_anew(tmp_path: Path) ->
 
 
 def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
-    """If later records build on a damaged one, recovery stops and says which fragment it is."""
     writer = Writer(tmp_path)
     damaged = writer.commit(0, 0)
     writer.commit(1, 0)
@@ -338,7 +321,6 @@ def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_an_older_writer_is_fenced(tmp_path: Path) -> None:
-    """Once a newer syncer has taken the journal, the older one changes not a byte of it."""
     old = Writer(tmp_path)
     old.commit(0, 0)
     old.commit(1, 0)
@@ -367,7 +349,6 @@ class Overtaken(RealDisk):
 
 
 def test_a_record_that_a_newer_writer_may_have_missed_counts_as_unwritten(tmp_path: Path) -> None:
-    """The older one owned the journal when it began to write, and not when it had written."""
     Writer(tmp_path).commit(0, 0)
     old = Writer(tmp_path, Overtaken(tmp_path))
     with pytest.raises(FencedError, match="owns the journal, this syncer is 2"):
@@ -386,7 +367,6 @@ class Stalled(RealDisk):
 
 
 def test_of_two_records_of_one_number_that_of_the_newer_writer_counts(tmp_path: Path) -> None:
-    """What the older one wrote last stays on the disk, and a third start does not resume it."""
     first = Writer(tmp_path)
     first.commit(0, 0)
     first.commit(1, 0)
@@ -434,7 +414,6 @@ def test_a_record_whose_check_failed_is_not_written_again(tmp_path: Path) -> Non
 
 
 def test_epochs_only_grow(tmp_path: Path) -> None:
-    """Every start takes a higher epoch than all before, also one that is told of a higher one."""
     taken = [Journal(RealDisk(tmp_path), 0).begin_epoch(1) for _ in range(5)]
     taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(40))
     taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(1))
@@ -442,7 +421,6 @@ def test_epochs_only_grow(tmp_path: Path) -> None:
 
 
 def test_a_torn_epoch_is_above_what_was_used(tmp_path: Path) -> None:
-    """It may have been damaged after it was used, so no other start takes it."""
     Journal(RealDisk(tmp_path), 0).begin_epoch(1)
     before = contents(tmp_path)
     Journal(RealDisk(tmp_path), 0).begin_epoch(1)
@@ -464,7 +442,6 @@ class FillingDisk(RealDisk):
 
 
 def test_a_full_disk_costs_nothing_that_was_committed(tmp_path: Path) -> None:
-    """Writes fail while it is full, the last state stays, and writing goes on afterwards."""
     disk = FillingDisk(tmp_path)
     writer = Writer(tmp_path, disk)
     for fragment in range(FRAGMENTS):
@@ -498,7 +475,6 @@ def test_a_full_disk_costs_nothing_that_was_committed(tmp_path: Path) -> None:
     ids=lambda array: f"{array.dtype}{list(array.shape)}",
 )
 def test_any_array_of_a_state_comes_back(tmp_path: Path, array: NDArray[np.generic]) -> None:
-    """Scalars, empty, integer, transposed and odd ones come back bit by bit, behind odd lengths."""
     journal = Journal(RealDisk(tmp_path), 1)
     journal.begin_epoch(1)
     durable = fresh(RunSettings(), fragments=1, shards=1, epoch=1)
@@ -526,7 +502,6 @@ def test_any_array_of_a_state_comes_back(tmp_path: Path, array: NDArray[np.gener
 def test_a_broken_disk_is_an_error_with_a_path(
     tmp_path: Path, use: Callable[[RealDisk], object]
 ) -> None:
-    """What the device refuses is told with the file that it was about."""
     folder = tmp_path / "journal"
     disk = RealDisk(folder)
     folder.rmdir()

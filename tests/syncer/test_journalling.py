@@ -43,7 +43,6 @@ def spend(bench: Bench, name: str, *, all_of_it: bool) -> list[PullFragment]:
 
 
 def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
-    """Twelve learners have used up their tokens at once: two records grant to all of them."""
     bench = seeded(*NAMES, settings=BUDGET)
     written = []
     for name in NAMES:
@@ -60,7 +59,6 @@ def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
 
 
 def test_a_disk_that_takes_nothing_for_ten_seconds_is_told_of() -> None:
-    """The supervisor hears of it by the phase; once the record is durable all is well again."""
     bench = seeded("ana", settings=BUDGET)
     spend(bench, "ana", all_of_it=True)
     (record,) = bench.written()
@@ -72,7 +70,6 @@ def test_a_disk_that_takes_nothing_for_ten_seconds_is_told_of() -> None:
 
 
 def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
-    """A record that was under way before says nothing of it."""
     bench = seeded("ana", "ben", settings=BUDGET)
     spend(bench, "ana", all_of_it=True)
     (first,) = bench.written()
@@ -86,7 +83,6 @@ def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
 
 
 def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
-    """A slow disk: the learner steps on what one record holds while the next one is written."""
     bench = seeded("ana", settings=BUDGET)
     ana = bench.learners["ana"]
     spend(bench, "ana", all_of_it=True)
@@ -108,7 +104,6 @@ def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
 
 
 def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
-    """Its record is durable when the next incarnation is already here."""
     bench = seeded("ana", settings=BUDGET)
     spend(bench, "ana", all_of_it=True)
     (record,) = bench.written()
@@ -118,7 +113,6 @@ def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
 
 
 def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
-    """Half of the last grant is left, so the new one costs no record of its own."""
     bench = seeded("ana", "ben", settings=BUDGET)
     pulls = spend(bench, "ana", all_of_it=False)
     assert bench.written() == []
@@ -132,7 +126,6 @@ def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
 
 
 def test_a_grant_is_written_at_once_while_little_is_left() -> None:
-    """The syncer may die the next moment: no learner has less than an outage may take for long."""
     bench = seeded("ana", "ben", settings=BUDGET)
     holder = bench.core.durable.leases.holders[LearnerName("ana")]
     given = holder.quota_tokens
@@ -143,7 +136,6 @@ def test_a_grant_is_written_at_once_while_little_is_left() -> None:
 
 
 def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
-    """The state asks to be woken in time, although no round comes to an end."""
     bench = seeded("ana", "ben", settings=BUDGET)
     spend(bench, "ana", all_of_it=False)
     for _ in range(10):
@@ -156,7 +148,6 @@ def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
 
 
 def test_a_thousand_ends_are_a_few_records() -> None:
-    """The supervisor evicts everybody at once: one record for the first, one for the rest."""
     bench = seeded(*NAMES, settings=BUDGET)
     members = tuple(Member(LearnerName(name), Incarnation(1, 1), Status.EVICTED) for name in NAMES)
     bench.do(MembershipChanged(1, members))
@@ -168,7 +159,6 @@ def test_a_thousand_ends_are_a_few_records() -> None:
 
 @pytest.mark.parametrize(("accounts", "distance_s"), [(1, 0.0), (999, 0.0), (100_000, 0.5)])
 def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> None:
-    """They take at most a tenth of the time, however often something is to be durable."""
     records = RecordSchedule(written_s=5.0)
     assert records.at_s(accounts) is None
     records.want(5.0)
@@ -177,7 +167,6 @@ def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> 
 
 
 def test_the_earliest_wish_counts() -> None:
-    """What can wait does not hold up what cannot."""
     records = RecordSchedule()
     records.want(9.0)
     records.want(3.0)

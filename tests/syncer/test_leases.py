@@ -52,7 +52,6 @@ def top_up(book: LeaseBook, name: LearnerName, members: int = 1) -> bool:
 
 
 def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
-    """The first grant has the next shards and a chunk of tokens; then nothing changes."""
     book = book_of(None)
     book.open(ANA, Incarnation(1, 1))
     assert top_up(book, ANA)
@@ -63,7 +62,6 @@ def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
 
 
 def test_a_shard_is_leased_to_one_learner_at_a_time() -> None:
-    """Two learners never read the same shard of the same pass."""
     book = book_of(None)
     for name in (ANA, BEN):
         book.open(name, Incarnation(1, 1))
@@ -84,7 +82,6 @@ def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
 
 
 def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
-    """Unused quota returns to the budget; shards go on from the last reported position."""
     book = book_of(200)
     book.open(ANA, Incarnation(1, 1))
     top_up(book, ANA)
@@ -138,7 +135,6 @@ def test_after_the_last_shard_a_new_pass_begins() -> None:
 
 
 def test_grants_shrink_towards_the_end() -> None:
-    """No grant is above half of a fair share of what is left, but at least one batch."""
     book = book_of(100)
     sizes = []
     for name in (ANA, BEN):
@@ -154,7 +150,6 @@ def test_grants_shrink_towards_the_end() -> None:
 
 
 def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
-    """A rest smaller than a batch ends the run; a quota not yet used does not."""
     book = book_of(25)
     book.open(ANA, Incarnation(1, 1))
     while top_up(book, ANA):
@@ -165,7 +160,6 @@ def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
 
 
 def test_a_rest_that_fits_no_waiting_batch_exhausts_the_budget() -> None:
-    """Batches may differ: who has all of the quota and cannot step has used it up."""
     book = book_of(BATCH + BATCH // 2)
     book.open(ANA, Incarnation(1, 1))
     top_up(book, ANA)
@@ -175,7 +169,6 @@ def test_a_rest_that_fits_no_waiting_batch_exhausts_the_budget() -> None:
 
 
 def test_without_a_budget_it_never_ends() -> None:
-    """A run without budget is stopped by somebody else."""
     book = book_of(None)
     assert book.remaining_tokens is None
     assert not book.exhausted(BATCH)
@@ -183,13 +176,11 @@ def test_without_a_budget_it_never_ends() -> None:
 
 @given(st.floats(min_value=1e-3, max_value=100.0))
 def test_half_a_grant_lasts_through_an_outage(step_time_s: float) -> None:
-    """Learners go on for a minute without the syncer, however fast they step."""
     assert grant_steps(8, step_time_s) * step_time_s / 2 >= min(OUTAGE_S, 8 * step_time_s / 2)
     assert grant_steps(8, step_time_s) >= 8
 
 
 def test_small_shards_are_leased_in_greater_number() -> None:
-    """A learner that reads a shard in two steps holds as many as half a grant needs."""
     book = book_of(None, shards=100)
     book.open(ANA, Incarnation(1, 1))
     top_up(book, ANA)
@@ -320,7 +311,6 @@ TestReading = ReadingMachine.TestCase
 
 
 def test_a_grant_fits_into_a_message_whatever_a_report_claims() -> None:
-    """Neither a batch without end nor shards without number make more of it than can be sent."""
     book = book_of(None, shards=10**6)
     book.open(ANA, Incarnation(1, 1))
     for claimed in (2**60, 2**60, 1):
@@ -332,7 +322,6 @@ def test_a_grant_fits_into_a_message_whatever_a_report_claims() -> None:
 
 
 def test_a_position_advances_by_at_most_the_tokens_that_were_reported() -> None:
-    """A record has a token at least; what is beyond that is read again by whoever comes next."""
     book = book_of(None)
     book.open(ANA, Incarnation(1, 1))
     top_up(book, ANA)
@@ -344,7 +333,6 @@ def test_a_position_advances_by_at_most_the_tokens_that_were_reported() -> None:
 
 
 def test_who_reads_on_may_advance_by_its_own_tokens_alone() -> None:
-    """Where another one stopped counts for nobody's claims."""
     book = book_of(None)
     book.free = [Lease(0, 5, 500)]
     book.open(ANA, Incarnation(1, 1))
@@ -367,7 +355,6 @@ def test_the_first_to_step_leaves_their_share_to_those_who_still_compile() -> No
 
 
 def test_data_has_ended_once_a_whole_pass_had_nothing() -> None:
-    """Some shards may be empty for ever; a token that anybody processes begins the count anew."""
     book = book_of(None)
     book.open(ANA, Incarnation(1, 1))
     book.reported(report(ANA, BATCH))

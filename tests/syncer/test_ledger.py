@@ -62,7 +62,6 @@ def opened() -> Ledger:
 
 
 def test_work_since_the_base_is_pending() -> None:
-    """Nothing has a fate before it is merged or discarded."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     row = ledger.row(0)
@@ -70,7 +69,6 @@ def test_work_since_the_base_is_pending() -> None:
 
 
 def test_applied_before_and_after_the_adoption() -> None:
-    """A merge is applied at once; its sender counts it as pending until it adopts."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
@@ -81,7 +79,6 @@ def test_applied_before_and_after_the_adoption() -> None:
 
 
 def test_what_was_late_and_then_merged_is_late_no_more() -> None:
-    """A later contribution from its base contained it; what is discarded then is overwritten."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, Fate.LATE, 30)
@@ -93,7 +90,6 @@ def test_what_was_late_and_then_merged_is_late_no_more() -> None:
 
 @pytest.mark.parametrize(("tokens", "possible"), [(15, True), (16, False)])
 def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible: bool) -> None:
-    """Of 50 processed, 30 were applied and 5 discarded: a contribution can hold the other 15."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
@@ -104,7 +100,6 @@ def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible
 
 
 def test_no_more_is_charged_than_was_discarded() -> None:
-    """A claim was larger than what its sender gave up: the rest is pending still."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, Fate.LATE, 30)
@@ -115,7 +110,6 @@ def test_no_more_is_charged_than_was_discarded() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LATE, Fate.REJECTED, Fate.STALE])
 def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> None:
-    """Until then its tokens are in the local value, and a later contribution contains them."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, fate, 30)
@@ -127,7 +121,6 @@ def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> N
 
 
 def test_a_refused_contribution_may_still_be_merged() -> None:
-    """The next one from the same base contains it; then nothing is charged."""
     ledger = opened()
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.report(report(40, holding(0, 0, 0)))
@@ -138,7 +131,6 @@ def test_a_refused_contribution_may_still_be_merged() -> None:
 
 
 def test_an_end_loses_what_has_no_fate() -> None:
-    """Reported, attested or pending: what was neither applied nor discarded is lost."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
@@ -149,7 +141,6 @@ def test_an_end_loses_what_has_no_fate() -> None:
 
 
 def test_an_end_does_not_lose_what_was_discarded_before() -> None:
-    """Of 60 processed, 30 were applied and 15 overwritten: an end loses the other 15."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
@@ -160,7 +151,6 @@ def test_an_end_does_not_lose_what_was_discarded_before() -> None:
 
 
 def test_a_merge_that_outlives_its_sender_is_applied() -> None:
-    """The accounts were closed while it was computed: then its tokens are not lost."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.close(ANA)
@@ -171,7 +161,6 @@ def test_a_merge_that_outlives_its_sender_is_applied() -> None:
 
 
 def test_a_second_application_before_adoption_is_a_bug() -> None:
-    """The ledger refuses what eligibility should have prevented."""
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
@@ -180,19 +169,16 @@ def test_a_second_application_before_adoption_is_a_bug() -> None:
 
 
 def test_tokens_that_do_not_add_up_are_a_bug() -> None:
-    """Learner and syncer must agree at every report."""
     with pytest.raises(InvariantError, match="5 tokens"):
         opened().report(report(40, holding(0, 5, 0)))
 
 
 def test_an_incarnation_has_one_book() -> None:
-    """The book before it must have been closed."""
     with pytest.raises(InvariantError, match="still open"):
         opened().open(ANA, Incarnation(1, 2))
 
 
 def test_tokens_are_booked_by_name_over_all_incarnations() -> None:
-    """They sum to the total; names that came and went long ago are in the sum alone."""
     ledger = Ledger.of(1)
     for index in range(DEPARTED_KEPT + 8):
         for counter in (2 * index + 1, 2 * index + 2):

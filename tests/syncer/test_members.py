@@ -26,7 +26,6 @@ MEASURED_S = 4.0
 
 
 def test_a_witness_answers_as_if_everybody_were_asked(seed: int) -> None:
-    """Learners come, go and change in any order; the answer is that of asking all of them."""
     chance = random.Random(seed)
     pool = [LearnerName(f"learner-{index}") for index in range(8)]
     true_of: dict[LearnerName, bool] = {}
@@ -42,7 +41,6 @@ def test_a_witness_answers_as_if_everybody_were_asked(seed: int) -> None:
 
 
 def test_a_condition_that_ends_for_one_after_the_other_costs_a_visit_each() -> None:
-    """However many learners there are, and whatever their order: all are visited twice at most."""
     names = [LearnerName(f"learner-{index:03d}") for index in range(MANY)]
     order = random.Random(1).sample(names, len(names))
     stepping, visits, witness = dict.fromkeys(names), [0], Witness()
@@ -149,14 +147,12 @@ def with_ended(bench: Bench, names: int) -> None:
 
 
 def test_a_record_stays_small_whoever_came_and_went() -> None:
-    """Thirty thousand names take the room of a few thousand."""
     bench = seeded("ana", "ben")
     with_ended(bench, 30_000)
     assert len(encode(bench.state.durable)) < RECORD_BYTES_MAX
 
 
 def test_who_was_forgotten_is_still_fenced() -> None:
-    """The first of all those names is not remembered, and its incarnation may not come back."""
     bench = seeded("ana")
     with_ended(bench, 2 * NAMES_KEPT)
     zombie = Learner("worker-7f3a91c2-000010", bench.fragments, 10)
@@ -167,7 +163,6 @@ def test_who_was_forgotten_is_still_fenced() -> None:
 
 
 def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
-    """A learner that has been here from the beginning reconnects as ever."""
     bench = seeded("ana")
     with_ended(bench, 2 * NAMES_KEPT)
     floor = bench.core.durable.fence.floor
@@ -180,7 +175,6 @@ def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
 
 
 def test_who_comes_new_is_above_the_floor() -> None:
-    """Incarnations are given in order, so a newer one is let in, and counts as a rejoin."""
     bench = seeded("ana")
     with_ended(bench, 2 * NAMES_KEPT)
     last = 2 * NAMES_KEPT + 9
@@ -190,7 +184,6 @@ def test_who_comes_new_is_above_the_floor() -> None:
 
 
 def test_forgetting_lets_nobody_in_who_had_ended(seed: int) -> None:
-    """Over random ends, the answer is that of a fence which forgets nothing."""
     chance, fence = random.Random(seed), Fence()
     ended: dict[LearnerName, Incarnation] = {}
     for counter in range(1, 3 * NAMES_KEPT):

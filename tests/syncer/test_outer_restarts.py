@@ -110,7 +110,6 @@ def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
 
 @pytest.mark.parametrize("name", OUTER)
 def test_a_restart_changes_no_bit(name: str, tmp_path: Path) -> None:
-    """After 4 of 9 merges."""
     goes_on_bit_for_bit(settings_of(OUTER[name], MergeRule.RADIAL_DIRECTIONAL), tmp_path)
 
 
@@ -118,14 +117,12 @@ def test_a_restart_changes_no_bit(name: str, tmp_path: Path) -> None:
 def test_a_restart_loses_nothing_of_what_increments_left(
     updates: UpdatePrecision, tmp_path: Path
 ) -> None:
-    """It is in the journal; only the increments themselves are made anew."""
     goes_on_bit_for_bit(settings_of(OUTER["momentum"], MergeRule.AVERAGE, updates), tmp_path)
 
 
 def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
     tmp_path: Path,
 ) -> None:
-    """A run that goes on in float32 has, after a merge, what one has that never left anything."""
     settings = settings_of(OUTER["plain"], MergeRule.AVERAGE, UpdatePrecision.FP4)
     store, exact = (
         seeded(settings),

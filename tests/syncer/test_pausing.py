@@ -29,7 +29,6 @@ def stand_still(bench: Bench) -> None:
 
 
 def test_a_pause_is_journalled_and_told_once() -> None:
-    """The view is repeated with every heartbeat; learners hear of a change only."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     pause(bench)
     assert bench.sent(Paused) == [Paused(1, paused=True)] * 2
@@ -41,7 +40,6 @@ def test_a_pause_is_journalled_and_told_once() -> None:
 
 
 def test_without_an_operators_word_nothing_changes() -> None:
-    """A supervisor that was restarted knows of none; an older one is not heard at all."""
     bench = seeded("ana", settings=SETTINGS)
     pause(bench, epoch=2)
     for paused, epoch in ((None, 3), (False, 2)):
@@ -50,7 +48,6 @@ def test_without_an_operators_word_nothing_changes() -> None:
 
 
 def test_while_paused_no_round_opens_and_nothing_is_granted() -> None:
-    """Steps that were under way are reported, and change nothing of that."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     pause(bench)
     for name in ("ana", "ben"):
@@ -62,7 +59,6 @@ def test_while_paused_no_round_opens_and_nothing_is_granted() -> None:
 
 
 def test_a_round_that_is_open_ends_as_ever() -> None:
-    """Who has stopped still answers, and is merged."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     (mine, *_) = opened(bench)
     pause(bench)
@@ -72,7 +68,6 @@ def test_a_round_that_is_open_ends_as_ever() -> None:
 
 
 def test_hours_of_pause_abandon_a_round_and_lose_no_token() -> None:
-    """Below its quorum it is abandoned; afterwards the same tokens are asked for anew."""
     bench = seeded("ana", "ben", settings=replace(SETTINGS, quorum=2))
     pulls = opened(bench)
     bench.answer(next(pull for pull in pulls if pull.ticket.name == "ana"))
@@ -104,7 +99,6 @@ def test_a_pause_says_nothing_of_the_network() -> None:
 
 
 def test_who_missed_the_word_is_told_again() -> None:
-    """Its phase shows it: stepping in a pause, or pausing when all go on."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     pause(bench)
     bench.learners["ana"].phase = Phase.PAUSED
@@ -120,7 +114,6 @@ def test_who_missed_the_word_is_told_again() -> None:
 
 
 def test_who_comes_back_learns_how_it_is() -> None:
-    """Whatever it missed while its link was down, also that the run goes on."""
     bench = seeded("ana", settings=SETTINGS)
     bench.drop("ana")
     pause(bench)
@@ -133,7 +126,6 @@ def test_who_comes_back_learns_how_it_is() -> None:
 
 
 def test_a_restarted_syncer_goes_on_pausing() -> None:
-    """The journal remembers it, whether or not a supervisor does."""
     bench = seeded("ana", settings=SETTINGS)
     pause(bench)
     again = Bench(SETTINGS, durable=bench.core.durable, epoch=2)
@@ -146,7 +138,6 @@ def test_a_restarted_syncer_goes_on_pausing() -> None:
 
 
 def test_a_paused_run_can_be_ended() -> None:
-    """Who pauses has stopped only once it says that it is done; then come the closing rounds."""
     bench = seeded("ana", settings=replace(SETTINGS, interval_steps=40))
     bench.step("ana")
     pause(bench)
@@ -160,7 +151,6 @@ def test_a_paused_run_can_be_ended() -> None:
 
 
 def test_a_pause_with_quota_left_is_no_shortage() -> None:
-    """Standing still by an operator's will must not look like a budget that is used up."""
     settings = replace(SETTINGS, budget_tokens=4 * BATCH)
     bench = seeded("ana", settings=settings)
     bench.learners["ana"].quota = bench.core.durable.leases.holders[LearnerName("ana")].quota_tokens
@@ -181,7 +171,6 @@ BY_TIME = RunSettings(interval_steps=4, fragments=2, budget_s=5.0)
 
 
 def test_paused_time_does_not_count() -> None:
-    """A budget is of work: five seconds before and after together."""
     bench = seeded("ana", settings=BY_TIME)
     bench.tick(3.0)
     pause(bench)
@@ -194,7 +183,6 @@ def test_paused_time_does_not_count() -> None:
 
 
 def test_time_counts_over_all_starts() -> None:
-    """What an earlier start of the syncer used up is gone; the time between them does not count."""
     bench = seeded("ana", settings=BY_TIME)
     bench.tick(4.0)
     again = Bench(BY_TIME, durable=bench.core.durable, epoch=2)
@@ -205,7 +193,6 @@ def test_time_counts_over_all_starts() -> None:
 
 
 def test_waiting_for_the_first_learner_does_not_count() -> None:
-    """A run begins with its version 0, whenever somebody comes."""
     bench = Bench(BY_TIME)
     bench.tick(HOURS_S)
     bench.hello("ana")

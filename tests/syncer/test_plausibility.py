@@ -105,28 +105,24 @@ def test_other_steps_than_were_reported_are_a_lie(steps: int) -> None:
 
 @pytest.mark.parametrize("steps", range(9, 14))
 def test_between_two_reports_it_may_be_any_boundary(steps: int) -> None:
-    """Batches may differ: of 20 to 25 steps reported, 18 before its base, it has 3 to 6."""
     between = contribution(steps - 6, tokens=5 * BATCH, processed=23 * BATCH)
     fits = 3 <= steps - 6 <= 6
     assert (wrong_steps(between, told(), marks(18, 20, 25, 30)) is None) is fits
 
 
 def test_a_contribution_may_overtake_the_report_of_its_last_steps() -> None:
-    """Two more steps than were reported, with the tokens of two."""
     ahead = contribution(14, tokens=14 * BATCH, processed=32 * BATCH)
     assert wrong_steps(ahead, told(), marks(18, 30)) is None
     assert wrong_steps(replace(ahead, steps=12), told(), marks(18, 30)) is not None
 
 
 def test_of_a_base_that_is_not_held_any_more_the_mean_batch_decides() -> None:
-    """When it was adopted is forgotten; four times the mean is more than batches differ."""
     for steps, true in ((12, True), (4, True), (48, True), (2, False), (60, False)):
         verdict = wrong_steps(contribution(steps, base=OLDER), told(), marks(18, 30))
         assert (verdict is None) is true
 
 
 def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
-    """Nothing else is known of it."""
     fresh = told(steps=0, pending=0)
     for steps, true in ((12, True), (1, False)):
         verdict = wrong_steps(contribution(steps, base=OLDER), fresh, marks())
@@ -135,7 +131,6 @@ def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 1), (1, 500), (10**7, 1), (10**7, 500)])
 def test_honest_steps_are_believed_at_both_ends(batch: int, steps: int) -> None:
-    """One token in a step or ten million, one step or five hundred."""
     kept = ReportedTotals()
     kept.add(steps, steps * batch)
     whole = contribution(steps, tokens=steps * batch, processed=steps * batch)
@@ -144,7 +139,6 @@ def test_honest_steps_are_believed_at_both_ends(batch: int, steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [1, 10**6])
 def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
-    """It is rejected with a strike, and merged is only what the others sent."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=24, fragments=2, quorum=None))
     for pull in opened(bench):
         message = bench.contribution(pull)
@@ -180,13 +174,11 @@ def changed(progress: Progress, **fields: int) -> Progress:
     ids=range(9),
 )
 def test_counts_that_cannot_be_true_are_found(lie: Progress) -> None:
-    """A step has a token, and nothing pending was not done."""
     assert wrong_report(None, told(), [0]) is None
     assert wrong_report(None, lie, [0]) is not None
 
 
 def test_what_came_since_the_last_report_is_judged_alone() -> None:
-    """A million steps with the tokens of one are no steps, whatever was done before."""
     before = told()
     assert wrong_report(before, told(steps=31), [0]) is None
     assert wrong_report(before, replace(before, steps=before.tokens), []) is not None
@@ -205,7 +197,6 @@ def test_a_step_time_counts_as_far_as_time_has_passed() -> None:
 
 
 def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
-    """The pace-setting learner says that a step takes a day; seconds have passed."""
     bench = seeded("ana")
     learner = bench.learners["ana"]
     learner.steps += 1
@@ -218,7 +209,6 @@ def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
 
 @pytest.mark.parametrize("step_s", [5e-324, 1e-9, 1e-3])
 def test_a_claimed_step_time_brings_nobody_the_tokens_of_millions_of_steps(step_s: float) -> None:
-    """Before this clock has seen a step, tokens are granted for steps of 10 ms at most."""
     bench = Bench()
     learner = bench.learners["ana"] = Learner("ana", 2, 1)
     learner.step_time_s = step_s
@@ -235,7 +225,6 @@ def test_a_claimed_step_time_brings_nobody_the_tokens_of_millions_of_steps(step_
 
 
 def test_a_step_is_seen_over_a_second_of_reports() -> None:
-    """Reports that waited for one link come at once, and say nothing of how fast steps are."""
     seen = SeenSteps()
     for steps, at_s in ((0, 0.0), (1, 0.5), (50, 0.5), (100, 1.0), (101, 1.0), (102, 1.9)):
         seen.add(steps, at_s, 1.0)
@@ -248,7 +237,6 @@ def test_a_step_is_seen_over_a_second_of_reports() -> None:
 
 
 def test_a_batch_is_believed_as_far_as_steps_bear_it_out() -> None:
-    """Four times the mean; before the first step, what it says."""
     assert believed_batch(told()) == BATCH
     assert believed_batch(replace(told(), batch_tokens=10**12)) == 4 * BATCH
     assert believed_batch(told(steps=0, pending=0)) == BATCH
@@ -288,7 +276,6 @@ def repeated(bench: Bench, pull: PullFragment, **fields: object) -> None:
     ids=range(5),
 )
 def test_a_repetition_never_takes_away_what_waits_for_its_merge(fields: dict[str, object]) -> None:
-    """Not with another fragment, which ended the syncer in the merge, nor with anything else."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -300,7 +287,6 @@ def test_a_repetition_never_takes_away_what_waits_for_its_merge(fields: dict[str
 
 
 def test_many_other_answers_do_not_make_a_repetition_new() -> None:
-    """What waits for its merge is known by its round, however many tickets came between."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
     ana, _ = opened(bench)
     bench.answer(ana)
@@ -312,7 +298,6 @@ def test_many_other_answers_do_not_make_a_repetition_new() -> None:
 
 
 def test_more_copies_than_a_link_makes_are_strikes() -> None:
-    """Twice is the link's doing; five times quarantines."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
     ana, _ = opened(bench)
     strikes, notices = [], []
@@ -325,7 +310,6 @@ def test_more_copies_than_a_link_makes_are_strikes() -> None:
 
 
 def test_copies_are_counted_over_each_link() -> None:
-    """One over a new link is no copy of that link, but no first answer either; old ones go."""
     answers = Answers()
     assert not answers.has(1, 7)
     assert [answers.count(1, 7, 1), answers.count(1, 7, 1), answers.count(1, 7, 2)] == [1, 2, 1]
@@ -338,7 +322,6 @@ def test_copies_are_counted_over_each_link() -> None:
 
 @pytest.mark.parametrize("decided", ["its round is abandoned", "it is refused", "it is merged"])
 def test_what_has_its_fate_keeps_it_when_its_link_breaks(decided: str) -> None:
-    """The pull is not asked again over the next link, and another answer to it gets no fate."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
     ana, ben = opened(bench)
     bench.answer(ana, check=replace(GOOD, finite=decided != "it is refused"))
@@ -533,7 +516,6 @@ class Desk:
 
 @pytest.mark.parametrize("number", range(6))
 def test_lies_of_all_kinds_end_only_their_sender(number: int) -> None:
-    """The honest are never dismissed, merge on, and every token keeps its fate."""
     desk = Desk(number)
     for _ in range(60):
         desk.lie()
@@ -544,7 +526,6 @@ def test_lies_of_all_kinds_end_only_their_sender(number: int) -> None:
 
 
 def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tape says so, the sender is ended, and the syncer goes on; a bug of ours ends it."""
     bench = seeded(*HONEST)
 
     def stumble(error: Exception) -> None:

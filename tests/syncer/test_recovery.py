@@ -54,14 +54,12 @@ def take(durable: Durable, **changed: object) -> Extended | None:
     ids=["in the middle", "closing", "over and not heard"],
 )
 def test_after_a_crash_it_goes_on_where_it_was(durable: Durable) -> None:
-    """The same settings, so nobody wants more: an end that had begun is still to come."""
     before = (durable.stopping, durable.finished)
     assert take(durable) is None
     assert (durable.stopping, durable.finished) == before
 
 
 def test_the_learning_rates_clock_goes_on_under_another_interval() -> None:
-    """It was advanced by H/P per round; with four times the H, later rounds advance it by more."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2))
     for _ in range(3):
         (pull,) = opened(bench)
@@ -86,7 +84,6 @@ def test_the_learning_rates_clock_goes_on_under_another_interval() -> None:
 )
 @pytest.mark.parametrize("budget", [2000, None])
 def test_a_larger_budget_goes_on(durable: Durable, budget: int | None) -> None:
-    """However far its end was, it is undone, and the leases have more to give."""
     durable = deepcopy(durable)
     extended = take(durable, budget_tokens=budget)
     assert extended is not None
@@ -96,7 +93,6 @@ def test_a_larger_budget_goes_on(durable: Durable, budget: int | None) -> None:
 
 
 def test_a_run_that_is_over_says_how_to_extend_it() -> None:
-    """With the tokens that it has, and the budget that it needs at least."""
     with pytest.raises(JournalError) as caught:
         take(held(ended="tokens"))
     assert str(caught.value) == (
@@ -107,13 +103,11 @@ def test_a_run_that_is_over_says_how_to_extend_it() -> None:
 
 @pytest.mark.parametrize("durable", [held(), held(ended="tokens")], ids=["in the middle", "over"])
 def test_a_budget_cannot_be_cut(durable: Durable) -> None:
-    """Quotas may have been given out already."""
     with pytest.raises(JournalError, match=r"cannot be cut to 999; go on with budget_tokens 1000"):
         take(durable, budget_tokens=999)
 
 
 def test_a_run_without_a_budget_gets_none() -> None:
-    """Infinity cannot be cut either."""
     durable = held()
     durable.leases.budget_tokens = None
     with pytest.raises(JournalError, match="cannot be cut to 1,000"):
@@ -121,7 +115,6 @@ def test_a_run_without_a_budget_gets_none() -> None:
 
 
 def test_more_time_goes_on_with_what_time_ended() -> None:
-    """Tokens are left, so more seconds will do; not so where the tokens were used up."""
     durable = held(ended="time", elapsed_s=60.0)
     with pytest.raises(JournalError, match=r"above 1000, or a budget_s above 60"):
         take(durable)
@@ -145,21 +138,18 @@ def test_more_tokens_without_time_are_of_no_use() -> None:
     ],
 )
 def test_the_journal_of_another_run_is_left_alone(changed: dict[str, str], sentence: str) -> None:
-    """Whatever its budget is."""
     settings = replace(SETTINGS, run=changed.get("run", "r"), budget_tokens=2000)
     with pytest.raises(JournalError, match=sentence):
         resume_run(held(), settings, changed.get("fingerprint", "layout"))
 
 
 def test_grants_follow_the_interval_of_this_start() -> None:
-    """An interval may change in the life of a run."""
     durable = held()
     take(durable, interval_steps=500)
     assert durable.leases.chunk_steps == 1000
 
 
 def test_tokens_are_counted_with_books_that_are_open() -> None:
-    """Learners that were here at the end have done something too."""
     durable = held(ended="tokens")
     durable.ledger.books[LearnerName("ana")] = Book(Incarnation(1, 1), processed=40)
     with pytest.raises(JournalError, match=r"processed 1,000 of 1,000 tokens"):
@@ -190,7 +180,6 @@ class Start(Room):
 
 @virtual
 async def test_the_older_of_two_syncers_ends_itself_and_the_newer_goes_on() -> None:
-    """It ends within two heartbeats, though it has nothing to write, and says what happened."""
     disk = SimulatedDisk(random.Random(0))
     old = Start(disk)
     await asyncio.sleep(10.0)
@@ -210,7 +199,6 @@ async def test_the_older_of_two_syncers_ends_itself_and_the_newer_goes_on() -> N
 
 @virtual
 async def test_a_syncer_that_is_fenced_in_the_middle_of_its_records_ends_at_once() -> None:
-    """The record that finds out is not tried again, and those behind it are not written."""
     disk = SimulatedDisk(random.Random(0))
     old = Start(disk)
     await asyncio.sleep(0.0015)  # version 0 is being journalled, one fragment after the other
@@ -236,7 +224,6 @@ class Failing(SimulatedDisk):
 
 @virtual
 async def test_a_disk_that_fails_is_tried_again_and_a_damaged_journal_is_not() -> None:
-    """What may pass is waited for, for as long as it takes; what cannot pass ends the syncer."""
     disk = Failing(random.Random(0))
     disk.error = DiskError("fragment-00000.a cannot be written: input/output error")
     start = Start(disk)
@@ -253,7 +240,6 @@ async def test_a_disk_that_fails_is_tried_again_and_a_damaged_journal_is_not() -
 
 
 def test_a_folder_has_one_journal_at_a_time(tmp_path: Path) -> None:
-    """A second start is refused with a sentence before it takes an epoch, until the first ends."""
     first = journal_disk(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match="in use by another syncer; choose another, or end that"):
@@ -265,7 +251,6 @@ def test_a_folder_has_one_journal_at_a_time(tmp_path: Path) -> None:
 
 @virtual
 async def test_the_end_of_a_syncer_frees_its_journal(tmp_path: Path) -> None:
-    """However it ends, the next start of the same process has it."""
     for _ in range(2):
         start = Start(journal_disk(tmp_path))
         await asyncio.sleep(1.0)

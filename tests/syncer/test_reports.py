@@ -72,7 +72,6 @@ WRONG: list[tuple[Callable[[Progress], Progress], str]] = [
 def test_a_report_that_cannot_be_true_ends_its_senders_session(
     change: Callable[[Progress], Progress], sentence: str
 ) -> None:
-    """Its incarnation is fenced, the tape says why, and the others go on; it may come back."""
     bench = running()
     told(bench, change(bench.learners["ana"].progress()))
     (evicted,) = bench.dismissed()
@@ -86,7 +85,6 @@ def test_a_report_that_cannot_be_true_ends_its_senders_session(
 
 
 def test_who_is_wrong_again_and_again_is_refused_for_good() -> None:
-    """Three times within ten minutes, each time as another incarnation; not if it is rarer."""
     words: list[list[object]] = []
     for pause_s in (1.0, 700.0):
         bench = running()
@@ -106,7 +104,6 @@ def test_who_is_wrong_again_and_again_is_refused_for_good() -> None:
 
 
 def test_strikes_that_no_longer_count_are_forgotten() -> None:
-    """Names come and go for months."""
     bench = running()
     for name in ("ana", "ben"):
         told(bench, replace(bench.learners[name].progress(), step_time_s=-1.0))
@@ -115,7 +112,6 @@ def test_strikes_that_no_longer_count_are_forgotten() -> None:
 
 
 def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
-    """A lie about tokens does not change how many the run processes."""
     bench = running()
     told(bench, replace(bench.learners["ana"].progress(), tokens=10**9))
     assert bench.core.durable.leases.closed_tokens == 2 * BATCH
@@ -131,7 +127,6 @@ def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
     ids=["fewer steps", "an older version"],
 )
 def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> None:
-    """A link may deliver one once more; that is nobody's fault."""
     bench = running()
     before = bench.core.members.learners[LearnerName("ana")].progress
     told(bench, change(bench.learners["ana"].progress()))
@@ -146,7 +141,6 @@ def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> Non
 
 
 def test_a_hello_that_cannot_be_true_is_that_of_another_incarnation() -> None:
-    """With a sentence; what was known of its sender stays as it is."""
     bench = running()
     hello(bench, fragment(bench.learners["ana"].progress(), settled_tokens=9))
     (evicted,) = bench.dismissed()
@@ -156,7 +150,6 @@ def test_a_hello_that_cannot_be_true_is_that_of_another_incarnation() -> None:
 
 
 def test_nobody_says_hello_with_anothers_report() -> None:
-    """Neither of another name or incarnation, nor in another role."""
     bench = running()
     mine = bench.learners["ana"].progress()
     for progress in (
@@ -174,7 +167,6 @@ def test_nobody_says_hello_with_anothers_report() -> None:
 
 
 def test_an_incarnation_that_forgot_what_it_held_is_another_process() -> None:
-    """A supervisor that lost its folder gives numbers anew; the process asks for the next one."""
     bench = running()
     again = Bench(bench.settings, durable=bench.core.durable, epoch=2)
     again.hello("ana")
@@ -234,7 +226,6 @@ def test_after_a_restored_journal_learners_come_back_as_others() -> None:
 
 
 def test_a_version_that_the_journal_lacks_is_adopted_anew() -> None:
-    """Also where all counts fit: who holds what is not published could neither adopt nor answer."""
     bench = running()
     copy = encode(bench.core.durable)
     bench.learners["ana"].adopt(0, Version(1, 7))
@@ -246,7 +237,6 @@ def test_a_version_that_the_journal_lacks_is_adopted_anew() -> None:
 
 
 def test_a_step_of_who_sets_the_pace_is_taken_in_once() -> None:
-    """Also where another learner set the pace meanwhile, and has gone."""
     settings = RunSettings(interval_steps=1000, fragments=2, pace_by=PaceBy.FASTEST)
     bench = seeded("ana", "ben", "cem", settings=settings)
     bench.learners["ben"].step_time_s = 0.3
@@ -282,7 +272,6 @@ def contributed(bench: Bench, **changed: int) -> Contribution:
     ids=["more than it processed", "more than it was granted", "less than it sends"],
 )
 def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> None:
-    """A strike; and its count of what it processed is not believed."""
     bench = seeded("ana", "ben")
     message = contributed(bench, **changed)
     bench.do(ContributionArrived(message, GOOD, bench.connections["ana"]))
@@ -295,7 +284,6 @@ def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> 
 
 
 def test_what_was_applied_is_not_applied_again() -> None:
-    """Also if its sender says that it has adopted what it has not: the count tells."""
     bench = seeded("ana")
     pull = opened(bench)[0]
     bench.answer(pull)
@@ -315,7 +303,6 @@ def test_what_was_applied_is_not_applied_again() -> None:
 
 
 def test_leases_of_others_are_not_taken_up() -> None:
-    """A report names only positions of what its sender holds."""
     bench = running()
     mine = bench.learners["ana"].progress()
     told(bench, replace(mine, leases=(*mine.leases, Lease(0, 7, 99), Lease(5, 0, -3))))
@@ -325,7 +312,6 @@ def test_leases_of_others_are_not_taken_up() -> None:
 
 
 def test_a_version_that_never_was_settles_nothing_wrongly() -> None:
-    """Who says that it holds what does not exist yet is ended, and harms nobody else."""
     bench = seeded("ana", "ben")
     bench.learners["ana"].adopt(0, Version(9, 9))
     bench.report("ana")
@@ -335,7 +321,6 @@ def test_a_version_that_never_was_settles_nothing_wrongly() -> None:
 
 
 def test_observers_do_not_contribute() -> None:
-    """They have no account, so nothing of theirs is counted, nor kept."""
     bench = seeded("ana", "ben")
     message = bench.hello_of(bench.learners["ben"])
     told_ = replace(message.progress, name=LearnerName("eye"))

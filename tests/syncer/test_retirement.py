@@ -27,7 +27,6 @@ def quarantined() -> Bench:
 
 
 def test_what_is_left_goes_back_once_it_stands_still() -> None:
-    """While it steps, nobody knows how much it will have processed."""
     bench = quarantined()
     holder, leases = bench.core.durable.leases.holders[BEN], bench.core.durable.leases
     bench.step("ben")
@@ -45,7 +44,6 @@ def test_what_is_left_goes_back_once_it_stands_still() -> None:
 
 @pytest.mark.parametrize("unknown", ["quota", "lease"])
 def test_a_grant_that_is_under_way_to_it_keeps_it_from_going_back(unknown: str) -> None:
-    """Once that arrives, it steps on before it hears of its quarantine."""
     bench = quarantined()
     learner, holder = bench.learners["ben"], bench.core.durable.leases.holders[BEN]
     if unknown == "quota":
@@ -59,7 +57,6 @@ def test_a_grant_that_is_under_way_to_it_keeps_it_from_going_back(unknown: str) 
 
 
 def test_others_spend_the_budget_to_its_end() -> None:
-    """They get its shards where it stood, and the run ends once every token is processed."""
     bench = quarantined()
     bench.learners["ben"].phase = Phase.STARVED
     told = bench.learners["ben"].leases
@@ -81,7 +78,6 @@ def test_others_spend_the_budget_to_its_end() -> None:
 
 
 def test_a_smaller_batch_of_its_does_not_keep_the_run_open() -> None:
-    """What only it could use for a step, nobody uses."""
     bench = quarantined()
     bench.core.members.learners[BEN].progress = replace(
         bench.core.members.learners[BEN].progress, batch_tokens=BATCH // 2

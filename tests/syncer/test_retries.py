@@ -58,7 +58,6 @@ def repeats(bench: Bench, seconds: float) -> list[tuple[float, FragmentUpdate]]:
 
 
 def test_a_value_waits_twice_as_long_after_each_repetition() -> None:
-    """Over a narrow link it is under way for long; each time it was queued once more."""
     bench, fragment, version = behind()
     begun_s = bench.now_s
     sent = repeats(bench, 70.0)
@@ -67,7 +66,6 @@ def test_a_value_waits_twice_as_long_after_each_repetition() -> None:
 
 
 def test_a_newer_version_has_waited_for_nothing() -> None:
-    """It is repeated as soon as any that is sent for the first time."""
     learner = behind()[0].core.members.learners[LearnerName("ben")]
     for at_s in (0.0, 2.0, 6.0):
         learner.sending(0, Version(1, 7), at_s)
@@ -77,7 +75,6 @@ def test_a_newer_version_has_waited_for_nothing() -> None:
 
 
 def test_a_new_link_begins_anew() -> None:
-    """What was on its way over the old one is lost with it."""
     bench, fragment, version = behind()
     repeats(bench, 40.0)
     bench.drop("ben")
@@ -87,7 +84,6 @@ def test_a_new_link_begins_anew() -> None:
 
 
 def test_repetitions_never_cease() -> None:
-    """The wait is bounded."""
     often = Sent(Version(1, 1), 0.0, 0.0, times=1000)
     assert often.due_s(2.0) == 2.0 * 2**DOUBLED_MAX
     assert often.due_s(600.0) == TIME_MAX_S
@@ -105,7 +101,6 @@ GIGABYTE_S = 1600.0
 def test_an_answer_has_time_to_come(
     fragments: int, step_s: float, exchange_s: float | None
 ) -> None:
-    """Several times what it took lately; a copy of five steps fits where nothing is measured."""
     limit_s = answer_timeout_s(TIMING, fragments=fragments, step_s=step_s, exchange_s=exchange_s)
     assert limit_s >= TIMING.round_s
     assert limit_s >= 4 * fragments * step_s
@@ -119,7 +114,6 @@ def test_an_answer_has_time_to_come(
 
 @pytest.mark.parametrize("patience", [0.1, 1.0, 10.0])
 def test_the_settings_are_the_least(patience: float) -> None:
-    """Where nothing is slow every timeout is the one of the settings, scaled."""
     timing = Timing(patience=patience)
     fast = {"step_s": 0.0001, "exchange_s": 0.0001}
     assert answer_timeout_s(timing, fragments=1, **fast) == 10.0 * patience
@@ -129,7 +123,6 @@ def test_the_settings_are_the_least(patience: float) -> None:
 
 
 def test_slow_steps_and_links_stretch_all_of_them() -> None:
-    """A step of 300 s, an exchange of a gigabyte."""
     slow = {"step_s": 300.0, "exchange_s": GIGABYTE_S}
     assert answer_timeout_s(TIMING, fragments=1, **slow) == 4 * GIGABYTE_S
     assert resend_s(TIMING, overlap_steps=2, **slow) == GIGABYTE_S
@@ -138,7 +131,6 @@ def test_slow_steps_and_links_stretch_all_of_them() -> None:
 
 
 def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> None:
-    """With P fragments of unlike sizes every one of them is in the window."""
     longest = Longest()
     longest.add(1.0, 24)
     for _ in range(3):
@@ -154,7 +146,6 @@ def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> No
 
 
 def test_a_late_answer_tells_how_long_it_took() -> None:
-    """From the first time it was asked; until then its silence tells nothing."""
     exchange, pulls = Exchange(), Pulls()
     exchange.adoptions_s.add(3.0, 8)
     assert exchange.measured_s(0.5) == 7.0
@@ -169,7 +160,6 @@ def test_a_late_answer_tells_how_long_it_took() -> None:
 
 
 def test_one_long_answer_is_not_usual() -> None:
-    """A stall counts for what may happen, and not for whom a round waits for."""
     exchange = Exchange()
     for after_s in (0.1, 0.1, 30.0, 0.1):
         exchange.answer(after_s, 8)
@@ -178,7 +168,6 @@ def test_one_long_answer_is_not_usual() -> None:
 
 
 def test_a_learner_that_never_answers_is_asked_twice_and_reminded_ever_more_rarely() -> None:
-    """Each round is given up after ten seconds; then it owes two answers, and no round opens."""
     settings = RunSettings(interval_steps=4, fragments=1)
     bench = seeded("ana", settings=settings, fragments=1)
     opened(bench)
@@ -194,7 +183,6 @@ def test_a_learner_that_never_answers_is_asked_twice_and_reminded_ever_more_rare
 
 
 def test_a_pull_that_both_sides_would_lose_ends_with_the_next_of_its_fragment() -> None:
-    """A learner ends the pulls of a fragment in order: an older one will get no answer."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
     (lost,) = opened(bench)
     bench.tick(10.0)
@@ -206,7 +194,6 @@ def test_a_pull_that_both_sides_would_lose_ends_with_the_next_of_its_fragment() 
 
 
 def test_a_decline_over_a_link_that_is_gone_ends_nothing() -> None:
-    """The pull was sent again over the next link, and is still to be answered."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
     (pull,) = opened(bench)
     before = bench.connections["ana"]
@@ -220,7 +207,6 @@ def test_a_decline_over_a_link_that_is_gone_ends_nothing() -> None:
 
 
 def test_with_all_one_that_never_answers_does_not_stop_the_run() -> None:
-    """It costs ten seconds now and then, over hours; the others merge without it."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=None)
     bench = seeded("ana", "mute", settings=settings)
     waited_s: list[float] = []
@@ -242,7 +228,6 @@ def test_with_all_one_that_never_answers_does_not_stop_the_run() -> None:
 
 
 def test_a_late_answer_is_in_time_the_next_round() -> None:
-    """One-way six seconds: the first pull is given up too early, the next one is not."""
     settings = RunSettings(interval_steps=4, fragments=1)
     bench = seeded("ana", settings=settings, fragments=1)
     (pull,) = opened(bench)
@@ -272,7 +257,6 @@ def test_with_all_the_silent_are_excused_and_the_others_merged() -> None:
 
 @pytest.mark.parametrize("quorum", [1, 2])
 def test_a_run_that_merges_nothing_says_so(quorum: int) -> None:
-    """With the reason of each learner, and once a minute; not while it is paused."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=quorum)
     bench = seeded("ana", "ben", settings=settings)
     told: list[tuple[float, NothingMerged]] = []
@@ -291,7 +275,6 @@ def test_a_run_that_merges_nothing_says_so(quorum: int) -> None:
 
 
 def test_a_run_that_merges_says_nothing() -> None:
-    """Nor does one in which nobody steps."""
     bench = seeded("ana", settings=replace(RunSettings(), interval_steps=4, fragments=2))
     for _ in range(60):
         for pull in opened(bench):
@@ -304,7 +287,6 @@ def test_a_run_that_merges_says_nothing() -> None:
 
 
 def test_the_end_waits_for_copies_as_old_as_those_before() -> None:
-    """What is answered then is the newest, so who answered with what is old takes longer."""
     bench = seeded("ana", settings=RunSettings(interval_steps=40, fragments=2))
     ana = bench.learners["ana"]
     ana.step_time_s = 300.0

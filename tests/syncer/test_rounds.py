@@ -41,7 +41,6 @@ def committed(bench: Bench, pulls: list[PullFragment]) -> None:
 
 
 def test_a_round_asks_everybody_eligible() -> None:
-    """Each pull is a ticket of this epoch, round, name and incarnation."""
     bench = seeded("ana", "ben", settings=ALL)
     pulls = opened(bench)
     assert [pull.ticket.name for pull in pulls] == ["ana", "ben"]
@@ -50,7 +49,6 @@ def test_a_round_asks_everybody_eligible() -> None:
 
 
 def test_with_all_it_closes_at_the_last_arrival() -> None:
-    """K = all: everybody who was asked has answered; contributions go in by name."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.answer(ben)
@@ -62,7 +60,6 @@ def test_with_all_it_closes_at_the_last_arrival() -> None:
 
 
 def test_a_version_is_sent_only_when_it_is_durable() -> None:
-    """Journal first, then send; the new version tells each what of its own it contains."""
     bench = seeded("ana", "ben", settings=ALL)
     for pull in opened(bench):
         bench.answer(pull)
@@ -76,7 +73,6 @@ def test_a_version_is_sent_only_when_it_is_durable() -> None:
 
 
 def test_the_first_arrival_closes_without_grace() -> None:
-    """K = 1 and nothing measured yet: the others are late."""
     bench = seeded("ana", "ben")
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -88,7 +84,6 @@ def test_the_first_arrival_closes_without_grace() -> None:
 
 
 def test_grace_waits_for_the_others_and_not_longer() -> None:
-    """After the K-th arrival a round stays open for the grace; then it merges what it has."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2))
     bench.core.rounds.durations.step_s.add(1.0)
     bench.core.rounds.durations.quorum_s.add(0.0)
@@ -103,7 +98,6 @@ def test_grace_waits_for_the_others_and_not_longer() -> None:
 
 
 def test_a_ticket_is_answered_once() -> None:
-    """A repeated answer changes nothing, and never drops the payload that waits for its merge."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     bench.answer(ana)
@@ -114,7 +108,6 @@ def test_a_ticket_is_answered_once() -> None:
 
 
 def test_a_repeated_late_answer_is_dropped() -> None:
-    """Once its fate is decided, a repetition keeps no payload and gets no second fate."""
     bench = seeded("ana", "ben")
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -128,7 +121,6 @@ def test_a_repeated_late_answer_is_dropped() -> None:
     "forged", [{"epoch": 0}, {"round": 5}, {"incarnation": Incarnation(1, 9)}, {"name": "eve"}]
 )
 def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) -> None:
-    """Another epoch, round, incarnation or name: it is not applied."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     good = bench.contribution(ana)
@@ -139,7 +131,6 @@ def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) 
 
 
 def test_an_answer_from_another_base_is_stale() -> None:
-    """A base that the syncer does not keep cannot be merged; the learner stays in good standing."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     stale = replace(bench.contribution(ana), base=Version(0, 3))
@@ -153,7 +144,6 @@ def test_an_answer_from_another_base_is_stale() -> None:
 def test_what_comes_over_a_lost_link_is_void_and_asked_again(
     quorum: int | None, breaks: str
 ) -> None:
-    """The old answer decides nothing; the one that is given over the next link closes the round."""
     bench = seeded("ana", "ben", settings=replace(ALL, quorum=quorum))
     ana, ben = opened(bench)
     old, contribution = bench.connections["ana"], bench.contribution(ana)
@@ -179,7 +169,6 @@ def test_what_comes_over_a_lost_link_is_void_and_asked_again(
 
 
 def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
-    """Payloads are told apart by their link: the first that is admitted is the one merged."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     old, contribution = bench.connections["ana"], bench.contribution(ana)
@@ -191,7 +180,6 @@ def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
 
 
 def test_three_strikes_quarantine() -> None:
-    """Three values that are not finite within ten minutes: nothing of it is applied any more."""
     bench = seeded("ana", "ben")
     notices: list[object] = []
     for _ in range(4):
@@ -209,7 +197,6 @@ def test_three_strikes_quarantine() -> None:
 
 
 def test_who_declines_is_excused() -> None:
-    """The round closes without a learner that has nothing to give."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -218,7 +205,6 @@ def test_who_declines_is_excused() -> None:
 
 
 def test_if_all_decline_they_are_asked_again() -> None:
-    """A round that nobody could answer asks the same again after a while, with the same ticket."""
     bench = seeded("ana")
     (ana,) = opened(bench)
     bench.decline(ana)
@@ -231,7 +217,6 @@ def test_if_all_decline_they_are_asked_again() -> None:
 
 @pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED])
 def test_a_suspect_is_excused_and_may_still_answer(status: Status) -> None:
-    """Nobody waits for it; what it sends in time counts."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.view("ben", status)
@@ -242,7 +227,6 @@ def test_a_suspect_is_excused_and_may_still_answer(status: Status) -> None:
 
 
 def test_a_lost_link_is_excused_and_asked_again() -> None:
-    """When the link is back, the same ticket is asked again."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     bench.drop("ana")
@@ -252,7 +236,6 @@ def test_a_lost_link_is_excused_and_asked_again() -> None:
 
 
 def test_a_contributor_evicted_before_the_merge_is_fenced() -> None:
-    """Its contribution has arrived, and is not applied."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -263,7 +246,6 @@ def test_a_contributor_evicted_before_the_merge_is_fenced() -> None:
 
 
 def test_the_successor_of_a_fenced_contributor_is_asked_anew() -> None:
-    """Its own answer does not take the place of the fenced one, which has its fate by then."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, ben = opened(bench)
     bench.answer(ana)
@@ -279,7 +261,6 @@ def test_the_successor_of_a_fenced_contributor_is_asked_anew() -> None:
 
 
 def test_a_fenced_contributor_does_not_count_for_the_quorum() -> None:
-    """K = 2, one of two is evicted before the grace ends: nothing merges below the quorum."""
     bench = seeded("ana", "ben", "cho", settings=replace(ALL, quorum=2))
     ana, ben, cho = opened(bench)
     bench.core.rounds.durations.step_s.add(1.0)
@@ -295,7 +276,6 @@ def test_a_fenced_contributor_does_not_count_for_the_quorum() -> None:
 
 
 def test_below_the_quorum_the_round_is_abandoned() -> None:
-    """After its timeout the fragment keeps its version, and what had arrived is late."""
     bench = seeded("ana", "ben", settings=replace(ALL, quorum=2))
     ana, _ = opened(bench)
     bench.answer(ana)
@@ -308,7 +288,6 @@ def test_below_the_quorum_the_round_is_abandoned() -> None:
 
 
 def test_one_round_per_fragment_and_so_many_at_once() -> None:
-    """As many rounds are open as the overlap hides, never two on one fragment."""
     bench = seeded("ana", settings=RunSettings(interval_steps=2, fragments=2, overlap_steps=2))
     bench.step("ana", 1)
     bench.step("ana", 3)
@@ -318,7 +297,6 @@ def test_one_round_per_fragment_and_so_many_at_once() -> None:
 
 
 def test_who_has_no_tokens_left_is_asked_but_does_not_set_the_pace() -> None:
-    """Two of three starve: rounds follow the third one's steps; what the two did is asked for."""
     bench = seeded("ana", "ben", "cho", settings=ALL)
     for name in ("ana", "ben"):
         bench.learners[name].phase = Phase.STARVED
@@ -330,7 +308,6 @@ def test_who_has_no_tokens_left_is_asked_but_does_not_set_the_pace() -> None:
 
 
 def test_where_nobody_has_data_left_what_was_done_is_still_asked_for() -> None:
-    """The steps with which an interval is full are reported together with the want of data."""
     bench = seeded("ana", "ben", settings=ALL)
     for name in ("ana", "ben"):
         bench.learners[name].phase = Phase.STARVED
@@ -339,7 +316,6 @@ def test_where_nobody_has_data_left_what_was_done_is_still_asked_for() -> None:
 
 
 def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
-    """Pulls may be lost; they are repeated with the same ticket, and not too often."""
     bench = seeded("ana", settings=ALL)
     (ana,) = opened(bench)
     bench.tick(1.0)
@@ -349,7 +325,6 @@ def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
 
 
 def test_an_update_is_repeated_until_it_is_adopted() -> None:
-    """Who does not report the new version gets it again; who does, does not."""
     bench = seeded("ana", "ben", settings=ALL)
     committed(bench, opened(bench))
     bench.adopt("ana")
@@ -358,7 +333,6 @@ def test_an_update_is_repeated_until_it_is_adopted() -> None:
 
 
 def test_a_version_that_is_not_adopted_is_not_contributed_to_again() -> None:
-    """What was applied stays in the local value until adoption: it is not asked for again."""
     bench = seeded("ana", settings=ALL)
     committed(bench, opened(bench))
     for _ in range(8):
@@ -402,7 +376,6 @@ def answer_all(bench: Bench, pulls: list[PullFragment], norms: dict[str, float])
 
 
 def test_a_fragment_has_one_round_at_a_time() -> None:
-    """Its turn comes again while its round is open: the next one waits for it."""
     settings = RunSettings(interval_steps=2, fragments=2, overlap_steps=2)
     bench = seeded("ana", "ben", settings=settings)
     (first, *_) = opened(bench)
@@ -422,7 +395,6 @@ def test_a_fragment_has_one_round_at_a_time() -> None:
 
 
 def test_who_completes_the_quorum_after_a_withdrawal_begins_the_grace_anew() -> None:
-    """What an ended incarnation had contributed is gone, and the time of its arrival with it."""
     bench = seeded(*NAMES, settings=RunSettings(interval_steps=4, fragments=2))
     durations = bench.core.rounds.durations
     durations.step_s.value, durations.sync_s.value, durations.quorum_s.value = 1.0, 0.0, 0.0
@@ -453,14 +425,12 @@ def norm_of_last(bench: Bench, norms: list[float], *, steps: list[int]) -> float
 
 @pytest.mark.parametrize(("norm", "scale"), [(9.0, 1.0), (20.0, 0.5)])
 def test_norms_are_compared_per_root_of_steps(norm: float, scale: float) -> None:
-    """Sixteen steps go four times as far as one: neither is too long beside the other."""
     bench = seeded("ana", settings=ONE, fragments=1)
     norms, steps = [4.0] * 8 + [norm], [16] * 8 + [1]
     assert norm_of_last(bench, norms, steps=steps) == pytest.approx(scale)
 
 
 def test_norms_are_compared_per_learning_rate() -> None:
-    """In a warm-up they grow with the rate, and none is clipped for it."""
     settings = replace(ONE, warmup_steps=40, learning_rate=1.0, norm_limit=1.5)
     bench = seeded("ana", settings=settings, fragments=1)
     for _ in range(39):
@@ -471,7 +441,6 @@ def test_norms_are_compared_per_learning_rate() -> None:
 
 
 def test_a_norm_costs_its_sender_nothing_but_its_scale() -> None:
-    """K = 3 have arrived, one of them far too long: all are merged, and nobody is struck."""
     settings = replace(ONE, quorum=3)
     bench = seeded(*NAMES, settings=settings, fragments=1)
     for _ in range(3):
@@ -485,7 +454,6 @@ def test_a_norm_costs_its_sender_nothing_but_its_scale() -> None:
 
 
 def test_what_was_merged_is_held_no_longer() -> None:
-    """The payload of every contribution is dropped with its merge: memory does not grow."""
     bench = seeded(*NAMES, settings=replace(ONE, quorum=None), fragments=1)
     for _ in range(2):
         pulls = asked(bench, *NAMES)
@@ -500,7 +468,6 @@ def test_what_was_merged_is_held_no_longer() -> None:
 
 
 def test_an_exchange_ends_with_the_adoptions_of_a_quorum_of_learners() -> None:
-    """K = 2: one learner that reports twice is not two."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
     for pull in opened(bench):
         bench.answer(pull)
@@ -516,7 +483,6 @@ def test_an_exchange_ends_with_the_adoptions_of_a_quorum_of_learners() -> None:
 
 
 def test_two_unanswered_pulls_are_repeated_and_no_other_is_sent() -> None:
-    """A learner that does not keep up is left in peace; its next answer redeems it."""
     settings = RunSettings(interval_steps=2, fragments=2, overlap_steps=2)
     bench = seeded("ana", settings=settings)
     pulls = [pull for _ in range(8) for pull in asked(bench, "ana")]

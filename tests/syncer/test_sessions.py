@@ -49,7 +49,6 @@ def open_as(bench: Bench, **changes: object) -> list[object]:
     ],
 )
 def test_a_stranger_is_refused_with_the_difference(changes: dict[str, object], says: str) -> None:
-    """Protocol, run, layout and number of fragments must agree."""
     (refused,) = open_as(Bench(), **changes)
     assert isinstance(refused, Refused)
     assert says in refused.reason
@@ -57,7 +56,6 @@ def test_a_stranger_is_refused_with_the_difference(changes: dict[str, object], s
 
 
 def test_a_forged_credential_is_refused() -> None:
-    """Only who the supervisor admitted may enter; nothing is opened for others."""
     bench = Bench()
     bench.do(LinkOpened(bench.hello_of(Learner("eve", 2, 1)), 1, trusted=False))
     assert isinstance(bench.dismissed()[0], Refused)
@@ -67,7 +65,6 @@ def test_a_forged_credential_is_refused() -> None:
 
 @pytest.mark.parametrize("epoch", [2, 10**6, 2**62])
 def test_a_claim_of_a_newer_epoch_is_its_senders_mistake(epoch: int) -> None:
-    """Without the proof that a newer syncer gave it, it is refused, and the others go on."""
     bench = seeded("ana", "ben")
     (refused,) = open_as(bench, epoch_seen=epoch)
     assert isinstance(refused, Refused)
@@ -77,7 +74,6 @@ def test_a_claim_of_a_newer_epoch_is_its_senders_mistake(epoch: int) -> None:
 
 
 def test_a_syncer_that_was_replaced_ends() -> None:
-    """A peer that proves a newer start tells an old syncer that it is fenced, and what to do."""
     bench = Bench()
     hello = replace(bench.hello_of(Learner("ana", 2, 1)), epoch_seen=2)
     with pytest.raises(OutdatedError, match=r"epoch 2.*start this one again"):
@@ -85,7 +81,6 @@ def test_a_syncer_that_was_replaced_ends() -> None:
 
 
 def test_a_stranger_fences_nobody() -> None:
-    """Whom the supervisor did not admit is refused, whatever it shows."""
     bench = Bench()
     hello = replace(bench.hello_of(Learner("eve", 2, 1)), epoch_seen=2)
     bench.do(LinkOpened(hello, 1, trusted=False, fenced=True))
@@ -93,7 +88,6 @@ def test_a_stranger_fences_nobody() -> None:
 
 
 def test_the_first_answer_says_epoch_and_versions() -> None:
-    """Welcome tells what is committed; the values that differ follow at once."""
     bench = seeded("ana")
     bench.hello("ben")
     assert bench.sent(Welcome) == [Welcome(1, (Version(1, 0), Version(1, 0)))]
@@ -113,7 +107,6 @@ def test_a_compiling_learner_gets_values_when_it_can_adopt_them() -> None:
 
 
 def test_a_hello_that_is_said_again_over_its_link_is_not_answered_again() -> None:
-    """Each answer holds the whole model, and a link may deliver a message twice."""
     bench = seeded("ana")
     bench.hello("ben")
     assert bench.receivers(0) == ["ben"]
@@ -123,7 +116,6 @@ def test_a_hello_that_is_said_again_over_its_link_is_not_answered_again() -> Non
 
 
 def test_who_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
-    """A lost link may have lost it: it comes again at once a few times, then ever later."""
     bench, copies = seeded("ana"), 0
     for _ in range(1000):
         bench.hello("ben")
@@ -137,7 +129,6 @@ def test_who_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
 
 
 def test_an_observer_that_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
-    """It has no account, and is forgotten with its link, but not what it was sent."""
     bench, copies = seeded("ana"), 0
     learner = Learner("eye", 2, 9)
     for connection in range(100, 400):
@@ -150,7 +141,6 @@ def test_an_observer_that_dials_again_and_again_is_not_sent_the_model_each_time(
 
 
 def test_who_compiles_again_and_again_is_not_sent_the_model_each_time() -> None:
-    """A phase is only a claim: the values are repeated when they are due."""
     bench, copies = seeded("ana"), 0
     bench.hello("ben")
     for _ in range(100):
@@ -162,7 +152,6 @@ def test_who_compiles_again_and_again_is_not_sent_the_model_each_time() -> None:
 
 
 def test_a_new_version_is_sent_over_a_new_link_at_once() -> None:
-    """However many links there were, it was not sent over any of them."""
     bench = seeded("ana")
     for _ in range(50):
         bench.hello("ben")
@@ -175,7 +164,6 @@ def test_a_new_version_is_sent_over_a_new_link_at_once() -> None:
 
 
 def test_a_newer_incarnation_ends_the_older_one() -> None:
-    """Its accounts are closed, its tokens are lost, and its name is fenced."""
     bench = seeded("ana", "ben")
     bench.step("ben")
     bench.hello("ben", counter=2)
@@ -186,7 +174,6 @@ def test_a_newer_incarnation_ends_the_older_one() -> None:
 
 
 def test_what_the_supervisor_ended_stays_ended() -> None:
-    """An evicted incarnation is dismissed, also when it comes back over a new link."""
     bench = seeded("ana", "ben")
     bench.view("ben", Status.EVICTED)
     assert isinstance(bench.dismissed()[0], Evicted)
@@ -198,7 +185,6 @@ def test_what_the_supervisor_ended_stays_ended() -> None:
 
 
 def test_who_was_ended_before_it_came_is_fenced() -> None:
-    """A zombie that the syncer never met is known from the supervisor's view."""
     bench = seeded("ana")
     bench.view("ben", Status.EVICTED)
     bench.hello("ben")
@@ -206,7 +192,6 @@ def test_who_was_ended_before_it_came_is_fenced() -> None:
 
 
 def test_a_newer_admission_in_the_view_ends_the_older_one() -> None:
-    """The notice of an eviction may be lost: a newer incarnation of the name says as much."""
     bench = seeded("ana", "ben")
     bench.view("ben", Status.LIVE, counter=2)
     assert isinstance(bench.dismissed()[0], Evicted)
@@ -214,7 +199,6 @@ def test_a_newer_admission_in_the_view_ends_the_older_one() -> None:
 
 
 def test_an_older_incarnation_than_the_journal_knows_is_fenced() -> None:
-    """After a restart the syncer knows a name only from its accounts; they fence, too."""
     bench = seeded("ana", "ben")
     bench.hello("ben", counter=3)
     bench.journal()
@@ -226,7 +210,6 @@ def test_an_older_incarnation_than_the_journal_knows_is_fenced() -> None:
 
 
 def test_an_older_supervisor_is_ignored() -> None:
-    """The view of a lower supervisor epoch ends nobody."""
     bench = seeded("ana", "ben")
     bench.view("ana", Status.LIVE, epoch=2)
     bench.view("ben", Status.EVICTED, epoch=1)
@@ -234,7 +217,6 @@ def test_an_older_supervisor_is_ignored() -> None:
 
 
 def test_who_is_in_no_view_and_has_no_link_is_ended() -> None:
-    """Learner and supervisor died together: the new one never heard of it, and nobody waits."""
     bench = seeded("ana", "ben")
     bench.drop("ben")
     for _ in range(12):
@@ -246,7 +228,6 @@ def test_who_is_in_no_view_and_has_no_link_is_ended() -> None:
 
 
 def test_who_comes_back_is_absent_from_then_on() -> None:
-    """How long its incarnation before was in no view does not count against it."""
     bench = seeded("ana", "ben")
     bench.drop("ben")
     bench.view("ana", Status.LIVE, epoch=2)
@@ -260,7 +241,6 @@ def test_who_comes_back_is_absent_from_then_on() -> None:
 
 
 def test_who_has_a_link_is_not_ended_by_a_new_supervisor() -> None:
-    """A new supervisor that has not heard a learner yet does not make the syncer drop it."""
     bench = seeded("ana", "ben")
     for _ in range(12):
         bench.view("ana", Status.LIVE, epoch=2)
@@ -269,7 +249,6 @@ def test_who_has_a_link_is_not_ended_by_a_new_supervisor() -> None:
 
 
 def test_a_report_over_an_old_link_is_ignored() -> None:
-    """Reports count only over the newest link of their incarnation."""
     bench = seeded("ana")
     old = bench.connections["ana"]
     bench.hello("ana")
@@ -279,7 +258,6 @@ def test_a_report_over_an_old_link_is_ignored() -> None:
 
 
 def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
-    """An old socket's hello that arrives late does not take the newer link's place."""
     bench = seeded("ana")
     name = bench.learners["ana"].name
     bench.hello("ana", connection=20)
@@ -289,7 +267,6 @@ def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
 
 
 def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
-    """It was delivered late: its report is not taken, and whoever sent it is here again."""
     bench = seeded("ana", "ben")
     late = bench.hello_of(bench.learners["ana"])
     bench.step("ana")
@@ -300,7 +277,6 @@ def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
 
 
 def test_a_closed_old_link_does_not_cut_the_new_one() -> None:
-    """The end of a replaced link is no news."""
     bench = seeded("ana")
     name, old = bench.learners["ana"].name, bench.connections["ana"]
     bench.hello("ana")
@@ -310,7 +286,6 @@ def test_a_closed_old_link_does_not_cut_the_new_one() -> None:
 
 
 def test_a_grant_is_sent_only_when_it_is_durable() -> None:
-    """A quota that a crash could forget is not given, also not to who links again meanwhile."""
     bench = seeded("ana", settings=RunSettings(interval_steps=400, budget_tokens=1000))
     before = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
     bench.step("ana", before // BATCH)
@@ -334,7 +309,6 @@ def test_a_quarantined_learner_gets_no_more_tokens() -> None:
 
 
 def test_who_comes_while_the_run_closes_is_told() -> None:
-    """A learner whose link was down at the announcement hears it with the welcome."""
     bench = seeded("ana", "ben")
     bench.drop("ben")
     bench.do(StopRequested("enough"))
@@ -343,7 +317,6 @@ def test_who_comes_while_the_run_closes_is_told() -> None:
 
 
 def test_shards_of_the_ended_go_on_with_others() -> None:
-    """The next learner gets the shard of the one that ended."""
     bench = seeded("ana", "ben")
     held = bench.core.durable.leases.holders[bench.learners["ben"].name].leases
     bench.view("ben", Status.EVICTED)
@@ -353,7 +326,6 @@ def test_shards_of_the_ended_go_on_with_others() -> None:
 
 
 def test_a_learner_left_out_of_a_round_keeps_its_tokens_pending() -> None:
-    """Nothing is charged before it discards anything."""
     bench = seeded("ana", "ben")
     opened(bench)
     row = bench.state.ledger_rows()[0]
@@ -383,7 +355,6 @@ async def open_merging() -> AsyncIterator[Supervised]:
 @pytest.mark.parametrize("late", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)], ids=str)
 @virtual
 async def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incarnation) -> None:
-    """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
     async with open_merging() as room:
         room.say(admission(late))
         await asyncio.sleep(2 * BEAT_S)
@@ -392,7 +363,6 @@ async def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incar
 
 @virtual
 async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
-    """Its epoch fences it, as it does for a learner."""
     async with open_merging() as room:
         room.admits = False
         room.say(HeartbeatAck(5), Evicted("syncer", FIRST, "silent"), admission(Incarnation(4, 9)))
@@ -405,7 +375,6 @@ async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
 
 @virtual
 async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
-    """The eviction stands on the tape of the supervisor, which decided it, and on no other."""
     async with open_merging() as room:
         room.admits = False
         room.say(Evicted("syncer", FIRST, "silent"))
@@ -416,7 +385,6 @@ async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
 
 @virtual
 async def test_heartbeats_say_what_the_syncer_does() -> None:
-    """It merges, is paused by an operator, goes on, and has finished."""
     async with open_merging() as room:
         for paused, phase in ((True, Phase.PAUSED), (False, Phase.MERGING)):
             room.say(MembershipChanged(1, (), paused=paused))
@@ -446,7 +414,6 @@ def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
 
 
 def test_observers_that_came_and_went_leave_nothing() -> None:
-    """Whatever is done for all that are known costs nothing for those that are gone."""
     bench = seeded("ana")
     for number in range(200):
         observe(bench, f"reader-{number}", connection=CONNECTION + number)
@@ -456,7 +423,6 @@ def test_observers_that_came_and_went_leave_nothing() -> None:
 
 
 def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
-    """It has no account, so nothing of it is fenced; it gets all values once more."""
     bench = seeded("ana")
     for counter in (90, 90, 91):
         observe(bench, "reader", counter=counter)
@@ -469,7 +435,6 @@ def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
 
 
 def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
-    """The old link closes after the new one has opened: the observer is still here."""
     bench = seeded("ana")
     observe(bench, "reader", connection=CONNECTION)
     observe(bench, "reader", connection=CONNECTION + 1)
@@ -478,7 +443,6 @@ def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
 
 
 def test_observers_are_not_counted_as_learners() -> None:
-    """The share of a round, and who was there and left out, are told of learners alone."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
     observe(bench, "reader")
     pulls = opened(bench)

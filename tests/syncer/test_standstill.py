@@ -56,7 +56,6 @@ def wait(bench: Bench, seconds: float, *reports: str) -> list[WaitsFor]:
     "phase", [Phase.STEPPING, Phase.STARVED, Phase.WAITING, Phase.PAUSED, Phase.FINISHED], ids=str
 )
 def test_who_only_says_that_it_lives_does_not_keep_the_run_from_ending(phase: Phase) -> None:
-    """Whatever phase it names, others get its tokens after its limit and a grace, and end."""
     bench = held_up()
     bench.learners["ben"].phase = phase
     wait(bench, 2 * STALLED_S - 3, "ben")
@@ -71,7 +70,6 @@ def test_who_only_says_that_it_lives_does_not_keep_the_run_from_ending(phase: Ph
 
 
 def test_it_may_come_back() -> None:
-    """It is told that its incarnation has ended, as after any other eviction."""
     bench, notices = held_up(), list[object]()
     for _ in range(70):
         bench.tick(1.0)
@@ -85,7 +83,6 @@ def test_it_may_come_back() -> None:
 
 @pytest.mark.parametrize("away", ["link down", "never linked"])
 def test_an_account_without_a_link_is_closed_too(away: str) -> None:
-    """Its heartbeats reach the supervisor, so nobody evicts it; unknown, it may yet compile."""
     bench = held_up()
     bench.drop("ben")
     if away == "never linked":  # as after a restart of the syncer
@@ -99,7 +96,6 @@ def test_an_account_without_a_link_is_closed_too(away: str) -> None:
 
 
 def test_new_links_and_new_phases_are_no_work() -> None:
-    """Whoever dials again every few seconds stands still all the same."""
     bench = held_up()
     for _ in range(15):
         wait(bench, 5)
@@ -113,7 +109,6 @@ def test_new_links_and_new_phases_are_no_work() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.COMPILING, Phase.HEALING], ids=str)
 def test_who_compiles_has_a_limit_of_its_own(phase: Phase) -> None:
-    """A compilation may take ten minutes, and as long again as its grace."""
     bench = held_up(steps=0)
     bench.learners["ben"].phase = phase
     bench.report("ben")
@@ -124,7 +119,6 @@ def test_who_compiles_has_a_limit_of_its_own(phase: Phase) -> None:
 
 
 def test_who_is_not_needed_keeps_what_it_has() -> None:
-    """An own loop that its user has paused holds up nobody, as long as the others have tokens."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=10**6))
     bench.step("ben")
     for _ in range(400):
@@ -135,7 +129,6 @@ def test_who_is_not_needed_keeps_what_it_has() -> None:
 
 
 def test_alone_it_keeps_what_it_has() -> None:
-    """Nobody else could use its tokens."""
     bench = seeded("ben", settings=SETTINGS)
     bench.step("ben")
     assert not wait(bench, 300)
@@ -144,7 +137,6 @@ def test_alone_it_keeps_what_it_has() -> None:
 
 @pytest.mark.parametrize("step_s", [0.1, 20.0, 100.0])
 def test_a_slow_learner_is_waited_for(step_s: float) -> None:
-    """As long as a step comes within five of its own, it goes on to the end of its quota."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     learner = bench.learners["ben"]
     learner.step_time_s = step_s
@@ -158,14 +150,12 @@ def test_a_slow_learner_is_waited_for(step_s: float) -> None:
 
 
 def test_a_claimed_step_of_a_week_is_waited_for_no_longer_than_a_compilation() -> None:
-    """What it has shown counts as long as it is not far slower than the others."""
     bench = held_up()
     bench.core.members.learners[BEN].step_s = 7 * 86400.0
     assert still_limit_s(bench.core, bench.core.members.learners[BEN]) == COMPILE_S
 
 
 def test_nobody_stands_still_while_the_run_is_paused() -> None:
-    """The time before the pause does not count either."""
     bench = held_up()
     wait(bench, 2 * STALLED_S - 10)
     bench.core.durable.paused = True
@@ -176,7 +166,6 @@ def test_nobody_stands_still_while_the_run_is_paused() -> None:
 
 
 def test_a_suspended_syncer_does_not_blame_its_members() -> None:
-    """It heard nobody while it was frozen: only the time until its tick was due counts."""
     bench = held_up()
     wait(bench, 10)
     bench.tick(500.0)
@@ -185,7 +174,6 @@ def test_a_suspended_syncer_does_not_blame_its_members() -> None:
 
 
 def test_the_tape_says_whom_the_run_waits_for() -> None:
-    """After the first limit it names the member, at most once a minute."""
     bench = held_up()
     assert not wait(bench, STALLED_S - 5)
     (named,) = wait(bench, 20)
@@ -194,7 +182,6 @@ def test_the_tape_says_whom_the_run_waits_for() -> None:
 
 
 def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
-    """The last tokens of a run do not go back and forth: it holds one batch, and then ordinary."""
     bench = held_up()
     wait(bench, 70)
     bench.hello("ben", counter=2)
@@ -212,7 +199,6 @@ def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
 
 
 def test_a_closing_run_names_the_learners_it_waits_for() -> None:
-    """Ben goes on stepping; the tape says so while the run waits for him, and why."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")
     bench.do(StopRequested("enough"))
@@ -223,7 +209,6 @@ def test_a_closing_run_names_the_learners_it_waits_for() -> None:
 
 
 def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
-    """Its patience is that of the others, and nobody waits until it says that it has stopped."""
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4))
     bench.step("ana")
     bench.core.members.learners[BEN].step_s = 0.0

@@ -77,7 +77,6 @@ async def open_room(disk: SimulatedDisk | None = None) -> AsyncIterator[Supervis
 
 @virtual
 async def test_heartbeats_go_on_while_the_journal_is_read() -> None:
-    """They say that the syncer is healing, name no address that nobody listens at, then they do."""
     async with open_room() as room:
         await asyncio.sleep(RECOVERY_S - 1.0)
         assert len(room.beats) > RECOVERY_S / SETTINGS.timing.heartbeat_s - 5
@@ -96,7 +95,6 @@ async def test_heartbeats_go_on_while_the_journal_is_read() -> None:
 
 @virtual
 async def test_it_is_ready_when_it_has_read_its_journal_and_listens() -> None:
-    """Once, and not before: until then a service manager waits."""
     async with open_room() as room:
         await asyncio.sleep(RECOVERY_S + 10.0)
         assert room.ready_s == [room.began_s + RECOVERY_S]
@@ -105,7 +103,6 @@ async def test_it_is_ready_when_it_has_read_its_journal_and_listens() -> None:
 
 @virtual
 async def test_who_is_asked_to_end_while_it_reads_ends_at_once() -> None:
-    """What the journal holds is not needed any more."""
     async with open_room() as room:
         await asyncio.sleep(1.0)
         room.actor.ref.stop("SIGTERM")
@@ -117,7 +114,6 @@ async def test_who_is_asked_to_end_while_it_reads_ends_at_once() -> None:
 
 @virtual
 async def test_an_end_that_was_asked_for_while_it_read_is_not_forgotten() -> None:
-    """The run is closed as soon as it is known."""
     async with open_room() as room:
         await asyncio.sleep(1.0)
         room.actor.finish("enough")

@@ -42,7 +42,6 @@ def exchange(bench: Bench, pull: PullFragment) -> list[str]:
 
 
 def test_a_learner_that_asks_is_asked_alone() -> None:
-    """Nobody else is, however many steps they have done; without its word there is no round."""
     bench = made("ana", "ben")
     bench.step("ana", 100)
     assert bench.pulls() == []
@@ -51,7 +50,6 @@ def test_a_learner_that_asks_is_asked_alone() -> None:
 
 
 def test_its_value_goes_to_the_contributor_alone() -> None:
-    """The others train on from their bases, and contribute from these later."""
     bench = made("ana", "ben")
     (pull,) = ask(bench, "ben")
     assert exchange(bench, pull) == ["ben"]
@@ -65,7 +63,6 @@ def test_its_value_goes_to_the_contributor_alone() -> None:
 
 
 def test_only_merged_turns_move_the_clock() -> None:
-    """Two merged turns of two learners are H steps; asking moves nothing, however often."""
     bench = made("ana", "ben")
     for _ in range(10):
         (pull,) = ask(bench, "ana")
@@ -79,7 +76,6 @@ def test_only_merged_turns_move_the_clock() -> None:
 
 
 def test_a_part_of_a_turn_moves_the_clock_by_no_more() -> None:
-    """One step of the four that were told is a quarter of a turn."""
     bench = made("ana", "ben")
     (pull,) = ask(bench, "ana", 1)
     exchange(bench, pull)
@@ -95,7 +91,6 @@ def test_a_turn_leaves_nobody_out() -> None:
 
 
 def test_whoever_becomes_eligible_is_asked_without_asking_again() -> None:
-    """It asked while it was suspect, and others have been merged meanwhile."""
     bench = made("ana", "ben")
     bench.view("ana", Status.SUSPECT)
     assert ask(bench, "ana") == []
@@ -106,7 +101,6 @@ def test_whoever_becomes_eligible_is_asked_without_asking_again() -> None:
 
 
 def test_what_was_asked_for_in_a_pause_is_opened_after_it() -> None:
-    """While the run is paused, no round is opened."""
     bench = made("ana", "ben")
     bench.do(MembershipChanged(1, (), paused=True))
     assert ask(bench, "ana") == []
@@ -115,7 +109,6 @@ def test_what_was_asked_for_in_a_pause_is_opened_after_it() -> None:
 
 
 def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
-    """A learner that names them is pulled for none."""
     bench = made("ana", "ben")
     bench.learners["ana"].steps += 4
     report = replace(bench.learners["ana"].progress(), due=(FragmentIndex(99), FragmentIndex(-1)))
@@ -124,7 +117,6 @@ def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
 
 
 def test_bases_are_admitted_without_their_values() -> None:
-    """Contributions are measured against their own bases, so only the values go."""
     bench = made("ana")
     (pull,) = ask(bench, "ana")
     assert exchange(bench, pull) == ["ana"]
@@ -135,7 +127,6 @@ def test_bases_are_admitted_without_their_values() -> None:
 
 
 def test_one_round_follows_the_other_and_the_oldest_base_comes_first() -> None:
-    """While one exchange is under way others wait; who was merged before comes last."""
     bench = made("ana", "ben", "eve")
     (pull,) = ask(bench, "ana")
     exchange(bench, pull)
@@ -153,7 +144,6 @@ def test_one_round_follows_the_other_and_the_oldest_base_comes_first() -> None:
 
 
 def test_a_value_under_way_is_not_overtaken_by_the_next_one() -> None:
-    """The learner begins its turn from the value that contains its own work, and no other."""
     bench = made("ana", "ben")
     (pull,) = ask(bench, "ana")
     exchange(bench, pull)
@@ -165,7 +155,6 @@ def test_a_value_under_way_is_not_overtaken_by_the_next_one() -> None:
 
 
 def test_a_base_that_is_too_old_is_replaced() -> None:
-    """Whoever holds it could not contribute: so nobody waits for ever."""
     bench = made("ana", "ben", settings=replace(SETTINGS, staleness_max=1))
     for expected in (["ana"], ["ana", "ben"]):
         (pull,) = ask(bench, "ana")
@@ -175,7 +164,6 @@ def test_a_base_that_is_too_old_is_replaced() -> None:
 
 @pytest.mark.parametrize("gone", ["declined", "link", "suspect", "refused"])
 def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
-    """Its round is abandoned at once, and the next learner is asked."""
     bench = made("ana", "ben")
     (pull,) = ask(bench, "ana")
     ask(bench, "ben")

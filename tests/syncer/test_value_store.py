@@ -62,7 +62,6 @@ def contribution(values: NDArray[np.generic], **changes: object) -> Contribution
 
 @pytest.mark.parametrize("precision", QUANTIZERS)
 def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> None:
-    """The message names it, whatever the run's is; its length has to be that precision's."""
     sent = encode(GOOD, precision)
     payload = (as_buffer(sent),)
     said = contribution(GOOD, precision=precision.value, digest=digest(payload[0]))
@@ -75,7 +74,6 @@ def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> N
 
 
 def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
-    """The bytes are as many as they must be, and their digest is right."""
     sent = encode(GOOD, "top_k", share=2 / SIZE)
     sent[:3] = 255, 255, 255
     said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
@@ -91,7 +89,6 @@ def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
 
 
 def test_the_share_that_is_sent_is_that_of_the_run() -> None:
-    """Another one makes another length, which is refused."""
     sent = encode(GOOD, "top_k", share=2 / SIZE)
     said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
     check, _ = store(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
@@ -101,7 +98,6 @@ def test_the_share_that_is_sent_is_that_of_the_run() -> None:
 
 
 def test_a_broken_value_is_seen_in_every_precision() -> None:
-    """No codec makes a finite number of what is not."""
     broken = GOOD.copy()
     broken[3] = np.inf
     for precision in QUANTIZERS:
@@ -112,7 +108,6 @@ def test_a_broken_value_is_seen_in_every_precision() -> None:
 
 @pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
 def test_an_intact_contribution_is_measured(precision: Precision) -> None:
-    """Its norm is that of its values in float32, and they are handed over with it."""
     halved = precision is Precision.BFLOAT16
     values = GOOD.astype(ml_dtypes.bfloat16) if halved else GOOD
     check, measured = store(precision=precision).inspect(contribution(values), (as_buffer(values),))
@@ -125,7 +120,6 @@ def test_an_intact_contribution_is_measured(precision: Precision) -> None:
 
 
 def test_a_damaged_contribution_is_not_kept() -> None:
-    """One changed bit is enough: the digest is that of what was sent."""
     damaged = GOOD.copy()
     damaged.view(np.uint32)[5] ^= 1
     check, measured = store().inspect(contribution(GOOD), (as_buffer(damaged),))
@@ -147,12 +141,10 @@ def test_a_damaged_contribution_is_not_kept() -> None:
 def test_what_does_not_fit_the_layout_is_not_looked_at(
     said: Contribution, payload: tuple[memoryview, ...]
 ) -> None:
-    """Lengths and types come from the syncer's own layout, never from the message."""
     assert store().inspect(said, payload) == (NOTHING, None)
 
 
 def test_what_is_not_finite_is_seen() -> None:
-    """One element is enough."""
     values = GOOD.copy()
     values[-1] = np.nan
     check, _ = store().inspect(contribution(values), (as_buffer(values),))
@@ -160,7 +152,6 @@ def test_what_is_not_finite_is_seen() -> None:
 
 
 def test_a_damaged_seed_is_not_taken() -> None:
-    """Nor is one of another length, or one that is not finite; the right one is."""
     held = store()
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(as_buffer(GOOD)))
     damaged = GOOD + np.float32(1)
@@ -173,7 +164,6 @@ def test_a_damaged_seed_is_not_taken() -> None:
 
 
 def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
-    """Of several that others offered before, the digest decides."""
     held = store()
     offered = [np.full(f.size, n, np.float32) for n in (1, 2) for f in LAYOUT.fragments]
     for index, value in enumerate(offered):
@@ -188,7 +178,6 @@ def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
 
 
 def test_one_seed_is_kept_per_fragment_and_sender() -> None:
-    """The first of its newest incarnation stands: it may be what is being installed."""
     held = store()
 
     def offer(number: int, counter: int = 1) -> bool:
@@ -202,7 +191,6 @@ def test_one_seed_is_kept_per_fragment_and_sender() -> None:
 
 
 def test_an_initial_value_that_does_not_fit_is_refused() -> None:
-    """With a sentence that says where."""
     whole = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
     with pytest.raises(UserError, match="has 1 fragments, the run has 2"):
         store().keep_initial(whole[:1])
@@ -212,7 +200,6 @@ def test_an_initial_value_that_does_not_fit_is_refused() -> None:
 
 
 def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
-    """Others over it change nothing, and what came over another link is another answer."""
     held = store(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
     held.keep_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
     zeros = [digest(as_buffer(np.zeros(f.size, np.float32))) for f in LAYOUT.fragments]
@@ -229,7 +216,6 @@ def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
 
 
 def test_old_values_are_freed_and_the_newest_stays() -> None:
-    """Increments that led on from them go as well; what they left is journalled still."""
     shelves = store(update_precision=UpdatePrecision.INT8)
     old, new = Version(1, 0), Version(1, 1)
     shelves.restore(0, old, {"value": GOOD, "momentum": np.zeros_like(GOOD)})
@@ -248,7 +234,6 @@ def test_old_values_are_freed_and_the_newest_stays() -> None:
 
 
 def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
-    """Links reuse such buffers: one that a value lies in is kept for as long as the value."""
     shelves = store()
     arrived = bytearray(as_buffer(GOOD))
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(memoryview(arrived)))
@@ -273,7 +258,6 @@ class CountingSgd(Sgd):
 
 
 def test_the_optimizers_state_is_made_where_a_seed_arrives() -> None:
-    """On a worker: for a large model it took the loop seconds in which no heartbeat was sent."""
     settings = RunSettings(fragments=2)
     held = ValueStore(settings, LAYOUT, CountingSgd())
     values = [np.ones(f.size, np.float32) for f in LAYOUT.fragments]

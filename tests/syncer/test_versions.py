@@ -32,7 +32,6 @@ from tests.syncer.bench import Bench, opened, seeded
 
 @pytest.mark.parametrize("most", [1, 2, 5000])
 def test_the_newest_are_kept(most: int) -> None:
-    """Also across epochs; what was never kept is not among them."""
     kept = KeptVersions(most)
     for number in range(10_000):
         kept.append(Version(1 + number // 7000, number))
@@ -66,7 +65,6 @@ def kept(count: int, facts: IncrementFacts = FACTS) -> Increments:
 def test_a_chain_leads_over_few_increments(
     count: int, held: int, version: int, size_bytes: int
 ) -> None:
-    """Over at most eight, all of which are kept, and which are shorter than the value together."""
     made = kept(count, IncrementFacts(size_bytes, 75, 0.0))
     length = version - held
     oldest = max(0, count - INCREMENTS_KEPT - 1)
@@ -75,7 +73,6 @@ def test_a_chain_leads_over_few_increments(
 
 
 def test_a_version_without_an_increment_ends_all_chains() -> None:
-    """As one that was not finite; chains begin anew at it."""
     made = kept(3)
     made.made(Version(1, 3), Version(1, 4), None)
     assert not made.lead(Version(1, 2), Version(1, 4))
@@ -85,7 +82,6 @@ def test_a_version_without_an_increment_ends_all_chains() -> None:
 
 
 def test_the_shelf_keeps_what_is_being_sent() -> None:
-    """A worker publishes a version without an increment while a chain of older ones is sent."""
     shelf, value = IncrementShelf(UpdatePrecision.INT8, ()), np.zeros(3, np.float32)
     for number in range(2):
         value, facts = shelf.publish(Version(1, number), Version(1, number + 1), value, value + 1)
@@ -97,7 +93,6 @@ def test_the_shelf_keeps_what_is_being_sent() -> None:
 
 
 def test_a_base_of_another_epoch_has_another_number_or_none() -> None:
-    """The first increment after a restart counts from the version of the start before."""
     made = Increments()
     made.made(Version(1, 7), Version(2, 8), FACTS)
     assert made.lead(Version(1, 7), Version(2, 8))
@@ -117,7 +112,6 @@ def merged(bench: Bench, increment: IncrementFacts | None = FACTS) -> list[Fragm
 
 
 def test_who_holds_the_version_before_is_sent_one_increment() -> None:
-    """And the digest is that of the whole value, which it makes of it."""
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     updates = merged(bench)
     assert [update.since for update in updates] == [IncrementsSince(Version(1, 0), "int8")] * 2
@@ -125,7 +119,6 @@ def test_who_holds_the_version_before_is_sent_one_increment() -> None:
 
 
 def test_who_missed_versions_is_sent_a_chain_from_the_one_it_reported() -> None:
-    """Also if those between were sent: they may be lost, or have been replaced in a queue."""
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     for number in range(3):
         since = {update.since for update in merged(bench)}
@@ -135,7 +128,6 @@ def test_who_missed_versions_is_sent_a_chain_from_the_one_it_reported() -> None:
 
 
 def test_a_joiner_is_sent_the_whole_value() -> None:
-    """It holds nothing that an increment could be added to."""
     bench = seeded("ana", settings=RUN, fragments=1)
     merged(bench)
     bench.hello("ben")
@@ -143,7 +135,6 @@ def test_a_joiner_is_sent_the_whole_value() -> None:
 
 
 def test_what_is_sent_again_is_the_whole_value() -> None:
-    """The receiver's own copy may be what is wrong."""
     bench = seeded("ana", settings=RUN, fragments=1)
     merged(bench)
     again = next(bench.updates() for _ in range(50) if bench.tick(0.25) and bench.updates())
@@ -151,7 +142,6 @@ def test_what_is_sent_again_is_the_whole_value() -> None:
 
 
 def test_a_new_link_is_sent_increments_to_what_the_hello_told() -> None:
-    """Its process is the same, and so is its copy."""
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     bench.drop("ben")
     merged(bench)
@@ -160,13 +150,11 @@ def test_a_new_link_is_sent_increments_to_what_the_hello_told() -> None:
 
 
 def test_a_value_without_an_increment_is_sent_whole() -> None:
-    """As one whose change is not finite."""
     bench = seeded("ana", settings=RUN, fragments=1)
     assert [update.since for update in merged(bench, increment=None)] == [None]
 
 
 def test_a_restarted_syncer_has_no_increments() -> None:
-    """Who missed a version is sent the whole value."""
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     merged(bench)
     again = Bench(RUN, fragments=1, durable=bench.core.durable, epoch=2)
@@ -176,7 +164,6 @@ def test_a_restarted_syncer_has_no_increments() -> None:
 
 
 def test_whole_values_are_sent_unless_the_run_asks_for_increments() -> None:
-    """And nothing is kept for them."""
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=1), fragments=1)
     assert [update.since for update in merged(bench, increment=None)] == [None]
     assert bench.core.versions.increments == []
@@ -201,14 +188,12 @@ def kept_by_members(*held: str) -> tuple[Kept, ...]:
 def test_the_newest_values_are_chosen_and_of_one_version_those_of_most(
     offers: dict[str, tuple[str, ...]], chosen: str
 ) -> None:
-    """Of members that differ in one version, the one whose value the others have, too."""
     told = {LearnerName(name): kept_by_members(*held) for name, held in offers.items()}
     assert newest_of(told) == chosen
     assert newest_of(dict(reversed(told.items()))) == chosen
 
 
 def test_the_wait_is_long_enough_to_redial_supervisor_and_syncer() -> None:
-    """It scales with the patience of the run, as the back-off does."""
     assert waits_s(Timing()) == 10.0
     assert waits_s(Timing(patience=0.2)) == pytest.approx(2.0)
 
@@ -236,7 +221,6 @@ def asked(bench: Bench) -> str:
 
 
 def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
-    """The next member's are taken, and then those of any learner."""
     bench = Bench(returns_s=10.0)
     bench.hello("ana")
     returns(bench, "ben", "9x", "9y")
@@ -255,7 +239,6 @@ def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
 
 
 def test_who_keeps_silent_does_not_keep_a_run_from_beginning() -> None:
-    """A member that promises values and sends none is given up, as any learner is."""
     bench = Bench(returns_s=10.0)
     bench.hello("ana")
     returns(bench, "ben", "9x", "9y")
@@ -267,7 +250,6 @@ def test_who_keeps_silent_does_not_keep_a_run_from_beginning() -> None:
 
 
 def test_a_version_of_its_own_is_given_up_for_nothing() -> None:
-    """Whatever a member claims to have kept: a syncer with values has no use for others."""
     bench = Bench(returns_s=10.0)
     bench.hello("ana")
     bench.tick(10.0)
@@ -282,7 +264,6 @@ def test_a_version_of_its_own_is_given_up_for_nothing() -> None:
 
 @pytest.mark.parametrize("held", [(), ("9x", "9y")])
 def test_a_file_gives_version_0_unless_members_have_newer_values(held: tuple[str, ...]) -> None:
-    """The members are waited for, although the file was read long before."""
     bench = Bench(initial=True, returns_s=10.0)
     bench.do(InitialRead(("f", "g")))
     bench.hello("ana")
@@ -299,7 +280,6 @@ def test_a_file_gives_version_0_unless_members_have_newer_values(held: tuple[str
 
 
 def test_values_that_are_not_of_every_fragment_are_not_taken_back() -> None:
-    """A member in the middle of its first adoption is a learner like any other."""
     bench = Bench(returns_s=10.0)
     returns(bench, "ana", "9x")
     assert bench.core.members.learners[LearnerName("ana")].kept == ()

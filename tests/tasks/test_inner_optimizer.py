@@ -52,7 +52,6 @@ def drawn(*shape: int, seed: int = 0, scale: float = 0.01) -> NDArray[np.float32
 
 @pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4)])
 def test_the_step_by_hand(shape: tuple[int, int]) -> None:
-    """The second of two steps, by an oracle: Nesterov's momentum, orthogonalised, scaled, decay."""
     start = {"layers": drawn(*shape, scale=1.0)}
     one, other = drawn(*shape, seed=1), drawn(*shape, seed=2)
     found = updates(start, [{"layers": one}, {"layers": other}])["layers"]
@@ -74,7 +73,6 @@ def test_the_root_mean_square_is_that_of_adamw() -> None:
 
 
 def test_stacked_matrices_are_orthogonalised_one_by_one() -> None:
-    """The step of a stack is the stack of the steps; vectors in a stack are no matrix."""
     params = {"layers": {"matrix": drawn(3, 5, 7), "scale": drawn(3, 7)}}
     slopes = {"layers": {"matrix": drawn(3, 5, 7, seed=1), "scale": drawn(3, 7, seed=2)}}
     found = updates(params, [slopes], stack=3)["layers"]
@@ -85,7 +83,6 @@ def test_stacked_matrices_are_orthogonalised_one_by_one() -> None:
 
 
 def test_what_is_no_hidden_matrix_is_trained_by_adamw() -> None:
-    """Embeddings and vectors take AdamW's step with Nesterov's momentum."""
     params = {"embedding": drawn(9, 4), "layers": {"scale": drawn(4)}}
     slopes = {"embedding": drawn(9, 4, seed=1), "layers": {"scale": drawn(4, seed=2)}}
     adamw = optax.adamw(RATE, b1=0.9, b2=0.99, weight_decay=0.1, nesterov=True)
@@ -97,7 +94,6 @@ def test_what_is_no_hidden_matrix_is_trained_by_adamw() -> None:
 
 
 def test_the_byte_task_chooses_muon_for_the_matrices_of_its_layers() -> None:
-    """They have one moment, all else has two; hosts must agree on it."""
     shape = DecoderConfig(width=32, layers=2, heads=2, head_width=16, hidden=64, scan=True)
     task = StdlibBytes(shape, length=32, inner="muon")
     sizes = jax.eval_shape(lambda key: task.init(key).params, jax.random.key(0))
@@ -111,6 +107,5 @@ def test_the_byte_task_chooses_muon_for_the_matrices_of_its_layers() -> None:
 
 
 def test_an_unknown_inner_optimizer_is_refused() -> None:
-    """With those that there are."""
     with pytest.raises(SettingsError, match="inner is 'mu'; it must be adamw or muon"):
         check_inner("mu")

@@ -40,14 +40,12 @@ JAX, FROZEN = (
 def test_libraries_are_passed_over(
     frames: list[SourceLocation], found: SourceLocation | None
 ) -> None:
-    """Of the user's own files, and else of an installed task, the innermost frame counts."""
     assert innermost(frames) == found
 
 
 def test_a_place_is_told_as_editors_open_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Relative to the folder one stands in, else whole."""
     assert str(MINE) == "/ana/model.py:3, in loss"
     monkeypatch.chdir(tmp_path)
     assert str(SourceLocation(str(tmp_path / "a" / "m.py"), 7, "init")) == "a/m.py:7, in init"
@@ -66,7 +64,6 @@ def throw(error: Exception) -> None:
 
 
 def test_a_mistake_is_one_sentence_with_the_lines_behind_it() -> None:
-    """The place comes first, then what was said, then what failed."""
     told = task_error(raised(ValueError("no such word\nand more")), "the task's loss failed")
     assert isinstance(told, TaskError)
     place = f"{location_of(told.__cause__ or told)}"
@@ -77,14 +74,12 @@ def test_a_mistake_is_one_sentence_with_the_lines_behind_it() -> None:
 
 
 def test_a_sentence_of_ours_stays_as_it_is() -> None:
-    """It already says what, where and how to mend it."""
     error = DataError("the corpus is missing")
     assert task_error(raised(error), "x") is error
     assert task_failure(raised(error), "x") is error
 
 
 def test_a_failure_of_the_users_code_may_pass_and_one_of_ours_is_a_bug() -> None:
-    """Only what the user's code raised, or called, is told as the task's."""
     told = task_failure(raised(ConnectionError("reset")), "the task failed")
     assert isinstance(told, TaskFailedError)
     assert "ConnectionError: reset" in str(told)
@@ -93,8 +88,6 @@ def test_a_failure_of_the_users_code_may_pass_and_one_of_ours_is_a_bug() -> None
 
 
 def test_the_line_of_a_yield_is_that_at_which_the_generator_stands() -> None:
-    """Also one behind another method; what is no generator is known by its return."""
-
     def batches() -> Iterator[int]:
         yield 1
         yield 2

@@ -44,7 +44,6 @@ def learned(task: Task[PyTree], steps: int, learning_rate: float) -> list[dict[s
 
 @pytest.mark.long("tests/test_examples.py::test_its_task_trains")
 def test_the_byte_task_learns() -> None:
-    """A tiny decoder soon beats the entropy of single bytes, about 4.9 bits."""
     before, after = learned(TINY, 150, 1e-2)
     assert before["val_bits_per_byte"] > 7
     assert after["val_bits_per_byte"] < 4.5
@@ -52,14 +51,12 @@ def test_the_byte_task_learns() -> None:
 
 @pytest.mark.parametrize("name", ["length", "rows", "shard_count", "validation_windows"])
 def test_sizes_of_the_byte_task_begin_at_one(name: str) -> None:
-    """Each is told with its name; one is enough."""
     assert getattr(replace(TINY, **{name: 1}), name) == 1  # type: ignore[arg-type]  # all are int
     with pytest.raises(SettingsError, match=f"{name} is 0; it must be at least 1"):
         replace(TINY, **{name: 0})  # type: ignore[arg-type]
 
 
 def test_unlike_shards_of_the_byte_task_are_stretches_of_the_corpus() -> None:
-    """The first of many shards is what the corpus begins with; labels tell it apart."""
     task = replace(TINY, unlike=True, shard_count=10_000)
     assert task.labels()["data"] == "windows of 32, 10000 unlike shards, seed 0"
     some = [batch for batch, _ in task.batches(ShardKey(0, 0), 0)]
@@ -87,7 +84,6 @@ def test_tokens_beyond_bytes_are_not_sampled_as_bytes() -> None:
 
 
 def test_the_digits_task_learns() -> None:
-    """A perceptron recognises nine in ten unseen digits after four passes."""
     pytest.importorskip("sklearn")
     before, after = learned(Digits(), 190, 3e-3)
     assert before["val_accuracy"] < 0.5
@@ -95,7 +91,6 @@ def test_the_digits_task_learns() -> None:
 
 
 def test_digits_count_each_image_once() -> None:
-    """A pass over all shards counts as many tokens as there are training images."""
     pytest.importorskip("sklearn")
     task = Digits(rows=50)
     batches = [b for s in range(task.shards) for b, _ in task.batches(ShardKey(0, s), 0)]
@@ -104,7 +99,6 @@ def test_digits_count_each_image_once() -> None:
 
 
 def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing optional package is one sentence, not a traceback of imports."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     digits.records.cache_clear()  # other tests may have loaded them
@@ -113,7 +107,6 @@ def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_byte_task_resumes_at_any_position() -> None:
-    """Going on from a position gives the batches that were still to come."""
     key = ShardKey(2, 5)
     batches = list(TINY.batches(key, 0))
     middle = batches[len(batches) // 2][1]
@@ -125,7 +118,6 @@ def test_the_byte_task_resumes_at_any_position() -> None:
 
 
 def test_hosts_may_choose_their_batch_but_not_their_data() -> None:
-    """The layout's fingerprint holds corpus, order and model; rows per batch are one's own."""
     fingerprint = JaxTrainer(TINY).layout.fingerprint
     assert fingerprint == JaxTrainer(replace(TINY, rows=8)).layout.fingerprint
     assert fingerprint != JaxTrainer(replace(TINY, seed=1)).layout.fingerprint
@@ -133,7 +125,6 @@ def test_hosts_may_choose_their_batch_but_not_their_data() -> None:
 
 
 def test_the_embedding_is_averaged() -> None:
-    """The decoder's embedding has the role of one; its matrices do not."""
     roles = {leaf.path: leaf.role for leaf in JaxTrainer(TINY).layout.leaves}
     assert roles["embedding"] == "embedding"
     assert set(roles.values()) == {"embedding", "matrix"}
@@ -141,6 +132,5 @@ def test_the_embedding_is_averaged() -> None:
 
 
 def test_tasks_are_built_by_name() -> None:
-    """What settings name is what a remote host builds, equal in value."""
     task = task_of("islands.tasks.stdlib_bytes:StdlibBytes", {"length": 64})
     assert task == StdlibBytes(length=64)

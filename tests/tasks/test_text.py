@@ -47,7 +47,6 @@ def tiny(path: Path | str) -> TextFiles:
 
 @pytest.mark.long("test_it_continues_a_text")
 def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) -> None:
-    """Bits per byte of held-out documents fall far below those of chance."""
     task = tiny(folder)
     trainer = JaxTrainer(task, 1)
     trainer.setup()
@@ -61,7 +60,6 @@ def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) ->
 
 
 def test_a_pass_reads_every_window_once_and_resumes_anywhere(folder: Path) -> None:
-    """All shards together hold every window; a position leads to what follows it."""
     task = tiny(folder)
     batches = [list(task.batches(ShardKey(0, s), 0)) for s in range(4)]
     data = np.concatenate([b.tokens[b.weight > 0, 1:].ravel() for some in batches for b, _ in some])
@@ -76,7 +74,6 @@ def test_a_pass_reads_every_window_once_and_resumes_anywhere(folder: Path) -> No
 
 
 def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
-    """So a host is refused with its name, and not only with a digest."""
     before = JaxTrainer(tiny(folder)).layout
     assert JaxTrainer(replace(tiny(folder), rows=8)).layout == before
     (folder / "07.txt").write_text("other bytes")
@@ -86,14 +83,12 @@ def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
 
 
 def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
-    """Seed, windows, shards and the held-out share."""
     labels = tiny(folder).labels()
     assert labels["data"] == "windows of 32, 4 shards, seed 0, 0.05 held out"
     assert labels["tokenizer"] == "bytes"
 
 
 def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
-    """Every shard has the windows of one part of the tokens, and hosts compare that it has."""
     task = replace(tiny(folder), unlike=True)
     assert task.labels()["data"] == "windows of 32, 4 unlike shards, seed 0, 0.05 held out"
     prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
@@ -108,7 +103,6 @@ def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
 
 
 def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> None:
-    """The command makes a folder; a task that is given it puts nothing into a cache."""
     out = tmp_path / "tokens"
     assert main(["tokenize", str(folder), "--out", str(out)]) == 0
     assert main(["tokenize", str(folder), "--out", str(out)]) == 2
@@ -119,7 +113,6 @@ def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Path) -> None:
-    """The same documents give the same windows; hosts compare its files, its column and bytes."""
     datasets = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     texts = [path.read_text() for path in sorted(folder.iterdir())]
     lines = "".join(f'{{"story": "{text}"}}\n' for text in texts)
@@ -144,7 +137,6 @@ def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Pa
 def test_tokenize_reads_a_saved_dataset(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its tokens are then read without the dataset; a wrong column ends with a sentence."""
     datasets = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     texts = [path.read_text() for path in sorted(folder.iterdir())]
     datasets.Dataset.from_dict({"story": texts}).save_to_disk(tmp_path / "saved")
@@ -162,7 +154,6 @@ def test_tokenize_reads_a_saved_dataset(
 def test_tokens_replace_nothing(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where something is in their place, that is told before any text is read."""
     out = tmp_path / "out"
     if kind == "file":
         out.write_text("mine")
@@ -174,7 +165,6 @@ def test_tokens_replace_nothing(
 
 
 def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:
-    """The model has the tokenizer's vocabulary, and is judged per byte as well."""
     pytest.importorskip("tokenizers")
     out = tmp_path / "pairs"
     assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
@@ -187,7 +177,6 @@ def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:
 
 
 def test_tokens_of_others_are_judged_per_token(tmp_path: Path) -> None:
-    """Nobody says how many bytes they stand for."""
     np.save(tmp_path / "t.npy", np.arange(5000, dtype=np.uint16) % 10)
     task = replace(tiny(tmp_path / "t.npy"), vocabulary=10)
     shapes = jax.eval_shape(lambda key: task.init(key).params, jax.random.key(0))
@@ -199,13 +188,11 @@ def test_tokens_of_others_are_judged_per_token(tmp_path: Path) -> None:
 def test_a_relative_path_is_found_beside_the_file_of_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever the run was started."""
     monkeypatch.setenv(TASK_PATH, os.pathsep.join(["/nowhere", str(folder.parent)]))
     assert tiny("text").labels() == tiny(folder).labels()
 
 
 def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
-    """The sentence says what to change."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text(name)
     with pytest.raises(DataError, match="has 2 tokens to train on, too few for a window of 32"):
@@ -225,7 +212,6 @@ def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says: str) -> None:
-    """Each with its name, its value and what is allowed."""
     with pytest.raises(SettingsError, match=says):
         TextFiles(**{"path": "text"} | settings)  # type: ignore[arg-type]  # what a user's file may hold
 
@@ -233,7 +219,6 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says
 @pytest.mark.quick("bytes")
 @pytest.mark.parametrize("tokens", ["bytes", "pairs"])
 def test_it_continues_a_text(folder: Path, tmp_path: Path, tokens: str) -> None:
-    """What it adds is text of its few words; a seed tells which, and pieces come as they are."""
     task = tiny(folder)
     if tokens == "pairs":
         pytest.importorskip("tokenizers")
@@ -255,7 +240,6 @@ def test_it_continues_a_text(folder: Path, tmp_path: Path, tokens: str) -> None:
 
 
 def test_characters_are_told_whole() -> None:
-    """One that two pieces share comes with the second; one that never ends is replaced."""
     pytest.importorskip("tokenizers")
     pairs = train([b"a", b"b"], 257)
     tokens = next(pairs.encode(["aé".encode()]))[:-1].tolist()
@@ -264,7 +248,6 @@ def test_characters_are_told_whole() -> None:
 
 
 def test_tokens_of_others_continue_no_text(tmp_path: Path) -> None:
-    """Nobody says what text they stand for."""
     np.save(tmp_path / "t.npy", np.arange(5000, dtype=np.uint16) % 10)
     task = replace(tiny(tmp_path / "t.npy"), vocabulary=10)
     with pytest.raises(SettingsError, match="holds tokens without their tokenizer"):

@@ -140,7 +140,6 @@ LAST_TO_STOP = ["ben dies", *["ana steps"] * 4, "the run is to stop", "ana steps
 def test_every_state_is_at_rest_after_every_event(
     lines: list[str], quorum: int | None, fragments: int, budget_tokens: int | None
 ) -> None:
-    """Of all roles, whatever happens, and whatever is said twice."""
     settings = RunSettings(
         interval_steps=4, fragments=fragments, quorum=quorum, budget_tokens=budget_tokens
     )

@@ -19,7 +19,6 @@ SCENARIOS = {
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.stem))
 def test_a_transcript_is_what_comes_out(path: Path, request: pytest.FixtureRequest) -> None:
-    """The states of all roles, played together by its script, do what it says, line by line."""
     written = path.read_text(encoding="utf-8")
     played = replay(written)
     if request.config.getoption("--rewrite_transcripts"):
@@ -32,11 +31,9 @@ def test_a_transcript_is_what_comes_out(path: Path, request: pytest.FixtureReque
 
 
 def test_every_scenario_has_its_transcript() -> None:
-    """None is lost when files move."""
     assert {path.stem for path in files()} == SCENARIOS
 
 
 def test_a_transcript_that_was_edited_is_not_what_comes_out() -> None:
-    """What stands under a line of the script is thrown away and played anew."""
     script = "# Nobody is there.\n\n> run fragments=1\n> syncer starts\n"
     assert replay(script + "   0.000  syncer: tick\n") == replay(script)

@@ -68,12 +68,10 @@ def find(entries: list[Line], kind: str, nth: int = 0, **fields: object) -> Line
 
 
 def test_honest_history_is_accepted() -> None:
-    """Deaths of a learner and of the syncer break no promise."""
     assert rules_broken() == []
 
 
 def test_honest_history_shows_what_the_rules_look_at() -> None:
-    """No rule is content for want of evidence: every kind of it is on the honest tape."""
     kinds = {json.loads(line)["kind"] for line in honest()[1]}
     assert kinds >= {
         *("adopted", "admitted", "arrived", "book_closed", "closed", "committed", "contribute"),
@@ -313,20 +311,17 @@ def test_doctored_history_is_refused(doctor: Doctor, rule: Rule) -> None:
 
 
 def test_every_rule_refuses_something() -> None:
-    """There is no rule that nothing can break."""
     refusing = [rule for _, rule in DOCTORED]
     assert [name for name, rule in RULES if rule not in refusing] == []
 
 
 def test_smaller_limits_are_refused() -> None:
-    """The same history breaks promises that are stricter than what was promised."""
     assert rules_broken(mailbox_most=0) == ["I7"]
     assert rules_broken(budget_tokens=800) == ["I2"]
     assert rules_broken(open_rounds_max=0) == ["I5"]
 
 
 def test_tapes_of_one_seed_are_compared_to_the_byte() -> None:
-    """I6: the first line that differs is named, and so is a missing end."""
     lines = honest()[1]
     assert first_difference(lines, lines) is None
     other = [*lines[:7], lines[7] + b" ", *lines[8:]]

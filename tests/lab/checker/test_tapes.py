@@ -33,7 +33,6 @@ TAPES = [
 
 @pytest.mark.parametrize("tape", TAPES, ids=lambda tape: f"{tape.rule.__name__}: {tape.name}")
 def test_a_rule_says_of_a_tape_what_it_should(tape: Tape) -> None:
-    """Each lie in its own sentence, and nothing of what is true."""
     assert tape.judged() == list(tape.sentences)
 
 
@@ -57,7 +56,6 @@ def sentences() -> Iterator[tuple[str, str]]:
 
 
 def test_every_sentence_is_said_of_some_tape() -> None:
-    """A rule that gets a further sentence needs a tape with that lie in it."""
     said = [sentence for tape in TAPES for sentence in tape.sentences]
     known = list(sentences())
     assert len(known) >= 40
@@ -68,14 +66,12 @@ def test_every_sentence_is_said_of_some_tape() -> None:
 
 
 def test_every_rule_has_a_lie_and_a_truth() -> None:
-    """A rule that refuses all, or nothing, is none."""
     lies = {tape.rule for tape in TAPES if tape.sentences}
     truths = {tape.rule for tape in TAPES if not tape.sentences}
     assert [rule.__name__ for _, rule in RULES if rule not in lies & truths] == []
 
 
 def test_a_tape_is_judged_by_all_rules_under_their_promises() -> None:
-    """A violation has the name of the promise that was broken, as the list of rules has them."""
     names = [(name, rule.__name__) for name, rule in RULES]
     assert len(set(names)) == len(names) == 26
     lines = encoded([began(), reported(10), fate("ana/1.1@1:1", Fate.LATE)])
@@ -86,7 +82,6 @@ def test_a_tape_is_judged_by_all_rules_under_their_promises() -> None:
 
 
 def test_limits_are_those_of_the_settings() -> None:
-    """Each is the one that the run promised; a timer may be late."""
     layout = plan([Leaf("w", (6, 2)), Leaf("b", (4,))], count=2, min_piece_bytes=4)
     timing = Timing(patience=2.0, resend_s=3.0)
     settings = RunSettings(
@@ -124,6 +119,5 @@ def test_limits_are_those_of_the_settings() -> None:
 
 
 def test_names_may_look_like_tickets() -> None:
-    """Versions, incarnations and tickets are taken apart from their ends."""
     assert pair("12.34") == (12, 34)
     assert ticket("a/b@c/3.4@5:6") == TicketFacts("a/b@c", (3, 4), 5, 6)

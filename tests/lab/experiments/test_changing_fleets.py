@@ -37,7 +37,6 @@ GROW = GrowOptions(
 
 @pytest.mark.parametrize("abrupt", [False, True], ids=["leave", "killed"])
 def test_a_run_grows_and_shrinks_while_it_goes_on(*, abrupt: bool) -> None:
-    """Newcomers are merged within some steps, nobody waits for them, and each promise is kept."""
     options = replace(GROW, abrupt=abrupt)
     grown = growth.play(options)
     assert grown.violations == ()
@@ -58,7 +57,6 @@ def test_a_run_grows_and_shrinks_while_it_goes_on(*, abrupt: bool) -> None:
 def test_the_command_writes_table_figures_and_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its exit code is 0 if the history checker finds nothing."""
     options = ["--learners", "1", "--most", "2", "--wave", "1", "--wave_steps", "2"]
     options += ["--steady_steps", "8", "--run.interval_steps", "8", "--run.fragments", "8"]
     assert main(["simulate", "grow", *options, "--folder", str(tmp_path)]) == 0
@@ -67,7 +65,6 @@ def test_the_command_writes_table_figures_and_plot(
 
 
 def test_gaps_are_between_steps() -> None:
-    """The first step has none before it; a gap counts when it ends."""
     gaps = Gaps()
     for begin_s in (5.0, 6.0, 8.5, 20.0):
         assert gaps.step("a", begin_s, 1.0) == begin_s + 1.0
@@ -87,7 +84,6 @@ SCAVENGE = ScavengeOptions(
 
 
 def test_extra_compute_saves_time() -> None:
-    """Half of the budget takes half of its time; data-parallel chips stall at either end of it."""
     found = {key: scavenging.play(job) for key, job in scavenging.jobs_of(SCAVENGE).items()}
     times = scavenging.relative(found)
     assert times[DECOUPLED, 0.0] == times[DATA_PARALLEL, 0.0] == 1.0
@@ -100,7 +96,6 @@ def test_extra_compute_saves_time() -> None:
 
 
 def test_what_was_lost_is_replaced() -> None:
-    """Learners that are killed come back under their name, and the budget is done all the same."""
     options = replace(SCAVENGE, extra=(0.5,), stay_s=40.0)
     (played,) = (
         scavenging.play(job)
@@ -112,14 +107,12 @@ def test_what_was_lost_is_replaced() -> None:
 
 
 def test_the_ideal_is_what_was_published_of_decoupled_runs() -> None:
-    """Half of the budget at 1 + x of the speed, to two digits."""
     theirs = scavenging.PUBLISHED[DECOUPLED]
     ours = {extra: ideal(ScavengeOptions(), extra) for extra in theirs}
     assert ours == pytest.approx(theirs, abs=0.006)
 
 
 def test_units_change_when_they_say_so() -> None:
-    """They come with the window, are lost at random, come back, and go with the window."""
     job = Job(replace(SCAVENGE, stay_s=100.0, away_s=7.0), DECOUPLED, 2, seed=3)
     units = Units.of(job)
     units.see(0.1, 5.0)
@@ -138,7 +131,6 @@ def test_units_change_when_they_say_so() -> None:
 
 
 def test_data_parallel_chips_stall_when_units_change() -> None:
-    """A step on twice the chips takes half as long; taking them costs their stall first."""
     options = replace(SCAVENGE, window=(0.0, 0.5), steps=4)
     job = Job(options, DATA_PARALLEL, 2, seed=0)
     device = ScavengedChips(Units.of(job), job)
@@ -163,13 +155,11 @@ def test_data_parallel_chips_stall_when_units_change() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(kind: type, options: dict[str, object], sentence: str) -> None:
-    """One sentence names it."""
     with pytest.raises(SettingsError, match=sentence):
         kind(**options)
 
 
 def test_a_run_has_its_key() -> None:
-    """Kind, share and seed; as many jobs as there are of them."""
     jobs = scavenging.jobs_of(replace(SCAVENGE, seeds=(1, 2)))
     assert len(jobs) == 8
     assert jobs[Key(DECOUPLED, 1.0, 2)].units == 2

@@ -44,7 +44,6 @@ def steps(device: Device, until_s: float, step_s: float = 10.0) -> float:
 
 
 def test_a_failure_stalls_its_step_and_takes_a_slice_away() -> None:
-    """The step takes 18 s longer, and its rest has a quarter of the chips less."""
     device, counted = elastic(4.0)
     assert device.step(0.0, 10.0) == 28.0
     assert counted.still == [(4.0, 22.0)]
@@ -52,7 +51,6 @@ def test_a_failure_stalls_its_step_and_takes_a_slice_away() -> None:
 
 
 def test_a_slice_that_is_ready_comes_back_and_stalls_the_others() -> None:
-    """It is ready 600 s after it failed."""
     device, counted = elastic(4.0)
     steps(device, 700.0)
     assert counted.still == [(4.0, 22.0), (604.0, 620.0)]
@@ -62,7 +60,6 @@ def test_a_slice_that_is_ready_comes_back_and_stalls_the_others() -> None:
 
 
 def test_failures_within_a_stall_do_not_lengthen_it() -> None:
-    """Each takes its slice all the same."""
     device, counted = elastic(4.0, 5.0, 5.0)
     assert device.step(0.0, 10.0) == 28.0
     assert counted.still == [(4.0, 22.0)]
@@ -70,14 +67,12 @@ def test_failures_within_a_stall_do_not_lengthen_it() -> None:
 
 
 def test_slices_come_back_together_and_not_too_often() -> None:
-    """The second and third are ready within 300 s of the first, and wait for each other."""
     device, counted = elastic(10.0, 100.0, 50.0)
     steps(device, 1100.0)
     assert counted.still[3:] == [(610.0, 626.0), (910.0, 926.0)]
 
 
 def test_what_happens_while_no_step_is_taken_counts_all_the_same() -> None:
-    """A learner that waits loses its chips as well; its stall is over when it steps."""
     device, counted = elastic(4.0)
     assert device.step(100.0, 10.0) == 110.0
     assert counted.still == [(0.0, 100.0)]
@@ -85,7 +80,6 @@ def test_what_happens_while_no_step_is_taken_counts_all_the_same() -> None:
 
 
 def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
-    """Of a minute, two learners wait for 30 and for 35 s: goodput and uptime show all of it."""
     cell = replace(steady(2), warmup_s=0.0, measured_s=60.0)
     fleet = [Counted(until_s=60.0), Counted(until_s=60.0)]
     for counted, begins_s in zip(fleet, [(0.0, 10.0, 50.0), (0.0, 30.0, 55.0)], strict=True):
@@ -99,7 +93,6 @@ def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
 
 
 def test_whoever_never_steps_is_still_from_beginning_to_end() -> None:
-    """A fleet of none that steps has neither goodput nor uptime."""
     cell = replace(steady(1), warmup_s=5.0, measured_s=10.0)
     figures = Figures.of(cell, [Counted(from_s=5.0, until_s=15.0)])
     assert (figures.goodput, figures.uptime, figures.stalls_s) == (0.0, 0.0, (((5.0, 15.0),),))
@@ -118,7 +111,6 @@ def test_chips_that_are_not_elastic_end_their_step_and_start_again() -> None:
 
 
 def test_only_the_measured_time_counts() -> None:
-    """What begins before it, or ends after it, counts in part."""
     counted = Counted(from_s=10.0, until_s=20.0)
     counted.step(5.0, 12.0, 8.0)
     counted.step(18.0, 30.0, 8.0)
@@ -136,7 +128,6 @@ def test_only_the_measured_time_counts() -> None:
 def test_steps_and_stalls_are_all_of_the_time(
     *, seed: int, count: float, step_s: float, rigid: bool
 ) -> None:
-    """Steps back to back: what is no stall is a step, on no more chips than there are."""
     counted, kind = Counted(), RigidChips if rigid else ElasticChips
     chips = Chips(count)
     device, now_s, taken = kind(chips, random.Random(seed), counted), 0.0, 0
@@ -152,7 +143,6 @@ def test_steps_and_stalls_are_all_of_the_time(
 
 
 def test_goodput_is_what_the_rates_say() -> None:
-    """Not elastic, in closed form: a step of s seconds fails with 1 − exp(−s · chips / MTBI)."""
     counted = Counted()
     until_s = steps(RigidChips(Chips(1.2e6), random.Random(0), counted), 4e5)
     fails = 1 - exp(-10 * 1.2e6 / YEAR_S)
@@ -169,8 +159,6 @@ intervals = st.lists(st.integers(0, 60), max_size=12, unique=True).map(
 def test_overlaps_are_what_both_have(
     some: list[tuple[float, float]], others: list[tuple[float, float]]
 ) -> None:
-    """Compared with every point in turn."""
-
     def inside(spans: list[tuple[float, float]], at: float) -> bool:
         return any(start <= at < stop for start, stop in spans)
 

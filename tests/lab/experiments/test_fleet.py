@@ -52,7 +52,6 @@ def quick(learners: int, chips: float, *, elastic: bool = True, **changes: objec
     ("row", "hours"), [(Row(1, elastic=False), 2.0), (Row(1), 2.0), (Row(4), 0.5)]
 )
 def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
-    """No learner waits for anything, so chips step whenever they can; all contribute."""
     cell = quick(row.learners, 2.4e6, elastic=row.elastic, measured_s=hours * HOUR_S)
     played = play(cell)
     figures, training = played.figures, played.training
@@ -82,7 +81,6 @@ def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
 
 
 def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
-    """In lock-step over a slow link nobody steps during an exchange, and uptime says so."""
     cell = replace(
         steady(2),
         link=Link(latency_s=0.25, gbit_s=1e6),
@@ -110,7 +108,6 @@ def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
 def test_the_bytes_of_links_are_those_that_the_run_sends(
     up: Precision, down: UpdatePrecision, *, moments: bool
 ) -> None:
-    """By the sizes that the product gives a model of that size: codes, scales, exact moments."""
     settings = replace(
         PRESETS[Preset.DECOUPLED_DILOCO],
         precision=up,
@@ -141,7 +138,6 @@ def test_the_bytes_of_links_are_those_that_the_run_sends(
 
 
 def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
-    """Of 400 tokens of each fragment, 80 could have been merged before the closing rounds."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=2)
     bench = seeded("ana", settings=settings)
     (first,) = opened(bench)
@@ -161,7 +157,6 @@ def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
 
 
 def test_a_fleet_is_the_same_when_it_is_played_again() -> None:
-    """All chance is of the seed."""
     cell = quick(2, 1.2e6, noise=0.1, speeds=(1.0, 1.2), warmup_s=60.0, measured_s=300.0)
     played = play(cell)
     assert play(cell) == played
@@ -169,7 +164,6 @@ def test_a_fleet_is_the_same_when_it_is_played_again() -> None:
 
 
 def test_a_narrow_link_costs_yield_and_no_goodput() -> None:
-    """A fragment that takes longer than the overlap comes late; nobody waits for it."""
     wide, narrow = (
         quick(2, 1.5e5, warmup_s=0.5 * HOUR_S, link=replace(QUICK_LINK, gbit_s=gbit_s))
         for gbit_s in (10.0, 0.05)
@@ -200,7 +194,6 @@ def without_actors(cell: Cell, plain: Figures) -> Played:
 
 
 def test_the_event_model_is_near_what_was_published() -> None:
-    """Elastic fleets within 1.5 points (root mean square) and 3.5 (worst); 4 where not elastic."""
     fleets = by_the_event_model(40.0)
     assert rms(differences(fleets, elastic=True)) <= 1.5
     assert max(map(abs, differences(fleets, elastic=True))) <= 3.5
@@ -224,7 +217,6 @@ def test_chips_that_fail_twice_as_often_are_half_as_many() -> None:
 
 
 def test_the_table_tells_predictions_from_calibration() -> None:
-    """Thirty fleets, each next to its published figure."""
     fleets = by_the_event_model(1.0)
     told = table(QUICK, fleets)
     assert len(fleets) == 30 == sum(len(row) for row in PUBLISHED.values())
@@ -248,6 +240,5 @@ def test_the_table_tells_predictions_from_calibration() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, object], sentence: str) -> None:
-    """One sentence names it."""
     with pytest.raises(SettingsError, match=sentence):
         GoodputOptions(**options)  # type: ignore[arg-type]

@@ -38,14 +38,12 @@ STREAMING = replace(
 def test_learners_that_wait_come_to_what_the_formula_says(
     settings: RunSettings, utilisation: float
 ) -> None:
-    """Latency, both ways of a value, what is hidden, and what an element takes on the wire."""
     gbit_s = needed_gbit_s(settings, JOB, utilisation)
     played = play(cell_of(Search(settings, JOB, 2, (utilisation,), 0.1), gbit_s))
     assert played.figures.goodput == pytest.approx(utilisation, abs=0.01)
 
 
 def test_formulas_by_hand() -> None:
-    """A billion values of 32 bits, both ways, in lock-step at 64 Gbit/s: one second each step."""
     job = Job(1e9, 0.5)
     assert period_s(LOCK, job, 64.0) == pytest.approx(1.5)
     assert needed_gbit_s(LOCK, job, 1 / 3) == pytest.approx(64.0)
@@ -67,7 +65,6 @@ def test_formulas_by_hand() -> None:
 
 
 def test_the_least_bandwidth_is_found() -> None:
-    """Each bandwidth that was tried serves all levels."""
     asked: dict[float, float] = {}
 
     def share(gbit_s: float) -> float:
@@ -98,7 +95,6 @@ def test_a_search_plays_runs() -> None:
 
 
 def test_the_rows_are_presets_and_their_quantised_forms() -> None:
-    """In the order in which they are compared."""
     rows = {key.row for key in bandwidth.searches_of(BandwidthOptions())}
     assert set(bandwidth.PUBLISHED) < rows
     assert "decoupled_diloco, fp4 both ways" in rows
@@ -116,7 +112,6 @@ QUICK = RegionsOptions(
 
 
 def test_decoupled_regions_are_many_times_as_fast() -> None:
-    """Over 3 Gbit/s, quantised both ways; over wide links waiting costs little."""
     kinds = (regions.DATA_PARALLEL, regions.QUANTISED)
     cells = regions.cells_of(QUICK)
     found = {key: play(cell) for key, cell in cells.items() if key[0] in kinds}
@@ -134,7 +129,6 @@ def test_decoupled_regions_are_many_times_as_fast() -> None:
 
 
 def test_where_shares_reach_a_level() -> None:
-    """Between two speeds by their logarithm; from the first on if all do."""
     assert regions.reaches([1.0, 10.0, 100.0], [0.1, 0.8, 1.0], 0.9) == pytest.approx(
         31.6, rel=1e-3
     )
@@ -156,6 +150,5 @@ def test_where_shares_reach_a_level() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(kind: type, options: dict[str, object], sentence: str) -> None:
-    """One sentence names it."""
     with pytest.raises(SettingsError, match=sentence):
         kind(**options)

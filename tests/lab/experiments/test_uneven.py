@@ -16,14 +16,12 @@ OPTIONS = UnevenOptions(
 
 
 def test_waiting_for_the_slowest_costs_what_the_formula_says() -> None:
-    """By hand without noise; of normal numbers, E[max] of two is σ/√π above the mean."""
     assert goodput_of_waiting((1.0, 1.5), 0.0) == pytest.approx(1.25 / 1.5)
     assert goodput_of_waiting((1.0, 1.0), 0.1) == pytest.approx(1 / (1 + 0.1 / 3.14159265**0.5))
     assert goodput_of_waiting((1.0,) * 4 + (1.18,) * 4, 0.1) == pytest.approx(0.84, abs=0.01)
 
 
 def test_learners_wait_in_lock_step_and_never_otherwise() -> None:
-    """Without grace one contribution of four is merged; with grace, nearly all are."""
     cells = uneven.cells_of(OPTIONS)
     keys = [key for key in cells if key[0].adoption == "overwrite" and "K=4" not in key[0].merge]
     found = {key: play(cells[key]) for key in keys}
@@ -41,7 +39,6 @@ def test_learners_wait_in_lock_step_and_never_otherwise() -> None:
 
 
 def test_carrying_on_loses_no_tokens_of_those_that_are_merged() -> None:
-    """With delay correction what was done during the overlap stays."""
     cells = uneven.cells_of(OPTIONS)
     (kept,) = (
         play(cell)
@@ -63,6 +60,5 @@ def test_carrying_on_loses_no_tokens_of_those_that_are_merged() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, object], sentence: str) -> None:
-    """One sentence names it."""
     with pytest.raises(SettingsError, match=sentence):
         UnevenOptions(**options)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from islands.settings.run_spec import RunSpec
 
 
 def test_a_hub_hears_that_whoever_started_it_is_gone() -> None:
-    """Not before, and not by what is written to it."""
     reading, writing = os.pipe()
     called = threading.Event()
     waiting = call_at_end(reading, called.set)
@@ -30,7 +29,6 @@ def test_a_hub_hears_that_whoever_started_it_is_gone() -> None:
 
 
 async def test_a_hub_is_started_with_a_pipe_that_ends_with_this_process(tmp_path: Path) -> None:
-    """A program that reads to the end of its input runs until the pipe is closed."""
     words = ("sh", "-c", "cat")
     async with Fleet(tmp_path, HubSettings(RunSpec(), 1, hub_words=words)) as fleet:
         hub = fleet.identity("supervisor")
@@ -40,7 +38,6 @@ async def test_a_hub_is_started_with_a_pipe_that_ends_with_this_process(tmp_path
 
 
 async def test_a_scenario_that_is_told_to_end_says_so_in_a_sentence() -> None:
-    """What it had started is ended first."""
     ended: list[bool] = []
     begun = asyncio.Event()
 

@@ -35,7 +35,6 @@ def write(path: Path, *entries: tuple[float, str, Entry] | None) -> None:
 
 
 def test_tapes_are_put_in_the_order_of_one_clock(tmp_path: Path) -> None:
-    """Each start has its own origin, copies are dropped, and the syncer goes before learners."""
     write(
         tmp_path / "tape.jsonl",
         *(None, (0.0, "hub", ProcessBegan(1, 0.0, 100.0))),
@@ -73,7 +72,6 @@ def entries_of(*lines: Line, **fault: object) -> list[Entry]:
 
 
 def test_a_process_that_a_fault_ended_was_killed() -> None:
-    """Its end is no failure, and one at another time is."""
     told = Line(10.1, "hub", ProcessEnded("learner-1", error="killed by SIGKILL"))
     assert entries_of(told, fault="kill") == [
         Fault("kill", ["learner-1"]),
@@ -86,7 +84,6 @@ def test_a_process_that_a_fault_ended_was_killed() -> None:
 
 
 def test_a_silent_victim_stood_still_until_its_fault_ended() -> None:
-    """The rules about waits must know from when to when; a fault that was missed was none."""
     strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", "fault": "freeze"}}))[0]
     blow = Struck(strike, 10.0, 13.0, 15.0)
     told = [(line.at_s, line.entry) for line in read(history_of([], [blow], HEALED))][1:]
@@ -99,7 +96,6 @@ def test_a_silent_victim_stood_still_until_its_fault_ended() -> None:
 
 
 def test_a_busy_host_may_be_late_with_a_timer() -> None:
-    """By as much as evicts nobody: a timer that is a millisecond late breaks no promise."""
     settings = RunSettings(timing=Timing(patience=0.2))
     plan = RunPlan(ToyTask(2).layout, 1)
     limits = limits_of(RunSpec(settings=settings), plan, ["a"])
@@ -107,7 +103,6 @@ def test_a_busy_host_may_be_late_with_a_timer() -> None:
 
 
 def test_a_victim_that_fails_once_it_is_restarted_has_failed() -> None:
-    """One end belongs to a fault: the others within its time are told as they were."""
     told = Line(10.1, "hub", ProcessEnded("learner-1", error="killed by SIGKILL"))
     again = Line(12.0, "hub", ProcessEnded("learner-1", error="exit code 1: InvariantError"))
     found = entries_of(told, again, fault="kill")
@@ -115,7 +110,6 @@ def test_a_victim_that_fails_once_it_is_restarted_has_failed() -> None:
 
 
 def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
-    """Once the run is over that is no failure; before, it is."""
     unknown = ProcessEnded("learner-0", error="exit code unknown: it ends")
     over = Line(17.0, "supervisor", Finished("stopped"))
     found = entries_of(over, Line(18.0, "hub", unknown), fault="freeze")
@@ -135,7 +129,6 @@ def merge_of(fragment: int, value: NDArray[np.float32]) -> Line:
 
 
 def test_the_file_at_the_end_is_held_against_the_last_merges(tmp_path: Path) -> None:
-    """Its values are digested, unless it holds only a part of what is merged."""
     layout = ToyTask(2).layout
     values = [np.full(fragment.size, 1.5, np.float32) for fragment in layout.fragments]
     lines = [merge_of(index, value) for index, value in enumerate(values)]

@@ -63,7 +63,6 @@ def find(blow: Struck, *lines: Line, rows: tuple[Stepped, ...] = ()) -> Finding:
 
 
 def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
-    """An earlier long gap does not count, and neither does what another process told."""
     rows = [
         row(0.0, "learner-0", 100, {-100: 1, -300: 99}, 0.1),
         row(10.0, "learner-0", 600, {-100: 1, -300: 598, -250: 1}, 0.1),
@@ -85,7 +84,6 @@ def replace_process(told: Stepped) -> Stepped:
 
 
 def test_the_others_are_those_whom_nothing_struck() -> None:
-    """The victim's own gap is no measure of what its fault cost the others."""
     rows = [
         row(at_s, n, int(50 * at_s), {-300: int(at_s)}, 0.002)
         for at_s in (9.0, 15.0)
@@ -99,7 +97,6 @@ def test_the_others_are_those_whom_nothing_struck() -> None:
 
 
 def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
-    """One of the others that never steps again has the longest of all gaps."""
     steps = {"learner-0": (450, 750), "learner-1": (450, 450)}
     rows = [row(9.0, name, before, {-300: 9}, 0.002) for name, (before, _) in steps.items()]
     rows += [
@@ -112,7 +109,6 @@ def test_a_gap_that_no_step_ended_lasts_as_long_as_nothing_was_told() -> None:
 
 
 def test_a_control_without_steps_of_a_learner_is_refused() -> None:
-    """The sentence names who and what to set."""
     demand_rates(CONTROL, NAMES)
     for rates in ({}, {**CONTROL.rates, "learner-1": 0.0}):
         with pytest.raises(UserError, match=r"shows no steps of .*learner-1.*control_s"):
@@ -120,7 +116,6 @@ def test_a_control_without_steps_of_a_learner_is_refused() -> None:
 
 
 def test_others_that_told_too_little_are_not_passed_over() -> None:
-    """A promise about them is broken, unless neither gaps nor rates are judged."""
     rows = tuple(row(at_s, "learner-0", int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0))
     found = find(struck(fault="kill"), merged(12.0, *NAMES), rows=rows)
     assert found.unmeasured == ("learner-1",)
@@ -130,7 +125,6 @@ def test_others_that_told_too_little_are_not_passed_over() -> None:
 
 
 def test_where_no_fault_took_place_no_promise_was_kept() -> None:
-    """And where some were left out, the sentence says so."""
     nothing = verdict_of(ChaosOptions(), [], CONTROL, [], ["left out"])
     assert not nothing.kept
     assert nothing.sentence == "nothing was judged, since no fault could be injected"
@@ -139,7 +133,6 @@ def test_where_no_fault_took_place_no_promise_was_kept() -> None:
 
 
 def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
-    """A merge that still has what it sent before its end does not count."""
     found = find(
         struck(fault="kill"),
         supervisor(10.2, StatusChanged("learner-2", Status.SUSPECT)),
@@ -156,7 +149,6 @@ def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
 
 
 def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
-    """Its next start comes first."""
     blow = struck(fault="kill", who="syncer")
     lines = (
         Line(12.0, "syncer", Started(2, resumed=True, sequence=5)),
@@ -193,14 +185,12 @@ def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
 def test_who_is_silent_for_long_is_evicted_and_nobody_else(
     fault: dict[str, object], evicted: str, wrong: tuple[str, ...], spared: tuple[str, ...]
 ) -> None:
-    """With evictions after a second; about that time either is right."""
     lines = [supervisor(11.2, Evicted(evicted, "1.3", "silent"))] if evicted else []
     found = find(struck(**fault), *lines)
     assert (found.wrong, found.spared) == (wrong, spared)
 
 
 def test_while_the_supervisor_is_away_nobody_is_evicted_late() -> None:
-    """A learner that is silent for longer than the hub is has as much more time."""
     faults: dict[str, object] = {
         "learner": {"fault": "freeze", "who": "learner-2", "at_s": [0], "for_s": 20},
         "hub": {"fault": "freeze", "who": "supervisor", "at_s": [1], "for_s": 10},
@@ -220,7 +210,6 @@ def test_while_the_supervisor_is_away_nobody_is_evicted_late() -> None:
 
 
 def test_with_long_heartbeats_an_eviction_may_be_a_heartbeat_late() -> None:
-    """The supervisor looks as often as they come."""
     patient = replace(ChaosOptions().file, run=RunSettings(timing=Timing(patience=10.0)))
     for evicted_s, count in ((58.0, 0), (61.0, 1)):
         told = broken(replace(GOOD, evicted_s=evicted_s), file=patient)
@@ -228,7 +217,6 @@ def test_with_long_heartbeats_an_eviction_may_be_a_heartbeat_late() -> None:
 
 
 def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:
-    """Those in the strike's own time."""
     late = KeptOut("learner-2/1.3@1:7", "ended")
     lines = [Line(at_s, "syncer", late) for at_s in (9.0, 11.0, 12.0, 17.0)]
     assert find(struck(fault="freeze"), *lines).kept_out == 2
@@ -249,7 +237,6 @@ GOOD = Finding(
 
 
 def test_a_finding_within_all_limits_breaks_nothing() -> None:
-    """The verdict says so in a sentence."""
     verdict = verdict_of(ChaosOptions(), [GOOD], CONTROL, [])
     assert verdict.kept
     assert verdict.sentence == "every promise was kept under 1 faults"
@@ -269,13 +256,11 @@ def test_a_finding_within_all_limits_breaks_nothing() -> None:
     ],
 )
 def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence: str) -> None:
-    """With the figure and what is allowed."""
     (told,) = broken(replace(GOOD, **change))  # type: ignore[arg-type]
     assert sentence in told
 
 
 def test_a_stall_in_the_control_loosens_no_limit() -> None:
-    """Of 50 ms in the control the machine's own are 49, so 30 ms later are 29 too many."""
     control = replace(CONTROL, gap=Gap(0.05, 0.049, 0.001))
     found = replace(GOOD, gap=Gap(0.03, 0.0, 0.03))
     (told,) = verdict_of(ChaosOptions(), [found], control, []).judged[0].broken
@@ -295,26 +280,22 @@ def test_a_stall_in_the_control_loosens_no_limit() -> None:
 def test_what_goes_on_sending_must_be_noticed(
     kind: str, noticed_s: float | None, sentence: str | None
 ) -> None:
-    """A learner that hangs, and a second one of a name."""
     told = broken(replace(GOOD, struck=struck(fault=kind), noticed_s=noticed_s))
     assert len(told) == (sentence is not None)
     assert sentence is None or sentence in told[0]
 
 
 def test_a_second_learner_of_a_name_is_noticed_when_it_is_refused() -> None:
-    """What else happens to the first one meanwhile is no answer to it."""
     found = find(struck(fault="second"), supervisor(11.5, Refused("learner-2", "taken")))
     assert found.noticed_s == pytest.approx(1.5)
 
 
 def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> None:
-    """A limit of null judges nothing."""
     found = replace(GOOD, gap=Gap(1.0, 0.0, 1.0), rate_share=0.1, back_s=60.0)
     assert broken(found, gap_most_s=None, step_rate_least=None, back_most_s=None) == ()
 
 
 def test_a_fault_that_did_not_take_place_and_a_violation_break_the_run() -> None:
-    """Neither is passed over."""
     missed = replace(struck(fault="kill"), missed="nobody of that name runs")
     found = find(missed)
     assert broken(found) == ("it did not take place: nobody of that name runs",)

@@ -70,7 +70,6 @@ def broken(rows: Iterator[Stepped], *stalls: Stall) -> tuple[str, ...]:
 
 
 def test_a_gap_without_a_stall_of_the_machine_is_the_products() -> None:
-    """It breaks the promise."""
     gap = of(told({12.0: LONG_S}))
     assert astuple(gap) == pytest.approx((LONG_S, 0.0, LONG_S))
     assert broken(told({12.0: LONG_S})) == (
@@ -79,7 +78,6 @@ def test_a_gap_without_a_stall_of_the_machine_is_the_products() -> None:
 
 
 def test_a_gap_while_the_machine_stood_still_is_shown_and_breaks_nothing() -> None:
-    """Its length is kept, with the machine's part beside; a short rest is left."""
     stall = Stall(11.952, 12.0)
     gap = of(told({12.0: LONG_S}), stall)
     assert astuple(gap) == pytest.approx((LONG_S, 0.048, 0.002))
@@ -87,7 +85,6 @@ def test_a_gap_while_the_machine_stood_still_is_shown_and_breaks_nothing() -> No
 
 
 def test_a_stall_delays_the_report_before_it_as_well() -> None:
-    """The hub stood still, too: what was sent before the gap is heard after it."""
     stall = Stall(11.79, 11.825)
 
     def heard_s(at_s: float) -> float:
@@ -99,14 +96,12 @@ def test_a_stall_delays_the_report_before_it_as_well() -> None:
 
 @pytest.mark.parametrize("from_s", [9.2, 11.4, 12.5, 15.0])
 def test_a_stall_at_another_time_excuses_nothing(from_s: float) -> None:
-    """Some reports before the gap, or after it."""
     stall = Stall(from_s, from_s + LONG_S)
     assert of(told({12.0: LONG_S}), stall).left_s == pytest.approx(LONG_S)
     assert len(broken(told({12.0: LONG_S}), stall)) == 1
 
 
 def test_a_stall_that_is_much_shorter_than_the_gap_excuses_little() -> None:
-    """What is left of 50 ms is 42."""
     stall = Stall(11.99, 11.998)
     assert of(told({12.0: LONG_S}), stall).left_s == pytest.approx(0.042)
     (sentence,) = broken(told({12.0: LONG_S}), stall)
@@ -114,7 +109,6 @@ def test_a_stall_that_is_much_shorter_than_the_gap_excuses_little() -> None:
 
 
 def test_a_long_stall_excuses_one_gap_and_not_two() -> None:
-    """Two gaps between the same two reports, and one stall: the second gap is the product's."""
     rows = {11.95: LONG_S, 11.99: 0.04}
     once, twice = Stall(11.94, 12.0), Stall(11.83, 11.86)
     assert of(told(rows), once).left_s == pytest.approx(0.04, rel=0.03)
@@ -124,7 +118,6 @@ def test_a_long_stall_excuses_one_gap_and_not_two() -> None:
 
 
 def test_an_excused_gap_hides_no_shorter_one() -> None:
-    """The longest is the machine's; a later one of 40 ms is left, and judged."""
     stall = Stall(11.9, 12.0)
     gap = of(told({12.0: 0.1, 14.0: 0.04}), stall)
     assert astuple(gap) == pytest.approx((0.1, 0.1, 0.04), rel=0.03)
@@ -133,8 +126,6 @@ def test_an_excused_gap_hides_no_shorter_one() -> None:
 
 
 def test_a_gap_while_the_hub_stood_still_lies_anywhere_in_that_time() -> None:
-    """Reports that are heard together afterwards do not tell when each was sent."""
-
     def heard_s(at_s: float) -> float:
         return max(at_s, 13.5 + at_s / 1e6) if at_s > 11.1 else at_s
 
@@ -144,14 +135,12 @@ def test_a_gap_while_the_hub_stood_still_lies_anywhere_in_that_time() -> None:
 
 
 def test_whoever_takes_no_step_has_the_machines_stalls_taken_off_too() -> None:
-    """It told twice, six seconds apart, and stood still in between."""
     rows = [Stepped(at_s, NAME, "one", 5, ((0, 5),), 0.1) for at_s in (9.0, 15.0)]
     assert gap_of(rows, NAME, SPAN) == Gap(6.0, 0.0, 6.0)
     assert gap_of(rows, NAME, SPAN, [Stall(11.0, 12.0)]) == Gap(6.0, 1.0, 5.0)
 
 
 def test_of_several_learners_the_longest_gap_is_shown_and_what_is_left_of_any() -> None:
-    """They may be those of two."""
     assert worst([Gap(0.05, 0.05, 0.0), Gap(0.03, 0.0, 0.03)]) == Gap(0.05, 0.05, 0.03)
     assert worst([]) is None
 
@@ -190,7 +179,6 @@ def watched(stands: dict[float, float], slow_s: float = 0.0) -> list[Stall]:
 
 
 def test_each_late_waking_is_noted_from_when_to_when() -> None:
-    """It is as long as the machine stood still, but for a part of one short sleep."""
     assert watched({}) == []
     (one, other) = watched({100.3: 100.35, 100.7: 100.708})
     assert one.to_s == 100.35
@@ -200,12 +188,10 @@ def test_each_late_waking_is_noted_from_when_to_when() -> None:
 
 
 def test_noting_a_stall_is_no_stall() -> None:
-    """However long the disk takes."""
     assert len(watched({100.3: 100.35}, slow_s=0.3)) == 1
 
 
 def test_stalls_are_read_as_far_as_they_are_written(tmp_path: Path) -> None:
-    """A half line is that of a loop which was ended while it wrote."""
     bare = BareLoop(tmp_path)
     assert bare.stalls() == []
     whole = b'{"from_s":1.0,"to_s":1.5}\n{"from_s":3.0,"to_s":3.25}\n'

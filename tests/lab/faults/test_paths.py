@@ -27,7 +27,6 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
-    """A fault of its name strikes it, healing ends that, and others are not touched."""
     async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
         server = await asyncio.start_server(echo, HOST, paths.ports.hub)
         reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
@@ -51,7 +50,6 @@ async def test_a_connection_is_known_by_the_process_that_has_its_port() -> None:
 
 
 async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place() -> None:
-    """Nothing was shown by it; with a connection, also one that came meanwhile, it did."""
     latency = Fault(FaultKind.LATENCY, link=Peer.SUPERVISOR, for_s=0.01)
     async with Paths(0, this_process, ["learner-0", "learner-1"]) as paths:
         told = await paths.break_for(latency, ["learner-1"])
@@ -68,7 +66,6 @@ async def test_a_fault_that_meets_no_connection_of_its_victim_did_not_take_place
 
 
 async def test_resets_are_counted_and_one_that_never_came_did_not_take_place() -> None:
-    """A link that carries nothing is not reset; what it carries then is cut off."""
     idle = Fault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.01)
     busy = Fault(FaultKind.RESET, link=Peer.SUPERVISOR, for_s=0.5, mean_bytes=1.0)
     async with Paths(0, this_process, ["learner-1"]) as paths:
@@ -87,7 +84,6 @@ async def test_resets_are_counted_and_one_that_never_came_did_not_take_place() -
 
 
 async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
-    """And ends with its healing, or with everybody's."""
     server = await asyncio.start_server(echo, HOST, 0)
     port = server.sockets[0].getsockname()[1]
     async with FaultProxy(HOST, port, client_of=lambda _: "a") as proxy:
@@ -106,7 +102,6 @@ async def test_what_a_client_suffers_holds_for_its_next_connections() -> None:
 
 
 def test_each_kind_spoils_bytes_in_its_own_way() -> None:
-    """A flap and a reset are made of several."""
     kinds = [kind for kind in FaultKind if kind.of_links]
     plain = [kind for kind in kinds if stream_faults_of(Fault(kind)) == Faults()]
     assert plain == [FaultKind.FLAP, FaultKind.RESET]

@@ -6,7 +6,6 @@ from islands.lab.faults.peak_memory import PeakMemory
 
 
 def test_a_peak_is_measured_though_it_has_passed() -> None:
-    """What was taken and given back within the block counts; what came before does not."""
     with PeakMemory() as peak:
         block = bytearray(64 << 20)
         del block
@@ -17,7 +16,6 @@ def test_a_peak_is_measured_though_it_has_passed() -> None:
 
 
 def test_where_the_system_tells_no_peak_nothing_is_known(tmp_path: Path) -> None:
-    """Nothing is added to what is promised then."""
     with PeakMemory(tmp_path / "status") as peak:
         pass
     assert peak.grown_bytes is None

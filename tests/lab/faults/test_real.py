@@ -18,19 +18,16 @@ SLOW = Timing(patience=10.0)
 
 
 def test_whoever_hangs_is_waited_for_until_it_must_be_seen() -> None:
-    """At any patience a stall takes longer than half a minute to be seen where it is scaled."""
     assert hangs_most_s(SLOW) > SLOW.scaled(SLOW.stalled_s)
     assert hangs_most_s(Timing(patience=0.2)) == pytest.approx(66.0)
 
 
 def test_a_run_may_take_its_closing_rounds_to_end(tmp_path: Path) -> None:
-    """With ten times the patience these alone may take five minutes."""
     spec = RunSpec(settings=RunSettings(timing=SLOW))
     assert Fleet(tmp_path, HubSettings(spec, 2)).end_s == pytest.approx(330.0)
 
 
 def test_learners_have_the_time_that_their_steps_take() -> None:
-    """Sleeping ones that of some rounds; others, whose steps are unknown, that of a compilation."""
     run = RunSettings(interval_steps=8, timing=Timing(patience=1.0))
     sleeps = replace(sleeping(), run=run, task_settings={"step_s": 300.0})
     assert ready_s(ChaosOptions(file=sleeps)) == pytest.approx(180.0 + 3 * 8 * 300.0)
@@ -39,7 +36,6 @@ def test_learners_have_the_time_that_their_steps_take() -> None:
 
 
 def test_learners_keep_up_by_the_pace_that_the_control_shows() -> None:
-    """A step of five minutes makes a round of 40; without a measured one the file tells."""
     options = ChaosOptions(file=replace(sleeping(), run=RunSettings(interval_steps=8)))
     control = Control(0.0, 600.0, NO_GAP, {"learner-0": 1.0, "learner-1": 1 / 300})
     rest_s = 2 * 2.0 + 5.0

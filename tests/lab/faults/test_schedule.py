@@ -18,7 +18,6 @@ THREE: dict[str, object] = {
 
 
 def test_faults_without_a_time_come_one_after_another() -> None:
-    """Each begins when the one before is over and has had time to recover."""
     strikes = strikes_of(ChaosOptions(faults=THREE, rest_s=2.0))
     assert [(s.name, s.at_s, s.ends_s, s.until_s) for s in strikes] == [
         ("frozen 1", 0.0, 3.0, 5.0),
@@ -31,7 +30,6 @@ def test_faults_without_a_time_come_one_after_another() -> None:
 
 
 def test_faults_with_times_of_their_own_may_overlap() -> None:
-    """They stand in the order of their times, and those at once are measured together."""
     faults: dict[str, object] = {
         "late": {"fault": "kill", "at_s": [9.0, 1.0]},
         "long": {"fault": "freeze", "at_s": [0.0], "for_s": 4.0},
@@ -68,7 +66,6 @@ def test_two_faults_of_one_link_at_once_are_refused(
 
 
 def test_a_fault_that_is_drawn_gives_way_to_what_still_lasts() -> None:
-    """Also to one that ends its victim, and wherever in the file that stands."""
     frozen = {"fault": "freeze", "who": "learner-0", "every_s": 2.0, "for_s": 4.0}
     killed = {"fault": "kill", "who": "learner-0", "at_s": [20.0]}
     strikes = strikes_of(ChaosOptions(faults={"frozen": frozen, "killed": killed}))
@@ -78,7 +75,6 @@ def test_a_fault_that_is_drawn_gives_way_to_what_still_lasts() -> None:
 
 
 def test_a_rate_draws_times_up_to_the_duration() -> None:
-    """About as many as the mean says, none later, and another seed draws others."""
     faults: dict[str, object] = {"often": {"fault": "kill", "who": "random", "every_s": 2.0}}
     options = ChaosOptions(faults=faults, duration_s=200.0)
     strikes = strikes_of(options)

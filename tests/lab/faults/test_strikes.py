@@ -44,7 +44,6 @@ def _victim(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_killed_process_is_gone(tmp_path: Path, victim: subprocess.Popen[bytes]) -> None:
-    """And of a name that nobody has, that is told."""
     assert await carry_out(means(tmp_path), strike(fault="kill")) == ("", None)
     assert victim.wait(10.0) == -9
     assert await carry_out(means(tmp_path), strike(fault="kill")) == NOBODY
@@ -54,7 +53,6 @@ async def test_a_killed_process_is_gone(tmp_path: Path, victim: subprocess.Popen
 async def test_a_frozen_process_lives_on(
     tmp_path: Path, victim: subprocess.Popen[bytes], kind: str
 ) -> None:
-    """It stands still meanwhile, and not afterwards."""
     running = asyncio.create_task(carry_out(means(tmp_path), strike(fault=kind, for_s=0.3)))
     async with asyncio.timeout(10.0):
         while state_of(victim.pid) != "T":  # noqa: ASYNC110  the kernel tells nobody

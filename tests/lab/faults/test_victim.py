@@ -66,14 +66,12 @@ def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
     [("segfault", -signal.SIGSEGV), ("exit", EXIT_CODE), ("crash", 1)],
 )
 def test_it_ends_in_the_way_that_it_is_told(tmp_path: Path, order: str, code: int) -> None:
-    """By a signal of the kernel, without a word, or by an error."""
     with start(tmp_path, 30.0) as process:
         assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", f"nonsense\n{order}")
         assert process.wait(20.0) == code
 
 
 def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
-    """A file, a link, or a pipe that others may write to is refused; one's own is opened again."""
     folder = tmp_path / "orders"
     for _ in range(2):
         os.close(open_orders(folder / "a"))
@@ -92,12 +90,10 @@ def test_orders_come_through_a_pipe_of_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_nobody_is_told_who_does_not_listen(tmp_path: Path) -> None:
-    """An order to a name without a process is not done, and says so."""
     assert not Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "exit")
 
 
 def test_a_tape_that_is_written_through_has_every_entry_at_once(tmp_path: Path) -> None:
-    """Nothing waits for a thread."""
     spool = WrittenThrough(tmp_path)
     inlet = spool.inlet(RotatingFile(tmp_path / "tape.jsonl"))
     assert inlet.add(b"one\n", b"two\n")
@@ -117,7 +113,6 @@ def test_a_spool_that_goes_by_another_name_is_not_passed_over(
 
 
 def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
-    """A half line waits for its rest."""
     path = tmp_path / "watched.jsonl"
     reader = Reader(path)
     assert reader.read() == []

@@ -18,14 +18,12 @@ def study(**changed: object) -> StudyOptions:
 
 
 def test_a_cell_is_run_once_for_each_seed_and_seed_by_seed() -> None:
-    """An early look at the results compares cells of the same seeds."""
     trials = trials_of(study(cells={"a": {}, "b": {}}, seeds=(3, 1)))
     assert [(t.name, t.seed) for t in trials] == [("a", 3), ("b", 3), ("a", 1), ("b", 1)]
     assert [t.settings.seed for t in trials] == [3, 3, 1, 1]
 
 
 def test_settings_of_a_cell_replace_those_of_the_study() -> None:
-    """Also within a group of settings; what a cell does not name stays."""
     base = RunSettings(interval_steps=6, outer=OuterSettings(learning_rate=0.5, momentum=0.25))
     cell = {"run": {"merge": "average", "outer": {"momentum": 0.9}}}
     (trial,) = trials_of(study(run=base, cells={"a": cell}, seeds=(0,), tokens=77))
@@ -39,7 +37,6 @@ def test_settings_of_a_cell_replace_those_of_the_study() -> None:
 
 
 def test_what_a_preset_does_not_decide_is_that_of_the_study() -> None:
-    """The rate, and from which size on a fragment is made, belong to the model."""
     base = RunSettings(learning_rate=0.25, piece_bytes_min=1024)
     (trial,) = trials_of(study(run=base, cells={"a": {"preset": "diloco"}}, seeds=(0,)))
     assert (trial.settings.learning_rate, trial.settings.piece_bytes_min) == (0.25, 1024)
@@ -47,7 +44,6 @@ def test_what_a_preset_does_not_decide_is_that_of_the_study() -> None:
 
 
 def test_a_sweep_is_a_cell_for_each_combination() -> None:
-    """Dotted keys reach into the settings; each cell's name tells its values."""
     cell = {"learners": 2, "sweep": {"run.interval_steps": [6, 24], "step_s": [0.5]}}
     trials = trials_of(study(cells={"a": cell}, seeds=(0,)))
     assert [t.name for t in trials] == [
@@ -59,7 +55,6 @@ def test_a_sweep_is_a_cell_for_each_combination() -> None:
 
 
 def test_data_parallel_training_keeps_all_it_does() -> None:
-    """Whatever the study says of merges: one learner is merged with nobody."""
     base = RunSettings(outer=OuterSettings(0.7, 0.9), quorum=None, precision=Precision.BFLOAT16)
     (trial,) = trials_of(study(run=base, cells={"dp": {"data_parallel": True}}, seeds=(0,)))
     assert trial.settings.adoption is Adoption.DELAY_CORRECTED
@@ -90,7 +85,6 @@ def test_only_what_is_asked_for_and_the_baseline() -> None:
 
 
 def test_names_say_what_is_swept() -> None:
-    """Rates of the inner and of the outer optimizer differ; two cells of one name are refused."""
     sweep = {"run.learning_rate": [0.1], "run.outer.learning_rate": [0.5]}
     (trial,) = trials_of(study(cells={"a": {"sweep": sweep}}, seeds=(0,)))
     assert (trial.key, trial.name) == ("a", "a learning_rate=0.1 outer.learning_rate=0.5")
@@ -99,7 +93,6 @@ def test_names_say_what_is_swept() -> None:
 
 
 def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
-    """A cell may be renamed; any change of what is computed is another trial."""
     (before,) = trials_of(study(seeds=(0,)))
     (renamed,) = trials_of(study(cells={"other": {}}, seeds=(0,)))
     (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "average"}}}))
@@ -141,13 +134,11 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
     ],
 )
 def test_what_cannot_work_is_told_with_its_key(cells: dict[str, object], told: str) -> None:
-    """Before anything is computed."""
     with pytest.raises(SettingsError) as found:
         trials_of(study(cells=cells))
     assert told in str(found.value)
 
 
 def test_a_baseline_must_be_there() -> None:
-    """Its name may be mistyped, and nothing was compared then."""
     with pytest.raises(SettingsError, match="baseline is 'dp'; it must be one of one"):
         trials_of(study(baseline="dp"))

@@ -19,7 +19,6 @@ HOSTS = {f"learner-{index}": LearnerHost(0.1) for index in range(7)}
 
 
 def test_stages_lie_between_joins() -> None:
-    """In the order of their moments, whatever the order in which they are told."""
     stages = stages_of(HOSTS, [Join(4, 0.75), Join(1, 0.5)])
     assert [(stage.begins, stage.share, len(stage.hosts)) for stage in stages] == [
         (0.0, 0.5, 2),
@@ -30,7 +29,6 @@ def test_stages_lie_between_joins() -> None:
 
 
 def test_without_joins_there_is_one_stage() -> None:
-    """All learners train from the start to the end."""
     (stage,) = stages_of(HOSTS, ())
     assert (stage.begins, stage.share, stage.hosts) == (0.0, 1.0, HOSTS)
 
@@ -51,14 +49,12 @@ def test_whoever_joins_shortens_the_time_to_a_budget(extra: int, relative: float
 
 
 def test_the_rate_decays_over_the_steps_that_are_left() -> None:
-    """Half of the tokens in 400 steps of one learner, the other half in 100 of four."""
     told = trial({"learners": 1, "joins": [{"learners": 3, "at_share": 0.5}]})
     hosts = {f"learner-{index}": LearnerHost(0.1, batch_tokens=4) for index in range(4)}
     assert decaying(told, hosts).total_steps == 500
 
 
 def test_machines_are_those_of_all_that_ever_train() -> None:
-    """Whoever joins comes last, and has the pace that is told at its place, or the usual one."""
     cell = {"learners": 2, "speeds": [1, 3], "joins": [{"learners": 2, "at_share": 0.5}]}
     told = trial(cell)
     hosts = hosts_of(told, JaxWorkload(Regression(), TASK))
@@ -80,14 +76,12 @@ def test_machines_are_those_of_all_that_ever_train() -> None:
     ],
 )
 def test_joins_that_cannot_be_are_told_with_their_key(cell: dict[str, object], told: str) -> None:
-    """Before anything is computed."""
     with pytest.raises(SettingsError) as found:
         trials_of(StudyOptions(task=TASK, run=RUN, seeds=(0,), cells={"a": cell}))
     assert told in str(found.value)
 
 
 def test_another_moment_is_another_trial() -> None:
-    """Results of one are not taken for those of the other."""
     one = trial({"learners": 1, "joins": [{"at_share": 0.5}]})
     other = trial({"learners": 1, "joins": [{"at_share": 0.25}]})
     assert one.fingerprint != other.fingerprint

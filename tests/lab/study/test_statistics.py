@@ -25,7 +25,6 @@ def times(factors: list[float]) -> dict[int, float]:
     ],
 )
 def test_the_verdict_follows_from_the_interval(factors: list[float], verdict: Verdict) -> None:
-    """Within 1 %: worse only if the whole interval is, within only if none of it is beyond."""
     found = compare(times(factors), BASELINE, within=0.01)
     assert found.verdict is verdict
     assert found.worse_by == pytest.approx(np.mean(factors) - 1, abs=0.003)
@@ -35,45 +34,38 @@ def test_the_verdict_follows_from_the_interval(factors: list[float], verdict: Ve
 
 
 def test_more_may_be_better() -> None:
-    """Of an accuracy, more than the baseline's is better."""
     found = compare(times([1.1, 1.1, 1.1]), BASELINE, within=0.01, higher_is_better=True)
     assert found.verdict is Verdict.BETTER
     assert found.worse_by == pytest.approx(-0.1)
 
 
 def test_one_seed_decides_nothing() -> None:
-    """However far apart; the difference is told nevertheless."""
     found = compare(times([1.5]), BASELINE, within=0.01)
     assert (found.verdict, found.low, found.high) == (Verdict.UNDECIDED, None, None)
     assert found.worse_by == pytest.approx(0.5)
 
 
 def test_seeds_are_paired() -> None:
-    """A baseline that varies by 10 % from seed to seed does not hide a difference of 2 %."""
     found = compare(times([1.02, 1.021, 1.019, 1.02]), BASELINE, within=0.01)
     assert found.verdict is Verdict.WORSE
 
 
 def test_without_a_common_seed_nothing_is_compared() -> None:
-    """Nor with a baseline of zero, to which nothing is relative."""
     assert compare({7: 1.0}, BASELINE, within=0.01) == Comparison(Verdict.UNDECIDED)
     assert compare({0: 1.0}, {0: 0.0}, within=0.01) == Comparison(Verdict.UNDECIDED)
 
 
 def test_what_is_no_number_has_failed() -> None:
-    """It is neither better nor undecided."""
     for wrong in (float("nan"), float("inf")):
         found = compare({0: 1.0, 1: wrong}, BASELINE, within=0.01)
         assert found == Comparison(Verdict.FAILED)
 
 
 def test_the_interval_of_known_numbers() -> None:
-    """Mean 2 and standard deviation 1 of three: 2 ± 4.303 / √3, by Student's table."""
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.4843, 2 + 2.4843), abs=1e-3)
 
 
 def test_the_bootstrap_of_known_numbers() -> None:
-    """All 3,125 resamples of five differences, one by one, but those without spread."""
     given, found = [0.0, 0.1, 0.2, 0.4, 1.3], []
     for resample in product(given, repeat=5):
         middle = sum(resample) / 5
@@ -88,7 +80,6 @@ def test_the_bootstrap_of_known_numbers() -> None:
 
 
 def test_a_skewed_difference_widens_the_interval_on_its_side() -> None:
-    """One seed in five is far worse: there might be seeds that are worse still, but none better."""
     given = [0.0, 0.1, 0.2, 0.4, 1.3]
     low, high = interval(given)
     assert low == student(given)[0]
@@ -96,12 +87,10 @@ def test_a_skewed_difference_widens_the_interval_on_its_side() -> None:
 
 
 def test_the_interval_of_equal_differences_is_one_point() -> None:
-    """No resample has any spread."""
     assert interval([0.25] * 6) == (0.25, 0.25)
 
 
 def test_a_table_that_is_made_again_is_the_same() -> None:
-    """Chance has a seed of its own."""
     given = [0.01, 0.03, -0.02, 0.02, 0.0, 0.01]
     assert interval(given) == interval(given)
 

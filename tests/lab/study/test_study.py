@@ -75,7 +75,6 @@ def rows(losses: Mapping[str, Sequence[float | None]]) -> dict[str, Row]:
 
 
 def test_a_swept_baseline_is_its_best() -> None:
-    """Nobody is compared with a rate that was chosen badly."""
     found = rows(LOSSES)
     assert {name: row.comparison.verdict.value for name, row in found.items()} == {
         "dp learning_rate=0.1": "worse",
@@ -87,7 +86,6 @@ def test_a_swept_baseline_is_its_best() -> None:
 
 @pytest.mark.parametrize("wrong", [None, float("nan")])
 def test_a_cell_that_lacks_a_seed_has_failed(wrong: float | None) -> None:
-    """It is not judged by the seeds that went well, and cannot be the baseline."""
     found = rows({**LOSSES, "two": [0.5, wrong, 0.5]})
     assert found["two"].comparison == Comparison(Verdict.FAILED)
     found = rows({**LOSSES, "dp learning_rate=0.2": [0.1, wrong, 0.1]})
@@ -99,7 +97,6 @@ def test_a_cell_that_lacks_a_seed_has_failed(wrong: float | None) -> None:
 
 
 def test_the_table_has_a_row_for_each_cell() -> None:
-    """As Markdown, with all columns under their heads; also for one that has no result."""
     lines = table(STUDY, list(rows({**LOSSES, "two": [None] * 3}).values()), "loss").splitlines()
     assert len({len(line) for line in lines[:5]}) == 1
     assert [line.split("|")[1].strip() for line in lines[2:5]] == list(LOSSES)
@@ -109,7 +106,6 @@ def test_the_table_has_a_row_for_each_cell() -> None:
 
 
 def test_the_plot_shows_the_mean_of_the_seeds_where_all_have_one() -> None:
-    """At the marks that every seed has; its end is the mean of the ends."""
     one = result(1.0, curve=[(1, 100, {"loss": 3.0}), (2, 210, {"loss": 2.0}), LAST])
     other = result(3.0, curve=[(2, 190, {"loss": 4.0}), (16, 400, {"loss": 3.0})])
     assert points_of({0: one, 1: other}, "loss") == [(200.0, 3.0), (400.0, 2.0)]
@@ -124,7 +120,6 @@ def test_the_plot_shows_the_mean_of_the_seeds_where_all_have_one() -> None:
 
 
 def test_a_result_is_kept_for_its_trial_alone(tmp_path: Path) -> None:
-    """A changed trial finds none; a damaged file counts as none, and is computed again."""
     one, other = trials_of(StudyOptions(cells={"a": {}}, run=RunSettings(learning_rate=0.1)))
     prepare(tmp_path).close()
     write(tmp_path, one, result(1.5))
@@ -143,7 +138,6 @@ def test_a_result_is_kept_for_its_trial_alone(tmp_path: Path) -> None:
 def test_a_study_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What has a result is not computed again; one that fails is told, and takes nobody along."""
     file, folder = tmp_path / "study.yaml", tmp_path / "results"
     file.write_text(yaml.safe_dump(FILE))
     arguments = ["study", str(file), "--folder", str(folder)]
@@ -176,7 +170,6 @@ def test_two_studies_do_not_use_one_folder(
 
 
 def test_what_did_not_spend_its_budget_has_no_metric() -> None:
-    """Such as a run in which every loss became no number."""
     assert result(1.0).metric("loss") == 1.0
     assert isnan(result(1.0, reason="diverged").metric("loss"))
     assert isnan(result(1.0).metric("accuracy"))
@@ -185,7 +178,6 @@ def test_what_did_not_spend_its_budget_has_no_metric() -> None:
 def test_a_folder_that_cannot_be_written_to_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not after the first trial, which may take an hour."""
     file, folder = tmp_path / "study.yaml", tmp_path / "results"
     file.write_text(yaml.safe_dump(FILE))
     folder.write_text("a file")
@@ -198,7 +190,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_at_once(
 def test_a_figure_that_the_task_has_not_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After the first result, not after the last; here it is on disk already."""
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump({**FILE, "metric": "accuracy", "folder": str(tmp_path)}))
     options = StudyOptions(

@@ -46,7 +46,6 @@ def trial(cell: dict[str, object], seed: int = 0, tokens: int = TOKENS) -> Trial
 
 
 def test_a_trial_is_the_same_at_every_call() -> None:
-    """All chance is the seed's: the values at the end are the same, to the bit."""
     one = play(trial({}, tokens=800))
     two = play(trial({}, tokens=800))
     assert replace(one, wall_s=0.0) == replace(two, wall_s=0.0)
@@ -54,7 +53,6 @@ def test_a_trial_is_the_same_at_every_call() -> None:
 
 
 def test_its_figures_are_those_of_a_whole_run() -> None:
-    """The budget is spent to the token, and the curve goes down to its end."""
     result = play(trial({"learners": 2}))
     assert (result.tokens, result.reason) == (TOKENS, "tokens")
     assert result.merges > TOKENS / (2 * 4 * INTERVAL_STEPS) * 0.8
@@ -148,7 +146,6 @@ def test_the_program_trains_as_a_lock_step_loop_that_shares_no_code_with_it() ->
 
 
 def test_a_slow_learner_takes_more_virtual_time_and_no_other_tokens() -> None:
-    """Steps that take four times as long are fewer, not smaller."""
     even, uneven = (
         play(trial({"learners": 2, "speeds": speeds}, tokens=1600)) for speeds in ([], [4.0])
     )
@@ -170,14 +167,12 @@ def test_a_slow_learner_takes_more_virtual_time_and_no_other_tokens() -> None:
 def test_without_total_steps_the_rate_decays_over_the_budget(
     learners: int, speeds: list[float], by: str, steps: int
 ) -> None:
-    """Its clock counts the steps of the learner that sets the pace, until all tokens are spent."""
     cell: dict[str, object] = {"learners": learners, "speeds": speeds, "run": {"pace_by": by}}
     asked = trial(cell)
     assert decaying(asked, hosts_of(asked, JaxWorkload(Regression()))).total_steps == steps
 
 
 def test_learners_that_gossip_come_near_to_those_that_are_merged() -> None:
-    """Each meets one other in a round, and the mean at the end is better than one alone by far."""
     run = {"interval_steps": INTERVAL_STEPS}
     results = [play(trial({"preset": "gossip", "run": run}, seed)) for seed in SEEDS]
     assert [(one.tokens, one.reason, one.yield_share) for one in results] == [
@@ -193,13 +188,11 @@ def test_learners_that_gossip_come_near_to_those_that_are_merged() -> None:
 
 
 def test_the_rate_of_learners_that_gossip_decays_by_the_steps_of_the_fastest() -> None:
-    """Its round moves the clocks of all the others on."""
     asked = trial({"preset": "gossip", "speeds": [1, 4, 4, 4]})
     assert decaying(asked, hosts_of(asked, JaxWorkload(Regression()))).total_steps == 457
 
 
 def test_a_toy_has_no_data_parallel_training() -> None:
-    """It needs a task whose batches can be joined; that is said."""
     options = StudyOptions(
         task="islands.lab.toys.toy_workload:Sleeping", cells={"a": {"data_parallel": True}}
     )

@@ -25,7 +25,6 @@ SHARD = ShardKey(0, 2)
 
 
 def test_a_batch_is_several_of_the_other_task() -> None:
-    """In their order, with the position after the last of them, from any position on."""
     each = list(TASK.batches(SHARD, 0))
     for index, ((x, y), after) in enumerate(islice(WIDE.batches(SHARD, 0), 3)):
         four = each[4 * index : 4 * index + 4]
@@ -44,7 +43,6 @@ def test_what_is_left_of_a_shard_is_not_read() -> None:
 
 
 def test_its_gradient_is_the_mean_of_theirs() -> None:
-    """What learners that synchronise at every step average."""
     params, key = TASK.init(jax.random.key(1)).params, jax.random.key(2)
     (wide, _) = next(WIDE.batches(SHARD, 0))
     gradient = jax.grad(lambda p: WIDE.loss(p, None, wide, key)[0])(params)
@@ -56,7 +54,6 @@ def test_its_gradient_is_the_mean_of_theirs() -> None:
 
 
 def test_it_is_another_model_for_nobody() -> None:
-    """Parameters, evaluation and optimizer are those of the task; equal ones share functions."""
     start = WIDE.init(jax.random.key(0)).params
     assert_allclose(start["weight"], TASK.init(jax.random.key(0)).params["weight"])
     assert WIDE.evaluate(start, None) == TASK.evaluate(start, None)

@@ -63,7 +63,6 @@ def loss(found: Outcome) -> float:
 @pytest.mark.quick("overwrite")
 @pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
 def test_precision_follows_a_cut_within_three_periods_and_its_end(adoption: Adoption) -> None:
-    """From float32 to what fits in one go, then no change until the link is back."""
     found = ran(Precision.ADAPTIVE, CUT_AND_BACK, adoption)
     cut_s, back_s = CUT_S + LOOK_S, BACK_S  # a look that saw the cut may come so much later
     assert found.chosen(CUT_S) == ("float32", 1)
@@ -83,7 +82,6 @@ def test_no_learner_waits(course: Course) -> None:
 
 @pytest.mark.long("test_precision_follows_a_cut_within_three_periods_and_its_end")
 def test_the_loss_is_that_of_a_good_link_and_a_fixed_precision_stalls() -> None:
-    """With K = all every merge waits for float32 on 5 Mbit/s; adaptive contributions do not."""
     good = ran(Precision.FLOAT32, GOOD, Adoption.DELAY_CORRECTED)
     fixed = ran(Precision.FLOAT32, CUT, Adoption.DELAY_CORRECTED)
     adaptive = ran(Precision.ADAPTIVE, CUT, Adoption.DELAY_CORRECTED)
@@ -94,6 +92,5 @@ def test_the_loss_is_that_of_a_good_link_and_a_fixed_precision_stalls() -> None:
 
 
 def test_a_declined_pull_is_excused_at_once() -> None:
-    """No round waits for its timeout, and none is abandoned."""
     found = ran(Precision.ADAPTIVE, CUT_AND_BACK, Adoption.DELAY_CORRECTED)
     assert not [one for one in found.lines if isinstance(one.entry, round_entries.Abandoned)]

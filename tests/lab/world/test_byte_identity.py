@@ -31,7 +31,6 @@ def tape_of(seed: int, hash_seed: int, folder: Path) -> list[bytes]:
 @pytest.mark.simulation
 @pytest.mark.parametrize("seed_played", SEEDS)
 def test_one_seed_is_one_history(seed_played: int, tmp_path: Path) -> None:
-    """Two fresh processes with different hash seeds write the same bytes, final digests as well."""
     one, other = (tape_of(seed_played, hash_seed, tmp_path) for hash_seed in (1, 2))
     assert first_difference(one, other) is None
     final = [json.loads(line) for line in one if b'"kind":"final"' in line]
@@ -41,5 +40,4 @@ def test_one_seed_is_one_history(seed_played: int, tmp_path: Path) -> None:
 @pytest.mark.long("test_one_seed_is_one_history")
 @pytest.mark.simulation
 def test_other_seeds_are_other_histories(tmp_path: Path) -> None:
-    """The comparison is not of tapes that are equal anyway."""
     assert first_difference(tape_of(0, 1, tmp_path), tape_of(3, 1, tmp_path)) is not None

@@ -37,7 +37,6 @@ def disk_with(seed: int, *, working: bool, settled: bool) -> SimulatedDisk:
 
 @pytest.mark.parametrize(("working", "settled"), [(False, False), (True, True)])
 def test_synced_write_survives_a_crash(working: bool, settled: bool) -> None:  # noqa: FBT001
-    """A sync of the host is complete when it returns, one of a worker when its work is."""
     for seed in range(20):
         disk = disk_with(seed, working=working, settled=settled)
         disk.crash()
@@ -46,7 +45,6 @@ def test_synced_write_survives_a_crash(working: bool, settled: bool) -> None:  #
 
 
 def test_unsynced_write_is_kept_lost_or_torn() -> None:
-    """Before its sync is complete a write may be kept, lost, or be new in front and old behind."""
     kept = lost = torn = 0
     for seed in range(60):
         disk = disk_with(seed, working=True, settled=False)
@@ -66,13 +64,11 @@ def test_unsynced_write_is_kept_lost_or_torn() -> None:
 
 
 def test_missing_file_is_none() -> None:
-    """What was never written is not there; what was written and lost is not there either."""
     disk = SimulatedDisk(random.Random(1))
     assert content(disk) is None
 
 
 def test_full_disk_refuses_and_loses_the_file() -> None:
-    """What is written ends where there is no more space, and the error says which file it was."""
     disk = SimulatedDisk(random.Random(1))
     disk.write("file", [OLD])
     disk.spoil(full=True)
@@ -84,7 +80,6 @@ def test_full_disk_refuses_and_loses_the_file() -> None:
 
 
 def test_failing_disk_refuses_everything_until_it_is_mended() -> None:
-    """To write, to sync and to read are errors that name the file; then all is as it was."""
     disk = SimulatedDisk(random.Random(0))
     disk.write("file", [OLD])
     disk.spoil(failing=True)
@@ -99,7 +94,6 @@ def test_failing_disk_refuses_everything_until_it_is_mended() -> None:
 
 
 def test_another_host_sees_what_was_synced() -> None:
-    """A mount of the same disk shows synced content at once, whoever wrote that file before."""
     one = SimulatedDisk(random.Random(0))
     other = one.mounted(random.Random(1))
     for writer in (one, other, one):
@@ -115,7 +109,6 @@ def test_another_host_sees_what_was_synced() -> None:
 
 
 def test_a_host_that_mounts_a_disk_sees_what_is_being_synced() -> None:
-    """The content lies in the disk's own cache by then, whoever is frozen meanwhile."""
     disk = SimulatedDisk(random.Random(0))
     disk.begin_work()
     disk.write("file", [NEW])
@@ -124,7 +117,6 @@ def test_a_host_that_mounts_a_disk_sees_what_is_being_synced() -> None:
 
 
 def test_a_flipped_bit_spares_the_newest_record() -> None:
-    """It is in the older slot of a pair, and in none before there are two whole ones."""
     for seed in range(20):
         disk = SimulatedDisk(random.Random(seed))
         slots = Slots(disk)

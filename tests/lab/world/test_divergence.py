@@ -12,7 +12,6 @@ pytestmark = pytest.mark.simulation
 
 @pytest.mark.parametrize("names", [("ana",), ("ana", "ben", "eve")])
 def test_a_rate_far_too_high_ends_the_run_with_a_sentence(names: tuple[str, ...]) -> None:
-    """It used to go on for ever: moments reset, admitted again, and no word about it."""
     settings = RunSettings(interval_steps=4, fragments=2, learning_rate=50.0, warmup_steps=0)
     world = lived(settings, {name: LearnerHost() for name in names}, 60.0)
     assert world.failures == []

@@ -15,13 +15,11 @@ pytestmark = pytest.mark.simulation
 
 
 def test_seed_keeps_every_promise(seed: int) -> None:
-    """Whatever the faults of this seed are, I1 to I7 hold, and healed the run comes to its end."""
     outcome = play(draw(seed))
     assert outcome.violations == (), verdict(outcome)
 
 
 def test_schedules_hold_every_kind_of_fault() -> None:
-    """A hundred seeds draw each kind of fault, and deaths of every role, alone and together."""
     scenarios = [draw(number) for number in range(100)]
     strikes = [strike for scenario in scenarios for strike in scenario.strikes]
     drawn = {strike.kind for strike in strikes}
@@ -38,8 +36,6 @@ def test_schedules_hold_every_kind_of_fault() -> None:
 
 
 def test_settings_are_varied() -> None:
-    """A hundred seeds draw different intervals, fragments, quorums, overlaps and precisions."""
-
     def drawn(scenario: Scenario) -> dict[str, object]:
         settings = scenario.settings
         return {
@@ -60,7 +56,6 @@ def test_settings_are_varied() -> None:
 
 
 def test_verdict_names_seed_faults_and_result() -> None:
-    """What is printed for people says which seed it was, what was done, and what came of it."""
     outcome = play(draw(0))
     told = verdict(outcome)
     assert told.startswith("seed 0: ")

@@ -18,7 +18,6 @@ HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.03), "cleo": LearnerH
 
 @pytest.mark.parametrize("budget", [500, 3000, 3007])
 def test_at_the_end_their_sum_is_what_the_ledger_processed(budget: int) -> None:
-    """The last heartbeat of a learner may be long before its last step: that is told as well."""
     told: dict[str, StepFigures] = {}
     settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=budget)
     world = World(settings, HOSTS, seed=2, tape=MemoryTape(), figures=told.__setitem__)
@@ -29,7 +28,6 @@ def test_at_the_end_their_sum_is_what_the_ledger_processed(budget: int) -> None:
 
 
 def test_what_is_carried_on_is_not_thrown_away() -> None:
-    """Adoption that overwrites discards what was done meanwhile; the other one discards nothing."""
     overwritten, applied = {}, {}
     for adoption in Adoption:
         settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=4000, adoption=adoption)

@@ -45,14 +45,12 @@ def frozen(*names: str, for_s: float) -> Callable[[World], Awaitable[None]]:
 
 @pytest.mark.parametrize("begin_s", [3.0, 3.08])
 def test_a_short_pause_evicts_nobody(begin_s: float) -> None:
-    """A learner that is stopped for 0.6 of the eviction time goes on under its incarnation."""
     _, tape = played(frozen("ana", for_s=0.6 * EVICT_S), 5.0, begin_s)
     assert not [entry for entry in tape if entry["kind"] in ("evicted", "admitted")]
 
 
 @pytest.mark.parametrize("begin_s", [3.0, 3.08])
 def test_a_zombie_is_evicted_and_fenced_and_returns(begin_s: float) -> None:
-    """It is evicted in time, nothing that it did is merged, and it is admitted as another one."""
     _, tape = played(frozen("ana", for_s=3 * EVICT_S), 5.0, begin_s)
     (evicted,) = [entry for entry in tape if entry["kind"] == "evicted"]
     assert evicted["name"] == "ana"
@@ -73,7 +71,6 @@ def test_a_zombie_is_evicted_and_fenced_and_returns(begin_s: float) -> None:
     [((SUPERVISOR,), 2.0), ((SUPERVISOR,), 10.0), ((SYNCER,), 2.0), ((SUPERVISOR, SYNCER), 10.0)],
 )
 def test_a_hub_that_was_stopped_evicts_nobody(names: tuple[str, ...], pauses: float) -> None:
-    """It sees the gap in its own ticks; learners step on, and merges go on afterwards."""
     _, tape = played(frozen(*names, for_s=pauses * EVICT_S), 8.0)
     evicted = {str(entry["name"]) for entry in tape if entry["kind"] == "evicted"}
     assert evicted <= {*names} - {SUPERVISOR}
@@ -82,8 +79,6 @@ def test_a_hub_that_was_stopped_evicts_nobody(names: tuple[str, ...], pauses: fl
 
 @pytest.mark.parametrize("for_s", [0.0, 3 * EVICT_S])
 def test_of_two_syncers_the_older_one_ends(for_s: float) -> None:
-    """The second one takes the journal over; the first is fenced as soon as it goes on."""
-
     async def do(world: World) -> None:
         if for_s:
             world.processes.freeze(SYNCER)

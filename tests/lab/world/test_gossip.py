@@ -120,7 +120,6 @@ def check_nobody_waits(played: Played) -> None:
 def test_every_token_is_applied_and_nobody_waits(
     gossip: GossipSettings, costs: Costs | None
 ) -> None:
-    """Over quick links and over slow ones; the tokens of all are in the mean at the end."""
     played = Played(settings_of(gossip, fragments=3), costs=costs)
     assert played.world.finished == "tokens"
     assert (played.ledger["processed"], played.ledger["applied"]) == (8000, 8000)
@@ -130,7 +129,6 @@ def test_every_token_is_applied_and_nobody_waits(
 
 
 def test_no_syncer_merges_before_the_end() -> None:
-    """Until the run closes there is no round of the syncer's, and then one for each fragment."""
     played = Played(settings_of(PAIRS, fragments=3))
     assert len(list(played.of("opened"))) == len(list(played.of("merged"))) == 3
     last_exchange_s = max(line["at_s"] for line in played.of("gossip"))
@@ -138,7 +136,6 @@ def test_no_syncer_merges_before_the_end() -> None:
 
 
 def test_what_is_kept_is_the_mean_of_all_local_values() -> None:
-    """The final published value, against the mean of what the learners held before they took it."""
     held: dict[str, np.ndarray] = {}
 
     async def look(world: World) -> None:
@@ -163,7 +160,6 @@ def test_what_is_kept_is_the_mean_of_all_local_values() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_run_agrees_with_a_float64_recomputation(number: int) -> None:
-    """NoLoCo over twenty rounds and more: all slow and local values, relative error below 1e-5."""
     played = Played(settings_of(PAIRS, tokens=10000), seed=number)
     met: dict[int, dict[str, tuple[str, ...]]] = {}
     for line in played.lines:
@@ -199,7 +195,6 @@ async def kill(world: World) -> None:
 def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
     gossip: GossipSettings,
 ) -> None:
-    """What it had done is lost, all else is applied; the others step on without a pause."""
     played = Played(settings_of(gossip), kill)
     ledger = played.ledger
     assert ledger["lost"] > 0
@@ -220,7 +215,6 @@ def awaits(world: World, name: str) -> bool:
 
 
 def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) -> None:
-    """The partner waits for the share until its deadline, is widowed, and steps on all the time."""
     moment_s = 6.0 + 4.0 * random.Random(seed).random()
 
     async def kill_then(world: World) -> None:
@@ -247,7 +241,6 @@ async def restart(world: World) -> None:
 
 
 def test_a_restarted_learner_begins_with_the_values_of_one_that_trains() -> None:
-    """It does not mix version 0 into the others' model, and exchanges with them again."""
     played = Played(settings_of(PAIRS, tokens=16000, fragments=2), restart)
     (took,) = (e for e in played.of("took_over") if e["actor"] == "ben")
     assert took["round"] > 10
@@ -260,8 +253,6 @@ def test_a_restarted_learner_begins_with_the_values_of_one_that_trains() -> None
 
 
 def test_a_learner_cut_off_from_the_hub_goes_on_exchanging() -> None:
-    """The hub's processes die and come back: exchanges go on meanwhile, and no token is lost."""
-
     async def hubless(world: World) -> None:
         await asyncio.sleep(8.0)
         await world.kill("syncer")
@@ -275,7 +266,6 @@ def test_a_learner_cut_off_from_the_hub_goes_on_exchanging() -> None:
 
 
 def test_a_slow_learner_is_met_at_the_pace_of_the_fast_ones() -> None:
-    """One takes three times as long for a step; all are in the same rounds, and nobody waits."""
     hosts = {name: LearnerHost(0.3 if name == "eve" else 0.1) for name in NAMES}
     played = Played(settings_of(PAIRS), hosts=hosts)
     steps = {
@@ -287,7 +277,6 @@ def test_a_slow_learner_is_met_at_the_pace_of_the_fast_ones() -> None:
 
 
 def test_now_and_then_all_meet() -> None:
-    """In every fourth round each has three partners, in the others one."""
     gossip = GossipSettings(Neighbours.RANDOM_PAIRS, rule=GossipRule.AVERAGE, everyone_every=3)
     played = Played(settings_of(gossip))
     sizes = {e["round"]: len(e["partners"]) for e in played.of("gossip") if e["round"] > 8}
@@ -296,7 +285,6 @@ def test_now_and_then_all_meet() -> None:
 
 
 def test_values_stay_within_bounds() -> None:
-    """Over slow links, with a learner that dies and comes back: learners stay near one another."""
     played = Played(settings_of(PAIRS, tokens=16000), restart, costs=SLOW)
     assert all(np.isfinite(played.trainer(name).local).all() for name in NAMES)
     start = np.linalg.norm(played.trainer("ana").start - played.trainer("ana").target)

@@ -118,7 +118,6 @@ def test_learners_bring_back_the_newest_values(key: bytes, *, from_file: bool) -
 
 
 def test_a_hub_that_no_earlier_member_can_find_waits_for_none() -> None:
-    """As with --restart, or where any port is taken: nothing is waited for, or said to be lost."""
     begun: list[str] = []
 
     async def live(world: World) -> None:
@@ -163,7 +162,6 @@ def test_a_supervisor_without_its_folder_ends_once_and_then_goes_on() -> None:
 
 
 def test_a_syncer_keeps_its_journal_where_the_supervisor_begins_anew() -> None:
-    """It has a folder of its own: it ends once, and goes on with all that it had published."""
     ended: list[BaseException] = []
 
     async def live(world: World) -> None:
@@ -241,8 +239,6 @@ def test_a_copy_from_before_another_start_ends_once_and_then_goes_on() -> None:
 
 
 def test_without_any_journal_the_run_begins_anew_with_what_learners_hold() -> None:
-    """A first start takes an epoch that was given before, and ends; the next asks for version 0."""
-
     async def live(world: World) -> None:
         await restore(world, {})
         await fenced(world)

@@ -48,7 +48,6 @@ async def restart(world: World) -> None:
 
 
 def test_a_restarted_learner_takes_the_moments_of_a_peer() -> None:
-    """All pieces, from one that was stepping; then it steps."""
     lines = played(restart)
     (taken,) = said(lines, "ben", "moments_taken")
     given = said(lines, str(taken["from"]), "moments_given")
@@ -58,8 +57,6 @@ def test_a_restarted_learner_takes_the_moments_of_a_peer() -> None:
 
 
 def test_a_donor_that_dies_is_not_waited_for() -> None:
-    """Within the limit the restarted one steps with fresh moments."""
-
     async def restart_and_kill_donors(world: World) -> None:
         await restart(world)
         await asyncio.sleep(BEFORE_PIECES_S)
@@ -75,7 +72,6 @@ def test_a_donor_that_dies_is_not_waited_for() -> None:
 
 
 def test_an_unlike_donor_is_given_up_at_once() -> None:
-    """Peers without momentum have nothing for one that has."""
     hosts = {"ana": LearnerHost(momentum=0.0), "ben": LearnerHost()}
     lines = played(restart, hosts)
     (fresh,) = said(lines, "ben", "moments_fresh")
@@ -83,8 +79,6 @@ def test_an_unlike_donor_is_given_up_at_once() -> None:
 
 
 def test_the_hub_says_who_speaks() -> None:
-    """A sender's own word about its name is not believed: the answer goes to who really asked."""
-
     async def pretend(world: World) -> None:
         ana, eve = world.learner("ana"), world.learner("eve")
         assert ana is not None

@@ -63,7 +63,6 @@ def tokens(world: World) -> int:
 
 @virtual
 async def test_ten_minutes_of_pause_change_nothing() -> None:
-    """Nobody steps, is stalled or evicted; then all go on, and the tokens are exact."""
     world = world_of()
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -85,7 +84,6 @@ async def test_ten_minutes_of_pause_change_nothing() -> None:
 
 @virtual
 async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
-    """The journal remembers it; a supervisor that knows of none does not end it."""
     world = world_of()
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -107,7 +105,6 @@ async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
 
 @virtual
 async def test_who_is_drained_takes_no_work_with_it() -> None:
-    """Rounds are opened for what it has left; who is killed takes an interval with it."""
     world = world_of(settings=replace(SETTINGS, adoption=Adoption.DELAY_CORRECTED))
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -122,7 +119,6 @@ async def test_who_is_drained_takes_no_work_with_it() -> None:
 
 @virtual
 async def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> None:
-    """A learner that is added takes part; the drained one's quota goes to the others."""
     world = world_of(launching=True)
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -144,7 +140,6 @@ async def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> N
 
 @virtual
 async def test_nobody_is_started_again_because_the_run_ended() -> None:
-    """Learners hear of the end from the syncer, and end before the supervisor knows of it."""
     world = world_of(launching=True)
     world.start_all()
     await ended(world)
@@ -156,7 +151,6 @@ async def test_nobody_is_started_again_because_the_run_ended() -> None:
 
 @virtual
 async def test_stop_ends_the_run_properly() -> None:
-    """Closing rounds, a final cut, and nothing pending; long before the budget."""
     world = world_of(settings=replace(SETTINGS, budget_tokens=1_000_000))
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -168,7 +162,6 @@ async def test_stop_ends_the_run_properly() -> None:
 
 @virtual
 async def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
-    """It was dead when the run ended; the syncer waits for it, and only then ends."""
     world = world_of()
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -184,7 +177,6 @@ async def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
 
 @virtual
 async def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> None:
-    """The final values are durable and exported; the process ends."""
     world = world_of()
     world.start_all()
     await until(lambda: tokens(world) > 500)
@@ -212,7 +204,6 @@ async def next_run(world: World, **changed: object) -> World:
 
 @virtual
 async def test_a_run_that_has_ended_can_be_extended() -> None:
-    """It goes on from its last versions with the tokens that it lacks, and ends again."""
     first = world_of()
     first.start_all()
     await ended(first)
@@ -243,7 +234,6 @@ def final(world: World) -> dict[str, list[str]]:
 @pytest.mark.parametrize(("budget", "sentence"), [(4000, "is over"), (100, "cannot be cut")])
 @virtual
 async def test_a_run_that_has_ended_is_not_begun_again(budget: int, sentence: str) -> None:
-    """Without more to do, the syncer says in one sentence how to extend it."""
     first = world_of()
     first.start_all()
     await ended(first)
@@ -266,7 +256,6 @@ def values_of(world: World) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]
 
 @virtual
 async def test_a_run_can_start_from_given_values() -> None:
-    """They are version 0, durable before anybody steps; no learner brings any."""
     given = values_of(world_of())
     world = world_of(initial=lambda: given)
     world.start_all()
@@ -307,7 +296,6 @@ def broken(kind: str) -> Callable[[], list[np.ndarray[tuple[int], np.dtype[np.fl
 )
 @virtual
 async def test_values_that_cannot_be_used_end_the_syncer(kind: str, sentence: str) -> None:
-    """With the sentence for the user, before anybody has stepped."""
     world = world_of(initial=broken(kind))
     world.start_all()
     await until(lambda: bool(world.failures))

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.simulation
 def test_no_record_is_lost_and_only_the_unreported_tail_is_repeated(
     seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    """Record by record; and the ledger of the same run balances with nothing pending."""
     followed = follow(seed)
     record_property("steps", len(followed.read))
     record_property("repeats", followed.repeats)
@@ -25,7 +24,6 @@ def test_no_record_is_lost_and_only_the_unreported_tail_is_repeated(
 
 
 def test_the_runs_have_what_they_are_for() -> None:
-    """Whole passes are read, records are repeated, and everybody is killed in some run."""
     followed = [follow(seed) for seed in range(6)]
     assert sum(each.repeats for each in followed) > 0
     assert any(max(each.read)[0] > 0 for each in followed)

@@ -99,7 +99,6 @@ async def test_the_first_ends_when_members_of_the_second_come_to_it() -> None:
 
 @virtual
 async def test_no_incarnation_is_given_twice(seed: int) -> None:
-    """Some are cut off from each, for less or for more than an eviction takes."""
     rng = random.Random(seed)
     world = Pair(seed)
     world.start_all()

@@ -38,21 +38,18 @@ def contributions(lines: Entries) -> float:
 
 
 def test_work_that_is_too_much_for_one_is_not_for_several() -> None:
-    """Per step 0.16 s of inspecting, 0.02 s of merging, 0.02 s of writing, and 0.1 s of time."""
     lines = played(Costs(work_s=(0.02, 0.02)))
     assert len(of_kind(lines, "merged")) > 0.9 * LIVE_S / STEP_S
     assert contributions(lines) > 0.9 * LEARNERS
 
 
 def test_a_slow_journal_delays_neither_inspections_nor_merges() -> None:
-    """Two records take nine tenths of a round's time; what is merged beside it is not delayed."""
     slow = Costs(inspect_s=(0.01, 0.01), merge_s=(0.05, 0.05), write_s=(0.045, 0.045))
     lines = played(slow)
     assert len(of_kind(lines, "merged")) > 0.9 * LIVE_S / STEP_S
 
 
 def test_rounds_that_lack_what_waits_to_be_measured_say_so() -> None:
-    """The tape names who was left out."""
     lines = played(Costs(inspect_s=(0.03, 0.03)))
     assert contributions(lines) < 0.9 * LEARNERS
     late = [name for line in of_kind(lines, "closed") for name in str(line["uninspected"]).split()]

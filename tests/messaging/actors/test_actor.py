@@ -49,7 +49,6 @@ async def test_messages_before_stop_are_handled() -> None:
 
 @virtual
 async def test_a_full_mailbox_lets_timers_have_their_turn() -> None:
-    """Whatever waits, a timer that is due runs after a bounded number of messages."""
     actor = Recorder(capacity=1000)
     seen: list[int] = []
     for number in range(1000):
@@ -63,7 +62,6 @@ async def test_a_full_mailbox_lets_timers_have_their_turn() -> None:
 
 @virtual
 async def test_messages_are_handled_one_at_a_time() -> None:
-    """A handler that waits keeps the next message waiting."""
     actor = Recorder()
     actor.ref.tell("slow")
     actor.ref.tell("slow")
@@ -97,7 +95,6 @@ async def test_cancelled_actor_runs_no_handler() -> None:
 
 @virtual
 async def test_actor_runs_once() -> None:
-    """A second run is refused: a restarted actor is a new one."""
     actor = Recorder()
     actor.ref.stop("done")
     await actor.run()
@@ -107,7 +104,6 @@ async def test_actor_runs_once() -> None:
 
 @virtual
 async def test_tell_later_can_be_cancelled() -> None:
-    """A message for later comes at its time, and not at all once its handle is cancelled."""
     actor = Recorder()
     async with Scope() as scope:
         scope.spawn(actor.run(), "recorder")

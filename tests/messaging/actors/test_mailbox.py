@@ -12,7 +12,6 @@ from tests.virtual import virtual
 
 
 def test_a_full_mailbox_refuses() -> None:
-    """A third message to a mailbox of two is turned away, and its writer is told so."""
     mailbox: Mailbox[int] = Mailbox(2)
     assert [mailbox.put_nowait(number) for number in (1, 2, 3)] == [True, True, False]
     assert mailbox.clear() == [1, 2]
@@ -21,13 +20,11 @@ def test_a_full_mailbox_refuses() -> None:
 
 
 def test_capacity_is_positive() -> None:
-    """A mailbox that could hold nothing is a mistake."""
     with pytest.raises(LocalFault, match="at least 1"):
         Mailbox(0)
 
 
 async def test_get_waits_for_a_message() -> None:
-    """A reader that came first gets the message as soon as there is one."""
     mailbox: Mailbox[str] = Mailbox(1)
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
@@ -36,7 +33,6 @@ async def test_get_waits_for_a_message() -> None:
 
 
 async def test_cancelled_reader_loses_nothing() -> None:
-    """A reader that is cancelled in the moment of delivery leaves the message to the next one."""
     mailbox: Mailbox[str] = Mailbox(1)
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
@@ -48,7 +44,6 @@ async def test_cancelled_reader_loses_nothing() -> None:
 
 
 async def test_second_reader_is_refused() -> None:
-    """Two tasks reading one mailbox is a mistake that shows at once."""
     mailbox: Mailbox[str] = Mailbox(1)
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
@@ -60,7 +55,6 @@ async def test_second_reader_is_refused() -> None:
 
 
 async def test_closed_mailbox_is_read_to_its_end() -> None:
-    """Closing refuses what is new, and keeps what waits."""
     mailbox: Mailbox[int] = Mailbox(4)
     mailbox.put_nowait(1)
     mailbox.close()
@@ -72,7 +66,6 @@ async def test_closed_mailbox_is_read_to_its_end() -> None:
 
 @virtual
 async def test_writers_wait_for_room_in_the_order_of_asking() -> None:
-    """Each message that is read lets one go on; who cannot wait puts its message all the same."""
     mailbox: Mailbox[int] = Mailbox(100, room=2)
     order: list[int] = []
 
@@ -96,7 +89,6 @@ async def test_writers_wait_for_room_in_the_order_of_asking() -> None:
 
 @virtual
 async def test_a_cancelled_writer_hands_its_turn_on() -> None:
-    """One that is cancelled before or after it got its turn keeps nobody else waiting."""
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)
     async with Scope() as scope:
@@ -113,8 +105,6 @@ async def test_a_cancelled_writer_hands_its_turn_on() -> None:
 def test_nobody_waits_longer_than_one_message_of_each_other(
     room: int, eager: int, at_once: int
 ) -> None:
-    """However eagerly others write, and however many messages are read in one go."""
-
     async def main() -> int:
         mailbox: Mailbox[int] = Mailbox(10_000, room=room)
         handled, longest = 0, 0
@@ -152,7 +142,6 @@ def test_nobody_waits_longer_than_one_message_of_each_other(
 
 @virtual
 async def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
-    """Also in the moment in which the latter has its turn, and has not gone on yet."""
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)
     order: list[str] = []
@@ -175,7 +164,6 @@ async def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
 
 @virtual
 async def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
-    """A writer that was stopped while it waited puts nothing; nothing else is read after it."""
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)
     async with Scope() as scope:
@@ -187,7 +175,6 @@ async def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
 
 @virtual
 async def test_one_cancelled_in_its_turn_hands_it_on() -> None:
-    """It was woken, and is cancelled before it goes on: its place is the next one's."""
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)
     async with Scope() as scope:
@@ -202,7 +189,6 @@ async def test_one_cancelled_in_its_turn_hands_it_on() -> None:
 
 @virtual
 async def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
-    """There is nothing to wait for: their messages are refused."""
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)
     async with Scope() as scope:

@@ -25,7 +25,6 @@ async def _fail(delay_s: float, error: Exception) -> None:
 
 @virtual
 async def test_tasks_end_in_reverse_order_each_before_the_next() -> None:
-    """The newest task ends first, also when it takes longest to say goodbye."""
     ended: list[str] = []
     scope = Scope()
     for number in range(20):
@@ -48,7 +47,6 @@ async def test_first_failure_is_raised_at_the_close() -> None:
 
 
 def test_failures_are_reported_as_they_happen() -> None:
-    """With somebody to report to, each failure is told with the task's name, and only told."""
     reports: list[tuple[str, str]] = []
 
     async def main() -> None:
@@ -62,8 +60,6 @@ def test_failures_are_reported_as_they_happen() -> None:
 
 
 def test_error_of_the_body_wins() -> None:
-    """An exception inside the block is not replaced by a task's failure."""
-
     async def main() -> None:
         async with Scope() as scope:
             scope.spawn(_fail(1, ValueError("task")), "task")
@@ -76,7 +72,6 @@ def test_error_of_the_body_wins() -> None:
 
 @virtual
 async def test_closed_scope_starts_nothing() -> None:
-    """Starting a task in a closed scope is a mistake."""
     scope = Scope("host")
     await scope.close()
     with pytest.raises(LocalFault, match="host"):
@@ -84,8 +79,6 @@ async def test_closed_scope_starts_nothing() -> None:
 
 
 def test_cancelling_the_owner_still_ends_every_task() -> None:
-    """Being cancelled while closing ends the rest first and is passed on afterwards."""
-
     async def main() -> list[str]:
         ended: list[str] = []
         scope = Scope()
@@ -104,7 +97,6 @@ def test_cancelling_the_owner_still_ends_every_task() -> None:
 
 @virtual
 async def test_a_task_may_close_its_own_scope() -> None:
-    """A task that closes the scope it belongs to ends the others and goes on."""
     ended: list[str] = []
     scope = Scope()
     scope.spawn(_sleep_forever("other", ended), "other")

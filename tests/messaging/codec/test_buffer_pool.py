@@ -13,7 +13,6 @@ def place(buffer: memoryview) -> int:
 
 
 def test_buffer_is_used_again_once_nobody_refers_to_it() -> None:
-    """The same memory is given out again after the last view of it is gone."""
     pool = BufferPool()
     first = pool.take(SIZE)
     where = place(first)
@@ -23,7 +22,6 @@ def test_buffer_is_used_again_once_nobody_refers_to_it() -> None:
 
 
 def test_buffer_that_somebody_holds_is_left_alone() -> None:
-    """A view of a view, an array made of it or a piece of that array keep the memory."""
     pool = BufferPool()
     holders: list[object] = []
     places: list[int] = []
@@ -45,7 +43,6 @@ def test_buffer_that_somebody_holds_is_left_alone() -> None:
 
 
 def test_pool_keeps_no_more_than_its_limit() -> None:
-    """Beyond the limit buffers are made, but not kept; other sizes give way to new ones."""
     pool = BufferPool(limit_bytes=3 * SIZE)
     held = [pool.take(SIZE) for _ in range(10)]
     assert pool.bytes_kept == 3 * SIZE
@@ -55,7 +52,6 @@ def test_pool_keeps_no_more_than_its_limit() -> None:
 
 
 def test_small_buffers_are_not_pooled() -> None:
-    """What costs little to make is made anew."""
     pool = BufferPool()
     assert pool.take(POOLED_BYTES_MIN - 1).nbytes == POOLED_BYTES_MIN - 1
     assert pool.take(0).nbytes == 0
@@ -63,7 +59,6 @@ def test_small_buffers_are_not_pooled() -> None:
 
 
 def test_buffers_of_a_size_that_is_not_wanted_any_more_are_given_back() -> None:
-    """A syncer is sent whole values at the start, and contributions of half their size later."""
     pool = BufferPool()
     held = pool.take(2 * SIZE)
     pool.take(2 * SIZE)

@@ -110,13 +110,11 @@ def assemble(assembler: Assembler, frames: list[bytes]) -> list[Envelope]:
 
 @given(ENVELOPES)
 def test_documents_come_back_equal(envelope: Envelope) -> None:
-    """Decoding what was encoded gives the same envelope, with the types of the dataclass."""
     assert CODEC.decode(CODEC.encode(envelope), envelope.payload) == envelope
 
 
 @given(st.lists(ENVELOPES, max_size=4), st.integers(900, 3000))
 def test_frames_come_back_equal(envelopes: list[Envelope], chunk_bytes: int) -> None:
-    """A stream of envelopes, cut into chunks of any size, is put together again."""
     assembler, numbers = Assembler(CODEC), itertools.count()
     for envelope in envelopes:
         frames = list(frames_of(CODEC, envelope, chunk_bytes, numbers))
@@ -127,7 +125,6 @@ def test_frames_come_back_equal(envelopes: list[Envelope], chunk_bytes: int) -> 
 
 @given(ENVELOPES)
 def test_every_frame_is_one_msgpack_document(envelope: Envelope) -> None:
-    """Any msgpack reader can read the frames: heads of three values, chunks of six."""
     frames = [msgpack.unpackb(frame) for frame in frames_of(CODEC, envelope, 2048)]
     assert [frame[0] for frame in frames] == [0] + [1] * (len(frames) - 1)
     assert frames[0][1] == zlib.crc32(frames[0][2])
@@ -135,7 +132,6 @@ def test_every_frame_is_one_msgpack_document(envelope: Envelope) -> None:
 
 
 def test_bodies_are_converted_not_trusted() -> None:
-    """What arrives is a real dataclass, down to its enums, tuples and integer keys."""
     report = Report("x", 1.5, Mood.BUSY, (Version(Epoch(1), 2),), {3: 4}, b"\xff")
     body = CODEC.decode(CODEC.encode(Envelope("a", "b", 1, report))).body
     assert isinstance(body, Report)
@@ -145,7 +141,6 @@ def test_bodies_are_converted_not_trusted() -> None:
 
 
 def test_unknown_fields_are_tolerated() -> None:
-    """A newer peer may say more, in the header and in the body."""
     data = packed(colour="red", body={"new_field": [1, {"deep": 2}]})
     assert CODEC.decode(data) == Envelope("a", "b", 1, Empty())
 
@@ -163,14 +158,11 @@ def test_unknown_fields_are_tolerated() -> None:
     ids=["unregistered", "too large", "not unicode", "too big", "no value", "too many"],
 )
 def test_what_cannot_travel_is_refused_at_home(body: object) -> None:
-    """A mistake of the sender is reported to the sender, before anything is sent."""
     with pytest.raises(EncodeError):
         CODEC.encode(Envelope("a", "b", 1, body))
 
 
 def test_message_types_must_be_distinct_and_checkable() -> None:
-    """Two types of one name, or a union that cannot be told apart, show when registered."""
-
     @message("Either")
     @dataclass(frozen=True, slots=True)
     class Either:
@@ -223,14 +215,12 @@ def test_message_types_must_be_distinct_and_checkable() -> None:
     ],
 )
 def test_bad_documents_are_frame_errors(data: bytes) -> None:
-    """Whatever is wrong with a document, the answer is one kind of error."""
     with pytest.raises(FrameError):
         CODEC.decode(data)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(data: bytes) -> None:
-    """Random bytes are refused by the codec and by the assembler, and nothing else happens."""
     with pytest.raises(FrameError):
         CODEC.decode(data)
     with pytest.raises(FrameError):
@@ -239,7 +229,6 @@ def test_garbage_is_refused(data: bytes) -> None:
 
 @given(ENVELOPES, st.data())
 def test_a_changed_document_is_valid_or_refused(envelope: Envelope, draw: st.DataObject) -> None:
-    """A document in which some bytes were replaced, cut or added never raises anything else."""
     data = bytearray(CODEC.encode(envelope))
     for _ in range(draw.draw(st.integers(1, 4))):
         start = draw.draw(st.integers(0, len(data)))
@@ -253,7 +242,6 @@ def test_a_changed_document_is_valid_or_refused(envelope: Envelope, draw: st.Dat
 
 @given(st.recursive(st.integers() | st.binary() | st.text() | st.booleans() | st.none(), st.lists))
 def test_the_walk_accepts_what_msgpack_writes(value: object) -> None:
-    """The check before decoding refuses no document within its limits."""
     try:
         data = msgpack.packb(value)
     except OverflowError:  # an integer beyond 64 bits
@@ -264,7 +252,6 @@ def test_the_walk_accepts_what_msgpack_writes(value: object) -> None:
 
 @given(st.binary(max_size=60))
 def test_what_the_walk_accepts_msgpack_can_read(data: bytes) -> None:
-    """Bytes that pass the walk are one whole document; only its text may still be broken."""
     try:
         check_document(data, Limits())
     except FrameError:
@@ -274,7 +261,6 @@ def test_what_the_walk_accepts_msgpack_can_read(data: bytes) -> None:
 
 @given(ENVELOPES.filter(lambda e: any(b.nbytes for b in e.payload)), st.data())
 def test_a_flipped_bit_is_never_applied(envelope: Envelope, draw: st.DataObject) -> None:
-    """A bit that flips anywhere in the frames of an envelope keeps it from being completed."""
     frames = list(frames_of(CODEC, envelope, 1024))
     which = draw.draw(st.integers(0, len(frames) - 1))
     bit = draw.draw(st.integers(0, 8 * len(frames[which]) - 1))
@@ -291,7 +277,6 @@ def test_a_flipped_bit_is_never_applied(envelope: Envelope, draw: st.DataObject)
 def test_frames_in_disorder_complete_only_what_was_sent(
     envelope: Envelope, draw: st.DataObject
 ) -> None:
-    """However frames are lost, repeated and reordered: what comes out is a beginning."""
     numbers = itertools.count()
     frames = [frame for _ in range(2) for frame in frames_of(CODEC, envelope, 1024, numbers)]
     order = draw.draw(st.lists(st.integers(0, len(frames) - 1), max_size=2 * len(frames)))
@@ -308,7 +293,6 @@ def test_frames_in_disorder_complete_only_what_was_sent(
 def test_a_lost_or_repeated_frame_is_missed_at_the_next(
     envelope: Envelope, draw: st.DataObject
 ) -> None:
-    """The number of a frame is part of its checksum, so the first frame out of turn is refused."""
     numbers = itertools.count()
     assembler = Assembler(CODEC)
     frames = [frame for _ in range(3) for frame in frames_of(CODEC, envelope, 1024, numbers)]
@@ -337,7 +321,6 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_refused_without_allocating(bomb: bytes) -> None:
-    """Documents made to blow up in memory are refused within one mebibyte."""
     assert len(bomb) <= CODEC.limits.header_bytes
     tracemalloc.start()
     try:
@@ -392,7 +375,6 @@ def _with_chunk(frame: int = 1, **changes: int) -> bytes:
     ],
 )
 def test_frames_out_of_place_are_refused(frames: Callable[[bytes], list[bytes]]) -> None:
-    """Chunks come in order, inside the buffers that their head announced, or not at all."""
     envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)), memoryview(b"xy")))
     head = next(frames_of(CODEC, envelope, 1024))
     with pytest.raises(FrameError):
@@ -400,7 +382,6 @@ def test_frames_out_of_place_are_refused(frames: Callable[[bytes], list[bytes]])
 
 
 def test_right_chunks_are_taken() -> None:
-    """The chunks that the refusals are made from are valid where they belong."""
     envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)),))
     head = next(frames_of(CODEC, envelope, 1024))
     frames = [head, _with_chunk(), _with_chunk(2, offset=10)]
@@ -408,14 +389,12 @@ def test_right_chunks_are_taken() -> None:
 
 
 def test_frames_over_the_limit_are_refused_unread() -> None:
-    """A frame larger than allowed is refused for its size alone."""
     codec = Codec([Empty], Limits(frame_bytes=1024))
     with pytest.raises(FrameError, match="2000 bytes"):
         Assembler(codec).feed(b"\x93\x00" + bytes(1998))
 
 
 def test_chunks_land_in_the_receivers_buffers() -> None:
-    """The receiver gives the buffers, sees the head first, and gets them back read-only."""
     place = bytearray(5000)
     heads: list[tuple[object, tuple[int, ...]]] = []
 
@@ -433,8 +412,6 @@ def test_chunks_land_in_the_receivers_buffers() -> None:
 
 
 def test_receiver_can_refuse_a_payload() -> None:
-    """What the receiver's layout does not expect is refused at the head; nothing is allocated."""
-
     def allocate(_: Envelope, sizes: tuple[int, ...]) -> list[memoryview]:
         raise FrameError(f"no fragment has {sizes} bytes")
 
@@ -446,7 +423,6 @@ def test_receiver_can_refuse_a_payload() -> None:
 
 
 def test_wrong_buffers_are_our_own_fault() -> None:
-    """Buffers of other sizes than asked for are a mistake of this process."""
     envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(b"xy"),))
     assembler = Assembler(CODEC, lambda *_: [memoryview(bytearray(3))])
     with pytest.raises(LocalFault, match="sizes"):
@@ -454,7 +430,6 @@ def test_wrong_buffers_are_our_own_fault() -> None:
 
 
 def test_announced_payload_must_come() -> None:
-    """A document that announces a payload is not complete without it."""
     envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(b"xy"),))
     with pytest.raises(FrameError, match="announced"):
         CODEC.decode(CODEC.encode(envelope))

@@ -13,7 +13,6 @@ from tests.virtual import virtual
 
 
 def test_arrays_and_buffers_are_one_memory() -> None:
-    """An array seen as bytes is in the same place, and nobody writes there by way of them."""
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     buffer = as_buffer(array)
     assert buffer.readonly
@@ -22,7 +21,6 @@ def test_arrays_and_buffers_are_one_memory() -> None:
 
 
 def test_bfloat16_keeps_its_bits() -> None:
-    """A bfloat16 buffer is two bytes per element, the upper half of a float32."""
     array = np.array([1.0, -2.0], dtype=ml_dtypes.bfloat16)
     assert bytes(as_buffer(array)) == b"\x80\x3f\x00\xc0"
 
@@ -34,12 +32,10 @@ def test_a_strided_array_is_our_fault() -> None:
 
 
 def test_digest_is_the_published_one() -> None:
-    """The digest is the first 16 bytes of BLAKE3: here of no bytes, as its authors publish it."""
     assert digest(memoryview(b"")) == "af1349b9f5f9a1a6a0404dea36dcc949"
 
 
 def test_digest_is_of_the_bytes() -> None:
-    """A digest is that of the buffer's bytes, whatever its format; one bit makes another one."""
     array = np.arange(4, dtype=np.float32)
     assert digest(as_buffer(array)) == digest(memoryview(array.tobytes()))
     flipped = bytearray(array.tobytes())
@@ -49,14 +45,12 @@ def test_digest_is_of_the_bytes() -> None:
 
 @virtual
 async def test_loop_clock_follows_the_virtual_loop() -> None:
-    """The loop's clock shows virtual seconds on a virtual loop."""
     clock: Clock = LoopClock()
     await asyncio.sleep(100)
     assert clock.now_s() == 100
 
 
 def test_system_clocks_go_forward() -> None:
-    """Monotonic time never goes back; wall time counts from 1970."""
     clock = MonotonicClock()
     assert clock.now_s() <= clock.now_s()
     assert WallClock().now_s() > 1.6e9

@@ -98,7 +98,6 @@ async def test_session_opens_speaks_and_stops() -> None:
 
 @virtual
 async def test_lost_session_is_dialled_again() -> None:
-    """A peer that crashes and comes back is found again, with a hello on the new link."""
     network = make_network()
     caller = Caller(network)
     async with Scope() as scope:
@@ -118,7 +117,6 @@ async def test_lost_session_is_dialled_again() -> None:
 
 @virtual
 async def test_silent_peer_is_given_up_and_found_again() -> None:
-    """Behind a cut nothing is heard: the session is closed, and opened again after healing."""
     network = make_network()
     caller = Caller(network, settings=DialSettings(heartbeat_s=1, liveness_s=3))
     async with Scope() as scope:
@@ -136,7 +134,6 @@ async def test_silent_peer_is_given_up_and_found_again() -> None:
 
 @virtual
 async def test_no_room_here_is_not_the_peers_silence() -> None:
-    """A healthy link outlives a full mailbox of minutes; a cut is still noticed afterwards."""
     network = make_network()
     mailbox: Mailbox[int] = Mailbox(8, room=1)
     mailbox.put_nowait(0)
@@ -158,7 +155,6 @@ async def test_no_room_here_is_not_the_peers_silence() -> None:
 
 @virtual
 async def test_addresses_are_tried_in_turn() -> None:
-    """When the first address does not answer, the next one is dialled."""
     network = make_network()
     caller = Caller(network, ["nowhere", "syncer:second"])
     async with Scope() as scope:
@@ -169,8 +165,6 @@ async def test_addresses_are_tried_in_turn() -> None:
 
 
 def test_flapping_link_is_dialled_ever_more_rarely() -> None:
-    """A link that is lost right after each success causes no storm of sessions."""
-
     async def main() -> int:
         network = make_network()
         caller = Caller(network)
@@ -211,7 +205,6 @@ async def test_stopping_in_any_phase_ends_the_run(moment_s: float) -> None:
 
 @virtual
 async def test_stopped_before_it_runs_never_dials() -> None:
-    """A dialler that is stopped first returns at once."""
     caller = Caller(make_network())
     caller.dialer.stop("changed my mind")
     await caller.dialer.run()
@@ -220,7 +213,6 @@ async def test_stopped_before_it_runs_never_dials() -> None:
 
 @virtual
 async def test_exception_in_a_callback_is_raised() -> None:
-    """A mistake in a callback ends the dialler and closes its link."""
     network = make_network()
     links: list[Link] = []
 

@@ -56,14 +56,12 @@ def waits(state: LinkState, count: int) -> list[float]:
 
 
 def test_back_off_grows_to_its_bound() -> None:
-    """Each failure in a row doubles the wait, up to the longest."""
     state = LinkState(("a",), PLAIN)
     state.handle(Started(), now_s=0.0)
     assert waits(state, 8) == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
 def test_thousands_of_failures_are_fine() -> None:
-    """The wait stays at its bound however often dialling fails."""
     state = LinkState(("a",), PLAIN)
     state.handle(Started(), now_s=0.0)
     assert waits(state, 3000)[-1] == 5.0
@@ -71,7 +69,6 @@ def test_thousands_of_failures_are_fine() -> None:
 
 @pytest.mark.parametrize(("jitter", "wait_s"), [(0.0, 0.1), (0.5, 0.075), (1.0, 0.05)])
 def test_jitter_shortens_the_wait(jitter: float, wait_s: float) -> None:
-    """With a share of one half, a random number from 0 to 1 takes up to half of the wait."""
     state = LinkState(("a",), DialSettings(jitter=0.5))
     state.handle(Started(), now_s=0.0)
     actions = state.handle(DialRefused("no", jitter), now_s=0.0)
@@ -79,7 +76,6 @@ def test_jitter_shortens_the_wait(jitter: float, wait_s: float) -> None:
 
 
 def test_addresses_are_taken_in_turn() -> None:
-    """A refusal goes on to the next address; a session that was lost returns to its own."""
     state = LinkState(("a", "b"), PLAIN)
     assert state.handle(Started(), now_s=0.0) == [Dial("a")]
     state.handle(DialRefused("no", 0.0), now_s=0.0)
@@ -110,7 +106,6 @@ def test_silence_closes_the_session() -> None:
 
 
 def test_own_pause_is_not_the_peers_silence() -> None:
-    """A timer that fires much too late gives the peer its full time anew."""
     state = opened(DialSettings(liveness_s=3.0))
     assert state.handle(TimerDue(), now_s=60.0) == [SetTimer(63.0)]
     assert CloseSession("nothing heard for 3 s") in state.handle(TimerDue(), now_s=63.0)
@@ -125,14 +120,12 @@ def test_heartbeats_go_out_on_time() -> None:
 
 
 def test_without_deadlines_there_is_no_timer() -> None:
-    """A session with neither heartbeat nor liveness sets no timer."""
     state = LinkState(("a",), PLAIN)
     state.handle(Started(), now_s=0.0)
     assert state.handle(Dialled(), now_s=0.0) == [SetTimer(None)]
 
 
 def test_stop_closes_an_open_session() -> None:
-    """Stopping closes what is open, keeps the first reason, and nothing is dialled after it."""
     state = opened()
     assert state.handle(StopRequested("done"), now_s=1.0) == [SetTimer(None), CloseSession("done")]
     assert state.handle(StopRequested("again"), now_s=1.0) == []
@@ -142,7 +135,6 @@ def test_stop_closes_an_open_session() -> None:
 
 
 def test_session_that_comes_too_late_is_closed() -> None:
-    """A dial that succeeds after the stop is closed again."""
     state = LinkState(("a",), PLAIN)
     state.handle(Started(), now_s=0.0)
     state.handle(StopRequested("done"), now_s=0.0)
@@ -151,7 +143,6 @@ def test_session_that_comes_too_late_is_closed() -> None:
 
 
 def test_who_has_no_room_does_not_judge_the_peer() -> None:
-    """The peer's silence counts from when there was room again, and in a new session from then."""
     settings = DialSettings(jitter=0.0, liveness_s=3.0)
     state = opened(settings)
     state.handle(Held(), now_s=1.0)
@@ -178,7 +169,6 @@ def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
 
 
 def test_an_address_is_needed() -> None:
-    """A dialler without any address is a mistake."""
     with pytest.raises(LocalFault, match="address"):
         LinkState((), PLAIN)
 
@@ -199,7 +189,6 @@ EVENTS: st.SearchStrategy[LinkEvent] = st.one_of(
 def test_any_events_in_any_order_keep_the_invariants(
     schedule: list[tuple[LinkEvent, float]],
 ) -> None:
-    """However events come: one dial at a time, timers ahead, and silence after a stop."""
     state = LinkState(("a", "b"), DialSettings(heartbeat_s=1.0, liveness_s=3.0))
     now_s = 0.0
     for event, passed_s in schedule:

@@ -28,19 +28,16 @@ def rule_name(rule: LinkRule) -> str:
 
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 async def test_memory_links_keep_the_rules(rule: LinkRule) -> None:
-    """Links inside one process, on an ordinary loop."""
     await hold_to(rule, MemoryNetwork(), "far")
 
 
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 def test_memory_links_keep_the_rules_on_the_virtual_clock(rule: LinkRule) -> None:
-    """The same links on the virtual loop."""
     run_virtual(hold_to(rule, MemoryNetwork(), "far"), limit_s=60)
 
 
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 def test_simulated_links_keep_the_rules(rule: LinkRule) -> None:
-    """Links with latency, jitter and bandwidth keep every rule while nothing is faulty."""
     route = Route(latency_s=0.002, jitter_s=0.003, bandwidth_bytes_per_s=1e8)
     network = SimulatedNetwork(random.Random(0), route)
     run_virtual(hold_to(rule, network, "far"), limit_s=60)
@@ -48,14 +45,11 @@ def test_simulated_links_keep_the_rules(rule: LinkRule) -> None:
 
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 async def test_simulated_links_work_on_an_ordinary_loop(rule: LinkRule) -> None:
-    """The simulated network needs no virtual clock."""
     network = SimulatedNetwork(random.Random(0), Route(latency_s=0.0005))
     await hold_to(rule, network, "far")
 
 
 def test_the_rules_notice_a_breach() -> None:
-    """A network whose links lose envelopes without a word is caught by the battery."""
-
     class LossyNetwork(MemoryNetwork):
         async def dial(self, address: str, *, local: str) -> Link:  # type: ignore[override]
             return FaultyLink(await super().dial(address, local=local), seed=0, drop=0.5)
@@ -70,7 +64,6 @@ def test_the_rules_notice_a_breach() -> None:
 
 
 async def test_control_overtakes_bulk_that_waits() -> None:
-    """A reader gets every control envelope that has arrived before any bulk."""
     async with open_session(MemoryNetwork(), "far") as (near, far):
         near.send(probe(1), Lane.BULK)
         near.send(probe(2), Lane.BULK)
@@ -79,7 +72,6 @@ async def test_control_overtakes_bulk_that_waits() -> None:
 
 
 async def test_nothing_is_copied_inside_one_process() -> None:
-    """The receiver gets the very envelope that was sent."""
     async with open_session(MemoryNetwork(), "far") as (near, far):
         sent = probe(1, (memoryview(b"bulk"),))
         near.send(sent, Lane.BULK)
@@ -87,7 +79,6 @@ async def test_nothing_is_copied_inside_one_process() -> None:
 
 
 async def test_address_can_be_taken_once() -> None:
-    """Listening twice at one address is a mistake, until the first listener is closed."""
     network = MemoryNetwork()
     listener = network.listen("far")
     with pytest.raises(LocalFault, match="already"):
@@ -97,7 +88,6 @@ async def test_address_can_be_taken_once() -> None:
 
 
 async def test_sessions_nobody_accepts_are_bounded() -> None:
-    """A listener that accepts nobody lets only so many wait; those are closed along with it."""
     network = MemoryNetwork()
     listener = network.listen("far")
     waiting = [await network.dial("far", local="near") for _ in range(BACKLOG)]
@@ -108,7 +98,6 @@ async def test_sessions_nobody_accepts_are_bounded() -> None:
 
 
 async def test_second_reader_is_refused() -> None:
-    """Two tasks reading one link is a mistake that shows at once."""
     async with open_session(MemoryNetwork(), "far") as (_, far):
         reader = asyncio.create_task(far.receive())
         await asyncio.sleep(0)
@@ -120,7 +109,6 @@ async def test_second_reader_is_refused() -> None:
 
 
 async def test_capacities_are_those_of_the_network() -> None:
-    """The bounds given to a network are the bounds of its links."""
     network: Network = MemoryNetwork(control_capacity=3, bulk_capacity=2)
     async with open_session(network, "far") as (near, _):
         assert [near.send(probe(n), Lane.BULK) for n in range(3)] == [True, True, False]
@@ -129,7 +117,6 @@ async def test_capacities_are_those_of_the_network() -> None:
 
 
 async def test_faulty_link_skips_bulk_and_breaks_on_control() -> None:
-    """An injected drop skips bulk, and ends the session on control."""
     async with open_session(MemoryNetwork(), "far") as (near, far):
         faulty = FaultyLink(near, seed=1, drop=1.0)
         assert not faulty.send(probe(1), Lane.BULK)
@@ -142,7 +129,6 @@ async def test_faulty_link_skips_bulk_and_breaks_on_control() -> None:
 
 
 async def test_faulty_link_repeats() -> None:
-    """An injected duplicate arrives right after the original; the rest is passed through."""
     async with open_session(MemoryNetwork(), "far") as (near, far):
         faulty = FaultyLink(near, seed=1, duplicate=1.0)
         assert (faulty.local, faulty.remote, faulty.close_reason) == ("near", "far", None)
@@ -155,7 +141,6 @@ async def test_faulty_link_repeats() -> None:
 
 
 def test_size_of_an_envelope_counts_its_payload() -> None:
-    """Accounts take the payload's bytes and a nominal header."""
     bare = Envelope("a", "b", 1, None)
     loaded = Envelope("a", "b", 1, None, payload=(memoryview(bytes(10)), memoryview(bytes(5))))
     assert loaded.size_bytes - bare.size_bytes == 15

@@ -60,13 +60,10 @@ def simulate(
 
 
 def test_host_of_an_address() -> None:
-    """A host is what stands before the colon."""
     assert host_of("syncer:bulk") == host_of("syncer") == "syncer"
 
 
 def test_latency_and_bandwidth_add_up() -> None:
-    """Bulk leaves one after the other at the route's rate; each then takes the latency."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         start = asyncio.get_running_loop().time()
@@ -84,8 +81,6 @@ def test_latency_and_bandwidth_add_up() -> None:
 
 
 def test_control_does_not_wait_for_bulk() -> None:
-    """A heartbeat sent after a large fragment arrives long before it."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1, 1_000_000), Lane.BULK)
@@ -100,8 +95,6 @@ def test_control_does_not_wait_for_bulk() -> None:
 
 
 def test_jitter_keeps_the_order_of_a_lane(seed: int) -> None:
-    """However late an envelope is, none of its lane that was sent later comes earlier."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         reader = asyncio.create_task(received(far))
@@ -117,8 +110,6 @@ def test_jitter_keeps_the_order_of_a_lane(seed: int) -> None:
 
 
 def test_duplicates_come_twice_in_a_row() -> None:
-    """A route that duplicates everything delivers everything twice, in order."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
@@ -131,8 +122,6 @@ def test_duplicates_come_twice_in_a_row() -> None:
 
 
 def test_dropped_bulk_is_skipped() -> None:
-    """Dropped bulk is reported as not taken, and the session lives."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         assert not near.send(numbered(1), Lane.BULK)
@@ -144,8 +133,6 @@ def test_dropped_bulk_is_skipped() -> None:
 
 
 def test_dropped_control_breaks_the_session() -> None:
-    """A dropped control envelope takes the rest of its session along, and both ends learn so."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
@@ -164,8 +151,6 @@ def test_dropped_control_breaks_the_session() -> None:
 
 
 def test_cut_holds_and_healing_delivers_in_order() -> None:
-    """Nothing arrives during a cut, nobody is told, and healing brings all of it in order."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(0))  # under way when the cut begins
@@ -188,8 +173,6 @@ def test_cut_holds_and_healing_delivers_in_order() -> None:
 
 
 def test_one_way_cut_stops_one_direction() -> None:
-    """A one-way cut leaves the other direction alone, and no new session comes about."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         network.cut("learner", "syncer", one_way=True)
@@ -210,7 +193,6 @@ def test_one_way_cut_stops_one_direction() -> None:
 
 
 def test_data_of_an_old_session_arrives_late() -> None:
-    """What was sent before a cut may arrive after its sender has opened a new session."""
     orders: set[tuple[str, ...]] = set()
 
     def run(seed: int) -> None:
@@ -250,8 +232,6 @@ def test_data_of_an_old_session_arrives_late() -> None:
 
 
 def test_crash_is_noticed_by_peers() -> None:
-    """A killed process loses its links and listeners at once; peers learn a latency later."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
@@ -269,8 +249,6 @@ def test_crash_is_noticed_by_peers() -> None:
 
 
 def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
-    """Nobody hears of a death on the far side of a cut until the cut heals."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, _ = await session(network)
         network.cut("learner", "syncer")
@@ -285,8 +263,6 @@ def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
 
 
 def test_silent_crash_is_never_noticed() -> None:
-    """A machine without power tells nobody; its peer can send until its queue is full."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, _ = await session(network)
         network.crash("syncer", silent=True)
@@ -300,8 +276,6 @@ def test_silent_crash_is_never_noticed() -> None:
 
 
 def test_ended_sessions_leave_nothing_behind(seed: int) -> None:
-    """After any mixture of closes, cuts and crashes, no ended session is kept."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         rng = random.Random(seed)
         for _ in range(30):
@@ -399,7 +373,6 @@ def soup_digest(seed: int) -> str:
 
 
 def test_same_seed_same_bytes_in_fresh_processes() -> None:
-    """Two processes with different hash seeds see the same events at the same nanosecond."""
     program = (
         "from tests.messaging.simulation.test_network import soup_digest\n"
         "print([soup_digest(seed) for seed in range(5)])"
@@ -419,13 +392,10 @@ def test_same_seed_same_bytes_in_fresh_processes() -> None:
 
 
 def test_other_seed_other_events() -> None:
-    """The seed matters: another one gives another course of events."""
     assert soup_digest(1) != soup_digest(2)
 
 
 def test_a_changed_envelope_ends_its_session() -> None:
-    """It is not received, nor is any behind it, and either end learns that the session is over."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
@@ -443,8 +413,6 @@ def test_a_changed_envelope_ends_its_session() -> None:
 
 
 def test_a_reset_loses_what_is_in_flight() -> None:
-    """Both ends see the break at once; what had arrived can be read, and a new one is opened."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
@@ -463,8 +431,6 @@ def test_a_reset_loses_what_is_in_flight() -> None:
 
 
 def test_a_frozen_host_answers_nobody() -> None:
-    """Who dials it gives up, or is answered when it goes on; what is sent to it waits."""
-
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         network.freeze("syncer")

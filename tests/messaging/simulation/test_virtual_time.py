@@ -12,8 +12,6 @@ from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop, run_virt
 
 
 def test_a_year_passes_at_once() -> None:
-    """Sleeping costs no time, and the clock shows exactly what was slept."""
-
     async def main() -> float:
         await asyncio.sleep(365 * 86400)
         return asyncio.get_running_loop().time()
@@ -22,8 +20,6 @@ def test_a_year_passes_at_once() -> None:
 
 
 def test_equal_times_run_in_the_order_of_their_making() -> None:
-    """A hundred timers of one instant run first made, first run."""
-
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
         seen: list[int] = []
@@ -37,8 +33,6 @@ def test_equal_times_run_in_the_order_of_their_making() -> None:
 
 
 def test_cancelled_timers_do_not_run_or_pile_up() -> None:
-    """Cancelled timers neither run, nor move the clock, nor stay in memory."""
-
     async def main() -> int:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -52,8 +46,6 @@ def test_cancelled_timers_do_not_run_or_pile_up() -> None:
 
 
 def test_waiting_for_each_other_is_a_deadlock() -> None:
-    """When nothing can ever happen, the run ends with the names of those who wait."""
-
     async def main() -> None:
         await asyncio.create_task(asyncio.Event().wait(), name="the-waiter")
 
@@ -62,7 +54,6 @@ def test_waiting_for_each_other_is_a_deadlock() -> None:
 
 
 def test_endless_callbacks_are_a_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks that follow upon each other while the clock stands are given up."""
     monkeypatch.setattr(virtual_time, "MAX_EVENTS_PER_INSTANT", 1000)
 
     async def main() -> None:
@@ -92,8 +83,6 @@ def test_limit_of_virtual_seconds() -> None:
 
 
 def test_exception_in_a_callback_ends_the_run() -> None:
-    """A bare callback that raises ends the run with its own exception."""
-
     async def main() -> None:
         asyncio.get_running_loop().call_later(1, int, "no number")
         await asyncio.sleep(5)
@@ -103,8 +92,6 @@ def test_exception_in_a_callback_ends_the_run() -> None:
 
 
 def test_failure_of_a_forgotten_task_is_raised() -> None:
-    """A task whose failure nobody looked at fails the run at its end."""
-
     async def fail() -> None:
         await asyncio.sleep(1)
         raise KeyError("forgotten")
@@ -141,7 +128,6 @@ def test_left_over_tasks_end_newest_first() -> None:
 
 
 def test_threads_are_refused() -> None:
-    """Another thread may not post to the loop, and no work may be given to one."""
     refusals: list[str] = []
 
     async def main() -> None:
@@ -188,8 +174,6 @@ def test_timeouts_work() -> None:
 
 
 def test_a_frozen_process_does_nothing_until_it_is_thawed() -> None:
-    """Its timers and tasks wait, and so does what they started; others go on, and the clock too."""
-
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -218,8 +202,6 @@ def test_a_frozen_process_does_nothing_until_it_is_thawed() -> None:
 
 
 def test_a_thawed_process_runs_its_overdue_timers_first() -> None:
-    """What others told it meanwhile comes after them, as with sockets."""
-
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)

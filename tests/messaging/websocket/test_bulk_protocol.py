@@ -108,7 +108,6 @@ async def sent(envelopes: list[Envelope], *, masks: bool) -> bytes:
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("largest", [1, 40, 5000, 1 << 20])
 async def test_frames_are_read_however_they_are_cut(masks: bool, largest: int) -> None:  # noqa: FBT001
-    """Pieces of a byte or of a megabyte: the same envelopes arrive, and the same marks."""
     rng = random.Random(largest)
     envelopes = [
         probe(number, tuple(memoryview(rng.randbytes(rng.randrange(30_000))) for _ in range(2)))
@@ -124,7 +123,6 @@ async def test_frames_are_read_however_they_are_cut(masks: bool, largest: int) -
 
 
 async def test_every_flipped_bit_is_seen() -> None:
-    """Whichever bit of a transmission is flipped, no altered envelope comes out of it."""
     rng = random.Random(3)
     envelope = probe(1, (memoryview(rng.randbytes(20_000)),))
     data = await sent([envelope], masks=False)
@@ -138,7 +136,6 @@ async def test_every_flipped_bit_is_seen() -> None:
 
 
 async def test_random_bytes_end_in_a_fault() -> None:
-    """Nothing but a fault of the peer comes of random bytes, and nothing after it."""
     rng = random.Random(4)
     for _ in range(2000):
         protocol, session, _ = make(masks=bool(rng.randrange(2)))
@@ -163,14 +160,12 @@ async def test_random_bytes_end_in_a_fault() -> None:
     ],
 )
 async def test_what_links_never_send_is_refused(data: bytes, fault: type[RemoteFault]) -> None:
-    """Refused from the header on, before anything is allocated."""
     protocol, session, _ = make(masks=True)
     feed(protocol, data, iter(lambda: 3, 0))
     assert [type(found) for found in session.faults] == [fault]
 
 
 async def test_a_mark_follows_a_message() -> None:
-    """Marks alone are no work of a sender: the second one behind a message ends the session."""
     protocol, session, _ = make(masks=True)
     mark, message = b"\x89\x030 1", head_frame(CODEC.encode(probe(1)), 0)
     feed(protocol, b"\x82" + bytes((len(message),)) + message + mark, iter(lambda: 7, 0))
@@ -181,7 +176,6 @@ async def test_a_mark_follows_a_message() -> None:
 
 
 async def test_nothing_is_read_before_the_session_begins() -> None:
-    """What comes before it has an owner waits in the system; what comes all the same is refused."""
     transport, session = RecordingTransport(), Session()
     protocol = BulkProtocol(transport, asyncio.Protocol(), masks=True)
     states = [transport.reading]
@@ -208,7 +202,6 @@ async def test_senders_wait_while_the_transport_is_full_and_fail_once_it_is_gone
 
 
 def test_checksum_sees_changes_and_orders() -> None:
-    """A flipped bit, a burst, swapped blocks and another length change it; slices agree."""
     rng = random.Random(5)
     data = rng.randbytes(100_001)
     right = checksum(data)
@@ -225,7 +218,6 @@ def test_checksum_sees_changes_and_orders() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 1000, 4097])
 def test_masks_follow_the_rule_of_the_rfc(size: int) -> None:
-    """Byte i is combined with byte i mod 4 of the key, also when the key is rotated."""
     data, key = random.Random(size).randbytes(size), b"\x01\x80\xff\x3c"
     right = bytes(byte ^ key[place % 4] for place, byte in enumerate(data))
     assert bytes(masked(memoryview(data), key)) == right

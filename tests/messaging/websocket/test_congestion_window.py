@@ -83,7 +83,6 @@ def megabits(number: float) -> float:
 @pytest.mark.parametrize("rate", [megabits(2), megabits(20), megabits(1000)], ids=str)
 @pytest.mark.parametrize("delay_s", [0.0002, 0.02, 0.2], ids=str)
 def test_bottleneck_is_kept_busy_and_its_queue_short(rate: float, delay_s: float) -> None:
-    """Whoever shares the way waits little longer than allowed; nearly all of the rate is used."""
     path = Path(rate, delay_s, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(REFRESH_S)
     settled_s = 4.0
@@ -101,14 +100,12 @@ def test_heartbeat_behind_two_seconds_of_queue() -> None:
 
 
 def test_least_time_is_found_again_under_steady_load() -> None:
-    """A sender that keeps a queue of its own does not come to take it for the way itself."""
     path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(20 * REFRESH_S)
     assert path.worst_delay_s(19 * REFRESH_S) < 2 * ALLOWED_S
 
 
 def test_way_that_gets_longer_is_learned() -> None:
-    """When another route takes 150 ms more, that is not taken for a queue for ever."""
     path = Path(megabits(20), 0.01, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(10.0)
     path.delay_s = 0.16
@@ -119,7 +116,6 @@ def test_way_that_gets_longer_is_learned() -> None:
 
 
 def test_way_that_gets_narrower_is_relieved_at_once() -> None:
-    """A rate that falls to a tenth builds a queue once; it is gone as soon as it has drained."""
     path = Path(megabits(100), 0.02, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(5.0)
     path.rate = megabits(10)
@@ -129,7 +125,6 @@ def test_way_that_gets_narrower_is_relieved_at_once() -> None:
 
 
 def test_without_a_bottleneck_it_limits_nothing() -> None:
-    """Between processes of one machine the window grows to many MiB within milliseconds."""
     path = Path(4e9, 0.0002, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(0.05)
     assert path.pace.window > 4 * MIB
@@ -137,7 +132,6 @@ def test_without_a_bottleneck_it_limits_nothing() -> None:
 
 
 def test_jitter_costs_little() -> None:
-    """Echoes that scatter by 20 ms neither starve the sender nor let it build a long queue."""
     path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(60.0, jitter_s=0.02, rng=random.Random(0))
     assert path.worst_delay_s(4.0) < 2 * ALLOWED_S
@@ -155,7 +149,6 @@ def test_a_pause_does_not_shrink_what_was_learned_below_need() -> None:
 
 
 def test_sender_with_little_to_say_keeps_its_window() -> None:
-    """Small envelopes now and then neither grow nor shrink the window."""
     pace = CongestionWindow(ALLOWED_S, 1 << 18)
     window = pace.window
     for number in range(1000):
@@ -166,7 +159,6 @@ def test_sender_with_little_to_say_keeps_its_window() -> None:
 
 
 def test_window_stays_between_floor_and_ceiling() -> None:
-    """However slow or fast the way, some bytes may always be sent, and never all there are."""
     slow = Path(1000.0, 0.02, CongestionWindow(ALLOWED_S, 1 << 18))
     slow.run(2000.0)
     assert FLOOR_BYTES <= slow.pace.window < 2 * FLOOR_BYTES
@@ -176,7 +168,6 @@ def test_window_stays_between_floor_and_ceiling() -> None:
 
 
 def test_echoes_of_nothing_are_told() -> None:
-    """An echo that no mark asked for is not believed; one that overtakes another replaces it."""
     pace = CongestionWindow(ALLOWED_S, 1 << 18)
     assert not pace.echoed(1, 0.0, 0.0)
     pace.sent(5000)
@@ -199,7 +190,6 @@ BACK = {
 
 @pytest.mark.parametrize("back_s", BACK.values(), ids=BACK)
 def test_queues_of_the_other_direction_starve_nobody(back_s: Callable[[float], float]) -> None:
-    """Echoes that the peer's own bulk delays are no reason to send less, nor to send much more."""
     path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), back_s)
     path.run(3 * REFRESH_S)
     assert path.worst_delay_s(4.0) < 3 * ALLOWED_S
@@ -216,7 +206,6 @@ CLOCKS = {
 
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 def test_the_clock_of_the_peer_may_differ(clock: Callable[[float], float]) -> None:
-    """Neither what it shows nor how it drifts changes the queue or the rate, for minutes."""
     path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), clock=clock)
     path.run(15 * REFRESH_S)
     assert path.worst_delay_s(4.0) < 2 * ALLOWED_S
@@ -236,7 +225,6 @@ NONSENSE = {
 
 @pytest.mark.parametrize("clock", NONSENSE.values(), ids=NONSENSE)
 def test_times_that_are_made_up_stop_nobody(clock: Callable[[float], float]) -> None:
-    """Whatever times a peer tells, the sender goes on, at most as fast as it might anyway."""
     path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), clock=clock)
     path.run(5 * REFRESH_S)
     before = path.passed

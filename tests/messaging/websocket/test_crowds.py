@@ -47,8 +47,6 @@ def test_silent_connections_count_before_they_shake_hands(
     certificates: Certificates,
     factory: type[asyncio.AbstractEventLoop],
 ) -> None:
-    """Under TLS too the oldest give way, long before their time is up; honest peers come in."""
-
     async def main() -> None:
         files = certificates
         settings = WebsocketSettings(handshake_s=50.0, unauthenticated_max=20)
@@ -70,7 +68,6 @@ def test_silent_connections_count_before_they_shake_hands(
 
 
 async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certificates) -> None:
-    """It has the time that a session has; so has one that speaks something else than TLS."""
     files = certificates
     tls = server_tls(files.server, files.server_key)
     async with Hub(WebsocketSettings(handshake_s=0.2), server_tls=tls) as hub:
@@ -95,8 +92,6 @@ def test_handshakes_that_fail_leave_nothing(
     certificates: Certificates,
     factory: type[asyncio.AbstractEventLoop],
 ) -> None:
-    """A hub grew with each connection that looked whether somebody listens, and went."""
-
     async def main() -> Hub:
         files = certificates
         tls = server_tls(files.server, files.server_key)
@@ -118,7 +113,6 @@ def test_handshakes_that_fail_leave_nothing(
 
 
 async def test_a_crowd_of_one_address_keeps_nobody_of_another_out() -> None:
-    """However slow that one is: the crowd's own oldest give way."""
     async with Hub(WebsocketSettings(handshake_s=50.0, unauthenticated_max=10)) as hub:
         slow = await asyncio.open_connection(
             LOOPBACK, hub.network.port, local_addr=("127.0.0.2", 0)
@@ -132,7 +126,6 @@ async def test_a_crowd_of_one_address_keeps_nobody_of_another_out() -> None:
 
 
 async def test_sessions_that_nobody_admits_give_way_to_newer_ones() -> None:
-    """Whoever holds many of them leaves places to others; who was admitted keeps its own."""
     async with Hub(WebsocketSettings(guests_max=8), guests=True) as hub, hub.session() as member:
         member[1].admit()
         held = [await hub.network.dial(hub.listener.address, local="held") for _ in range(20)]
@@ -144,7 +137,6 @@ async def test_sessions_that_nobody_admits_give_way_to_newer_ones() -> None:
 
 
 async def test_bulk_of_a_guest_waits_at_its_own_host() -> None:
-    """What somebody sends who has not shown who it is takes no memory here, and is not lost."""
     payload = (memoryview(bytes(1 << 20)),)
     async with Hub(guests=True) as hub, hub.session() as (near, far):
         for number in range(20):
@@ -172,7 +164,6 @@ async def test_a_payload_on_the_control_socket_ends_its_session() -> None:
 
 
 async def test_control_that_nobody_receives_is_bounded_by_bytes() -> None:
-    """A peer that sends long messages waits once so many bytes of them are here."""
     settings = WebsocketSettings(control_inbox_bytes=10_000)
     async with Hub(settings) as hub, hub.session() as (near, far):
         text = "x" * 5000
@@ -186,7 +177,6 @@ async def test_control_that_nobody_receives_is_bounded_by_bytes() -> None:
 
 
 async def test_what_is_relayed_to_who_does_not_read_is_bounded_by_bytes() -> None:
-    """Without a topic nothing replaces it: it is skipped once there is too much."""
     settings = WebsocketSettings(outbox_bytes=1 << 20)
     payload = (memoryview(bytes(300_000)),)
     async with Hub(settings, guests=True) as hub, hub.session() as (near, _):
@@ -211,7 +201,6 @@ async def test_what_is_relayed_to_who_does_not_read_is_bounded_by_bytes() -> Non
 async def test_malformed_requests_are_one_sentence_without_their_text(
     request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No traceback, and never the line itself, in which there may be the secret."""
     async with Hub() as hub, hub.session() as ends:
         for _ in range(50):
             streams = await hub.connect()
@@ -244,7 +233,6 @@ def no_more_files() -> Iterator[None]:
 
 
 async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is accepted while this process may open no file; afterwards those who waited are."""
     monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
     told: list[OSError] = []
     exhausted, accepted = asyncio.Event(), asyncio.Event()
@@ -275,7 +263,6 @@ async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told is one port, so it must be free at all of them; others are tried until it is."""
     loop = asyncio.get_running_loop()
     places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 0)) for n in (1, 2, 3)]
 
@@ -295,7 +282,6 @@ async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.Monkey
 async def test_addresses_of_a_kind_that_this_machine_has_not_are_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A name may have addresses of IPv6 where there is none; one must be there."""
     places = [
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)
     ]
@@ -313,7 +299,6 @@ async def test_addresses_of_a_kind_that_this_machine_has_not_are_passed_over(
 
 
 async def test_a_dialler_follows_nobody_elsewhere() -> None:
-    """A server that answers with another address is no hub; nobody dials that address."""
     dialled = asyncio.Event()
 
     async def elsewhere(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -342,7 +327,6 @@ async def test_a_dialler_follows_nobody_elsewhere() -> None:
 
 
 async def test_bulk_right_behind_the_word_that_it_may_be_sent() -> None:
-    """A peer whose first bulk comes before the hub has looked up is heard, and not cut off."""
     payload = (memoryview(b"x" * 5000),)
     codec = Codec([Probe])
     frames = [*frames_of(codec, probe(7, payload), 1 << 16)]

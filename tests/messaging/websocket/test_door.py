@@ -158,7 +158,6 @@ def close_frame(data: bytes) -> tuple[int, str]:
 
 @pytest.mark.parametrize("shown", [None, "Bearer wrong-wrong-wrong-wrong", "Basic x", "Bearer "])
 async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
-    """A missing or wrong secret gets 401 before any upgrade, and the connection ends."""
     async with Hub() as hub:
         streams, answer = await hub.request(Authorization=shown)
         assert answer.startswith("HTTP/1.1 401")
@@ -169,7 +168,6 @@ async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
 
 
 async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
-    """Every one of them is refused; ten a second are reported."""
     async with Hub(WebsocketSettings(refusals_per_s=3)) as hub, hub.session() as ends:
         for _ in range(30):
             _, answer = await hub.request(Authorization="Bearer no")
@@ -179,7 +177,6 @@ async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
 
 
 async def test_secret_in_the_url_is_refused_even_if_right() -> None:
-    """Neither the server nor the dialler takes a token, a user or a password in an address."""
     async with Hub() as hub:
         streams, answer = await hub.request("/far?token=correct-horse-battery")
         assert answer.startswith("HTTP/1.1 400")
@@ -212,7 +209,6 @@ async def test_secret_in_the_url_is_refused_even_if_right() -> None:
 async def test_requests_that_open_no_session(
     path: str, headers: dict[str, str | None], status: int
 ) -> None:
-    """Unknown names, other versions, bad names and guessed sessions get a status and an end."""
     async with Hub() as hub:
         streams, answer = await hub.request(path, **headers)
         assert answer.startswith(f"HTTP/1.1 {status}")
@@ -220,7 +216,6 @@ async def test_requests_that_open_no_session(
 
 
 async def test_health_check_is_told_that_a_hub_is_here() -> None:
-    """A plain request for "/" gets a greeting and nothing else, and leaves no line in the log."""
     async with Hub() as hub:
         for path, shown, status in (
             ("/", None, 200),
@@ -237,7 +232,6 @@ async def test_health_check_is_told_that_a_hub_is_here() -> None:
 
 
 async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
-    """Whoever dials it is told that it has ended; the log is not, until somebody listens again."""
     async with Hub() as hub:
         address = hub.listener.address
         hub.listener.close()
@@ -253,7 +247,6 @@ async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
 async def test_dials_cancelled_at_any_moment_leave_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Neither side logs an error or leaves anything open when a dial is given up half-way."""
     asyncio.get_running_loop().set_debug(True)  # then aiohttp tells what it finds unclosed
     async with Hub() as hub, hub.session() as ends:
         for passes in range(60):
@@ -274,7 +267,6 @@ async def test_dials_cancelled_at_any_moment_leave_nothing(
 async def test_peers_that_vanish_during_the_upgrade_are_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A peer that ends its connection right behind the request leaves no traceback in the log."""
     async with Hub() as hub, hub.session() as ends:
         for _ in range(20):
             streams = await hub.connect()
@@ -285,7 +277,6 @@ async def test_peers_that_vanish_during_the_upgrade_are_no_error(
 
 
 async def test_random_bytes_before_any_session() -> None:
-    """Connections that speak no HTTP are ended; an honest session does not notice."""
     rng = random.Random(1)
     async with Hub() as hub, hub.session() as ends:
         for size in (1, 10, 1000, 100_000):
@@ -296,7 +287,6 @@ async def test_random_bytes_before_any_session() -> None:
 
 
 async def test_endless_header_is_refused() -> None:
-    """A header that does not end is cut off long before it fills the memory."""
     async with Hub() as hub:
         streams = await hub.connect()
         streams[1].write(b"GET /far HTTP/1.1\r\nA: " + b"x" * 1_000_000)
@@ -327,7 +317,6 @@ async def test_endless_header_is_refused() -> None:
 async def test_bad_frames_end_their_session_alone(
     where: int, data: bytes, code: int | None
 ) -> None:
-    """The session is closed with a code and a reason; another one goes on."""
     async with Hub() as hub, hub.session() as ends:
         raw = await hub.raw_session()
         far = await hub.listener.accept()
@@ -351,7 +340,6 @@ async def test_bad_frames_end_their_session_alone(
 
 
 async def test_random_bytes_inside_a_session() -> None:
-    """Whatever comes after the handshake, the session ends and nothing else does."""
     rng = random.Random(2)
     async with Hub() as hub, hub.session() as ends:
         for _ in range(20):
@@ -368,7 +356,6 @@ async def test_random_bytes_inside_a_session() -> None:
 
 
 async def test_silent_peer_is_given_up() -> None:
-    """The backstop closes a session whose peer answers nothing, although it is connected."""
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=3)) as hub, hub.session() as ends:
         await hub.raw_session()
         far = await hub.listener.accept()
@@ -378,7 +365,6 @@ async def test_silent_peer_is_given_up() -> None:
 
 
 async def test_bulk_sockets_that_carry_nothing_are_kept_alive() -> None:
-    """A balancer or NAT forgets what is idle for a minute; the peer answers nothing."""
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=100)) as hub:
         _, bulk = await hub.raw_session()
         far = await hub.listener.accept()
@@ -393,7 +379,6 @@ async def test_bulk_sockets_that_carry_nothing_are_kept_alive() -> None:
 
 
 async def test_bulk_message_that_never_ends_is_given_up() -> None:
-    """A peer that is alive but dribbles a bulk message byte by byte is closed, and told why."""
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=3)) as hub, hub.session() as ends:
         control, bulk = await hub.raw_session()
         far = await hub.listener.accept()
@@ -407,7 +392,6 @@ async def test_bulk_message_that_never_ends_is_given_up() -> None:
 
 
 async def test_half_open_connections_are_swept() -> None:
-    """Of 500 silent or half-spoken connections none stays; an honest peer comes in meanwhile."""
     settings = WebsocketSettings(handshake_s=2.0, unauthenticated_max=100)
     async with Hub(settings) as hub, hub.session() as ends:
         crowd = [await hub.connect() for _ in range(500)]
@@ -422,7 +406,6 @@ async def test_half_open_connections_are_swept() -> None:
 
 
 async def test_peers_that_come_at_once_all_come_in() -> None:
-    """After a restart everybody dials: who has shown the secret gives way to nobody."""
     async with Hub() as hub:
         dialling = [
             asyncio.create_task(hub.network.dial(hub.listener.address, local=f"near-{number}"))
@@ -437,7 +420,6 @@ async def test_peers_that_come_at_once_all_come_in() -> None:
 
 
 async def test_session_without_its_bulk_sockets_is_given_up() -> None:
-    """A control socket alone is no session: it is closed in time and never offered."""
     async with Hub(WebsocketSettings(handshake_s=0.2)) as hub:
         streams, answer = await hub.request()
         assert answer.startswith("HTTP/1.1 101")
@@ -447,7 +429,6 @@ async def test_session_without_its_bulk_sockets_is_given_up() -> None:
 
 
 async def test_connections_are_bounded() -> None:
-    """Beyond the bound new connections are ended at once; sessions that are there stay."""
     settings = WebsocketSettings(connections_max=6, unauthenticated_max=5)
     async with Hub(settings) as hub, hub.session() as ends, hub.session(), hub.session():
         await until_ended(await hub.connect())
@@ -458,7 +439,6 @@ async def test_connections_are_bounded() -> None:
 
 @pytest.mark.parametrize("files", [1, 64, 256, 300, 1024, 65536, 1 << 40])
 def test_connections_leave_files_for_the_disk(files: int) -> None:
-    """However few files may be open, some are no connection, and most are for members."""
     settings = WebsocketSettings().within(files)
     assert 1 <= settings.connections_max <= max(1, files // 4, files - 256)
     assert 1 <= settings.unauthenticated_max <= max(1, settings.connections_max // 4)
@@ -466,7 +446,6 @@ def test_connections_leave_files_for_the_disk(files: int) -> None:
 
 
 async def test_sessions_nobody_accepts_are_bounded() -> None:
-    """A listener that accepts nobody lets only so many wait; those are closed along with it."""
     async with Hub(WebsocketSettings(backlog=3)) as hub:
         waiting = [await hub.network.dial(hub.listener.address, local="near") for _ in range(3)]
         with pytest.raises(DialFailed, match="too many sessions that wait"):
@@ -478,7 +457,6 @@ async def test_sessions_nobody_accepts_are_bounded() -> None:
 
 
 async def test_listening_beyond_this_machine_needs_a_secret() -> None:
-    """Without a secret only loopback may be bound, and the sentence says what to do."""
     network = WebsocketNetwork([Probe])
     with pytest.raises(LocalFault, match="there is no secret: give one"):
         await network.open("0.0.0.0", 0)  # noqa: S104 (it is refused)
@@ -486,7 +464,6 @@ async def test_listening_beyond_this_machine_needs_a_secret() -> None:
 
 
 async def test_busy_port_is_a_sentence() -> None:
-    """A port that is taken is named, with what to do about it."""
     async with Hub() as hub:
         other = WebsocketNetwork([Probe])
         with pytest.raises(LocalFault, match=rf"{LOOPBACK}:{hub.network.port} is in use"):
@@ -505,7 +482,6 @@ async def test_busy_port_is_a_sentence() -> None:
     ],
 )
 async def test_advertised_address_is_what_others_dial(advertise: str | None, place: str) -> None:
-    """Bound and advertised addresses are different settings; the port is added if it lacks."""
     network = WebsocketNetwork([Probe])
     await network.open(LOOPBACK, 0, advertise=advertise)
     assert re.fullmatch(f"ws://{place.format(port=network.port)}/far", network.url("far"))
@@ -515,7 +491,6 @@ async def test_advertised_address_is_what_others_dial(advertise: str | None, pla
 
 @pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])  # noqa: S104 (it has a secret)
 async def test_bound_to_everything_it_advertises_an_address_of_its_own(everywhere: str) -> None:
-    """Nobody can dial 0.0.0.0 or ::, so a hub that binds it tells another of the same kind."""
     network = WebsocketNetwork([Probe], secret=SECRET)
     try:
         await network.open(everywhere, 0)
@@ -535,7 +510,6 @@ async def sentence_of(network: WebsocketNetwork, address: str) -> str:
 
 
 async def test_failures_of_dialling_are_sentences() -> None:
-    """Whoever dials in vain is told what is wrong and what to do about it."""
     stranger = WebsocketNetwork([Probe])
     async with Hub() as hub:
         place = f"{LOOPBACK}:{hub.network.port}"
@@ -591,7 +565,6 @@ async def answering(reply: bytes | None) -> AsyncIterator[str]:
     ids=["web server", "mail server", "hangs up", "silent"],
 )
 async def test_servers_of_another_kind_are_told_apart(reply: bytes | None, says: str) -> None:
-    """Dialling something that is no hub says so."""
     network = WebsocketNetwork([Probe], settings=WebsocketSettings(handshake_s=0.3))
     async with answering(reply) as address:
         assert re.search(says, await sentence_of(network, address))
@@ -599,7 +572,6 @@ async def test_servers_of_another_kind_are_told_apart(reply: bytes | None, says:
 
 
 async def test_sessions_under_tls(certificates: Certificates) -> None:
-    """With TLS and certificates on both sides a session is like any other."""
     files = certificates
     async with Hub(
         server_tls=server_tls(files.server, files.server_key, files.authority),
@@ -611,7 +583,6 @@ async def test_sessions_under_tls(certificates: Certificates) -> None:
 
 
 def test_large_payloads_under_tls_on_uvloop(certificates: Certificates) -> None:
-    """Fragments cross in both directions at once under TLS, on the loop that programs run on."""
     files = certificates
     payload = (memoryview(random.Random(0).randbytes(5_000_001)),)
 
@@ -631,7 +602,6 @@ def test_large_payloads_under_tls_on_uvloop(certificates: Certificates) -> None:
 
 
 async def test_failures_of_tls_are_sentences(certificates: Certificates) -> None:
-    """Untrusted authority, missing certificate and missing TLS each say what to do."""
     files = certificates
     networks = {
         "stranger": client_tls(files.stranger),
@@ -652,7 +622,6 @@ async def test_failures_of_tls_are_sentences(certificates: Certificates) -> None
 
 
 async def test_certificate_of_another_name_is_refused(certificates: Certificates) -> None:
-    """A certificate is good for the names that it is made for, and says so where it is not."""
     files = certificates
     tls = server_tls(files.server, files.server_key)
     network = WebsocketNetwork([Probe], server_tls=tls, client_tls=client_tls(files.authority))

@@ -55,7 +55,6 @@ async def network() -> AsyncIterator[WebsocketNetwork]:
 )
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 async def test_websocket_links_keep_the_rules(rule: LinkRule, settings: WebsocketSettings) -> None:
-    """Links over websockets of this machine, one or several of them for bulk."""
     network = await opened(settings)
     await hold_to(rule, network, "far")
     await network.close()
@@ -63,8 +62,6 @@ async def test_websocket_links_keep_the_rules(rule: LinkRule, settings: Websocke
 
 @pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
 def test_rules_hold_on_uvloop(rule: LinkRule) -> None:
-    """The loop that programs run on keeps the same rules as the one of the tests."""
-
     async def main() -> None:
         network = await opened()
         await hold_to(rule, network, "far")
@@ -114,7 +111,6 @@ class Wiretap:
 
 
 async def test_a_link_counts_what_is_on_the_wire(network: WebsocketNetwork) -> None:
-    """Within 2 % of what a tap on the wire counts, also where all messages are small."""
     listener = network.listen("hub")
     async with Scope("tap", lambda _, error: pytest.fail(repr(error))) as scope:
         tap = Wiretap(network.port)
@@ -146,7 +142,6 @@ async def test_a_link_counts_what_is_on_the_wire(network: WebsocketNetwork) -> N
 
 
 async def test_names_of_any_letters_travel() -> None:
-    """Names with colons, slashes, spaces and umlauts arrive as they are, on both ends."""
     network = await opened()
     listener = network.listen("syncer:a/b ü%")
     near = await network.dial(listener.address, local="lehrling ä:1/2")
@@ -157,7 +152,6 @@ async def test_names_of_any_letters_travel() -> None:
 
 
 async def test_pure_dialler_needs_no_server(network: WebsocketNetwork) -> None:
-    """A network that was never opened dials, and closes; but nobody can listen on it."""
     dialler = WebsocketNetwork([Probe])
     with pytest.raises(LocalFault, match="was not opened"):
         dialler.listen("far")
@@ -172,7 +166,6 @@ async def test_pure_dialler_needs_no_server(network: WebsocketNetwork) -> None:
 
 
 async def test_closing_the_network_delivers_last_words(network: WebsocketNetwork) -> None:
-    """What was sent on control right before the network closes still arrives, all of it."""
     other = await opened()
     listener = other.listen("far")
     near = await network.dial(listener.address, local="near")
@@ -188,7 +181,6 @@ async def test_closing_the_network_delivers_last_words(network: WebsocketNetwork
 
 
 async def test_address_can_be_taken_once(network: WebsocketNetwork) -> None:
-    """Listening twice under one name is a mistake, until the first listener is closed."""
     listener = network.listen("far")
     with pytest.raises(LocalFault, match="already"):
         network.listen("far")
@@ -197,7 +189,6 @@ async def test_address_can_be_taken_once(network: WebsocketNetwork) -> None:
 
 
 async def test_long_reason_is_cut_at_a_whole_letter(network: WebsocketNetwork) -> None:
-    """A reason longer than a close message can carry arrives shortened, not broken."""
     async with open_session(network, "far") as (near, far):
         near.close("ü" * 500)
         with pytest.raises(LinkClosed, match=r"closed by near: ü{61}$"):
@@ -205,7 +196,6 @@ async def test_long_reason_is_cut_at_a_whole_letter(network: WebsocketNetwork) -
 
 
 async def test_a_link_knows_what_it_has_not_sent_to_its_end(network: WebsocketNetwork) -> None:
-    """A topic is held while an envelope of it waits or is being sent, and not any more then."""
     block = memoryview(bytes(1 << 22))
     async with open_session(network, "far") as (near, far):
         assert not near.holds("a")
@@ -221,7 +211,6 @@ async def test_a_link_knows_what_it_has_not_sent_to_its_end(network: WebsocketNe
 
 
 async def test_topics_are_taken_beyond_the_queue() -> None:
-    """However many topics there are, the newest of each is taken; what has none is skipped."""
     network = await opened(WebsocketSettings(bulk_capacity=2))
     async with open_session(network, "far") as (near, far):
         sent = [near.send(probe(n), Lane.BULK, f"fragment-{n}") for n in range(600)]
@@ -232,7 +221,6 @@ async def test_topics_are_taken_beyond_the_queue() -> None:
 
 
 async def test_topic_supersedes_what_waits(network: WebsocketNetwork) -> None:
-    """A newer bulk envelope of a topic takes the place of one that has not begun to be sent."""
     async with open_session(network, "far") as (near, far):
         for number, topic in ((1, "a"), (2, "b"), (3, "a"), (4, None), (5, "b")):
             assert near.send(probe(number), Lane.BULK, topic)
@@ -242,7 +230,6 @@ async def test_topic_supersedes_what_waits(network: WebsocketNetwork) -> None:
 
 
 async def test_topic_supersedes_also_in_a_full_queue() -> None:
-    """A full bulk queue takes what replaces, and skips what adds without a topic."""
     network = await opened(WebsocketSettings(bulk_capacity=2))
     async with open_session(network, "far") as (near, _):
         assert near.send(probe(1), Lane.BULK, "a")
@@ -254,7 +241,6 @@ async def test_topic_supersedes_also_in_a_full_queue() -> None:
 
 
 async def test_slow_reader_holds_no_more_than_the_bound() -> None:
-    """Bulk that nobody reads stays with the sender; reading later gets all that was taken."""
     size = 1 << 20
     settings = WebsocketSettings(bulk_capacity=8, inbox_bytes=2 * size)
     network = await opened(settings)
@@ -274,7 +260,6 @@ async def test_slow_reader_holds_no_more_than_the_bound() -> None:
 
 
 async def test_unregistered_body_is_a_mistake_of_the_sender(network: WebsocketNetwork) -> None:
-    """What cannot be encoded raises where it is sent, and the session goes on."""
     async with open_session(network, "far") as (near, far):
         with pytest.raises(EncodeError):
             near.send(Envelope("near", "far", 1, object()))
@@ -283,7 +268,6 @@ async def test_unregistered_body_is_a_mistake_of_the_sender(network: WebsocketNe
 
 
 async def test_large_payloads_cross_both_ways_at_once(network: WebsocketNetwork) -> None:
-    """Fragments in both directions, and control beside them, all arrive whole."""
     rng = random.Random(0)
     payload = (memoryview(rng.randbytes(9_000_001)), memoryview(rng.randbytes(70_000)))
     async with open_session(network, "far") as (near, far):
@@ -299,7 +283,6 @@ async def test_large_payloads_cross_both_ways_at_once(network: WebsocketNetwork)
 
 
 async def test_second_reader_is_refused(network: WebsocketNetwork) -> None:
-    """Two tasks reading one link is a mistake that shows at once."""
     async with open_session(network, "far") as (_, far):
         reader = asyncio.create_task(far.receive())
         await asyncio.sleep(0)
@@ -311,7 +294,6 @@ async def test_second_reader_is_refused(network: WebsocketNetwork) -> None:
 
 
 async def test_dialler_finds_a_restarted_listener() -> None:
-    """A dialler loses its session when the hub goes, and has another when the hub is back."""
     hub = await opened()
     port = hub.port
     dialler = WebsocketNetwork([Probe])
@@ -349,7 +331,6 @@ async def test_dialler_finds_a_restarted_listener() -> None:
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    """Bounds of zero, too many sockets, and chunks beyond the frame are mistakes."""
     with pytest.raises(LocalFault, match="handshake_s must be positive"):
         WebsocketSettings(handshake_s=0)
     with pytest.raises(LocalFault, match="bulk_sockets"):
@@ -365,7 +346,6 @@ async def test_chunks_beyond_the_largest_frame_are_refused() -> None:
 
 
 async def test_a_network_carries_what_it_is_told_to_allow() -> None:
-    """Payloads and headers beyond the first limits travel once the network knows of larger ones."""
     small = Limits(payload_bytes=1 << 16, header_bytes=1 << 10)
     large = Limits(frame_bytes=1 << 22, payload_bytes=1 << 20, header_bytes=1 << 21)
     network = WebsocketNetwork([Probe], limits=small)

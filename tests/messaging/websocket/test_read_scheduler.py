@@ -36,7 +36,6 @@ class Turns:
 
 
 async def test_one_link_that_has_much_lets_others_have_the_loop() -> None:
-    """So many bytes in a turn, and one message at least, however long it is."""
     for size_bytes, most in ((1000, 10), (10_000, 1), (1_000_000, 1)):
         turns = Turns(10 * (1000 + MESSAGE_BYTES))
         await turns.link("a", size_bytes, 100, member=True)
@@ -45,7 +44,6 @@ async def test_one_link_that_has_much_lets_others_have_the_loop() -> None:
 
 
 async def test_every_link_has_as_much_as_every_other() -> None:
-    """A crowd of members takes turns."""
     turns = Turns(4000)
     names = "abcdefghij"
     async with asyncio.TaskGroup() as group:
@@ -58,7 +56,6 @@ async def test_every_link_has_as_much_as_every_other() -> None:
 
 
 async def test_a_crowd_of_guests_does_not_keep_a_member_waiting() -> None:
-    """Members go first; a guest is read in each turn all the same."""
     turns = Turns(4000)
     async with asyncio.TaskGroup() as group:
         for number in range(100):
@@ -72,7 +69,6 @@ async def test_a_crowd_of_guests_does_not_keep_a_member_waiting() -> None:
 
 
 async def test_a_link_that_ended_while_it_waited_takes_no_turn() -> None:
-    """Its place goes to the next one."""
     turns = Turns(100)
     waiting = [asyncio.create_task(turns.link(name, 1000, 1, member=True)) for name in "abc"]
     await asyncio.sleep(0)

@@ -21,7 +21,6 @@ VALUE = "correct-horse-battery"
 
 
 def test_secret_does_not_show() -> None:
-    """Neither text nor representation nor pickle holds the secret."""
     secret = Secret(VALUE)
     assert VALUE not in f"{secret} {secret!r}"
     with pytest.raises(TypeError, match="not pickled"):
@@ -29,7 +28,6 @@ def test_secret_does_not_show() -> None:
 
 
 def test_secret_matches_itself_alone() -> None:
-    """Only the same characters match, also if others are no ASCII; and only as a bearer."""
     secret = Secret(VALUE)
     assert secret.matches(VALUE)
     assert not any(map(secret.matches, (None, "", VALUE[:-1], VALUE + "x", "ü" * 20)))
@@ -39,12 +37,10 @@ def test_secret_matches_itself_alone() -> None:
 
 
 def test_generated_secrets_differ() -> None:
-    """Two generated secrets are not the same."""
     assert not Secret.generate().admits(Secret.generate().header())
 
 
 def test_secret_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> None:
-    """A written secret is read back; the file is private, and never overwritten."""
     secret = Secret.generate()
     secret.write(tmp_path / "token")
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -56,7 +52,6 @@ def test_secret_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> 
 
 
 def test_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
-    """Loose permissions do not stop a run, but the sentence says how to mend them."""
     path = tmp_path / "token"
     path.write_text(VALUE, encoding="utf-8")
     path.chmod(0o644)
@@ -75,7 +70,6 @@ def test_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
     ids=["missing", "short", "spaces", "binary", "long"],
 )
 def test_bad_secret_file_is_a_sentence(tmp_path: Path, content: bytes | None, says: str) -> None:
-    """The sentence names the file and what is wrong, and not what it holds."""
     path = tmp_path / "token"
     if content is not None:
         path.write_bytes(content)
@@ -86,7 +80,6 @@ def test_bad_secret_file_is_a_sentence(tmp_path: Path, content: bytes | None, sa
 
 
 def test_secret_from_the_environment() -> None:
-    """A variable that is not set is no secret; a bad one is a sentence that names it."""
     assert Secret.from_env("TOKEN", {}) is None
     secret = Secret.from_env("TOKEN", {"TOKEN": VALUE})
     assert secret is not None
@@ -96,7 +89,6 @@ def test_secret_from_the_environment() -> None:
 
 
 def test_contexts_of_good_files(certificates: Certificates) -> None:
-    """Good files make contexts, with and without certificates of clients."""
     files = certificates
     server_tls(files.server, files.server_key)
     server_tls(files.server, files.server_key, files.authority)
@@ -105,7 +97,6 @@ def test_contexts_of_good_files(certificates: Certificates) -> None:
 
 
 def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> None:
-    """Missing files, pairs that do not match and halves of pairs are told by name."""
     files = certificates
     nothing = tmp_path / "nothing.pem"
     text = tmp_path / "text.pem"
@@ -134,7 +125,6 @@ def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> 
     ],
 )
 def test_loopback_is_told_from_the_rest(host: str, *, alone: bool) -> None:
-    """Only addresses that no other machine can reach count as loopback."""
     assert only_loopback(host) is alone
 
 
@@ -154,13 +144,11 @@ def test_a_browser_reaches_this_machine_by_its_own_names(
     named: bool,
     by_address: bool,
 ) -> None:
-    """Others may lead here, too; an address cannot be the name of another site."""
     assert is_named(told, ["hub.example"]) is named
     assert is_named(told, ["hub.example"], by_address=True) is by_address
 
 
 def test_refusals_are_reported_so_many_per_second_and_address() -> None:
-    """The eleventh of a second is counted instead; another address and another second are free."""
     told: list[str] = []
     report = RefusalReport(told.append, per_s=10)
     for _ in range(1000):
@@ -174,7 +162,6 @@ def test_refusals_are_reported_so_many_per_second_and_address() -> None:
 
 
 def test_refusals_remember_few_addresses() -> None:
-    """A flood from ever new addresses does not fill the memory."""
     report = RefusalReport(lambda _: None, per_s=10)
     for number in range(3 * ADDRESSES_REMEMBERED):
         report.refused(str(number), "a wrong secret", now_s=5.0)

@@ -42,7 +42,6 @@ def padded(size: int) -> bytes:
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_request_has_so_many_bytes_and_no_more(more: int) -> None:
-    """The longest request that may be is answered; one byte more, and the connection is cut."""
     async with Hub() as hub, hub.session() as ends:
         streams = await hub.connect()
         streams[1].write(padded(REQUEST_BYTES_MAX + more))
@@ -55,7 +54,6 @@ async def test_a_request_has_so_many_bytes_and_no_more(more: int) -> None:
 
 
 async def test_endless_headers_end_their_connection() -> None:
-    """Headers of which each is allowed are cut off where no honest request is as long."""
     async with Hub() as hub, hub.session() as ends:
         door = hub.network._door  # noqa: SLF001  so that the pieces come one by one
         assert door is not None
@@ -73,7 +71,6 @@ async def test_endless_headers_end_their_connection() -> None:
 
 
 async def test_what_follows_a_request_counts_until_it_is_answered() -> None:
-    """Requests one behind the other on a connection are bounded together."""
     async with Hub() as hub, hub.session() as ends:
         streams = await hub.connect()
         streams[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000)
@@ -91,7 +88,6 @@ async def test_what_follows_a_request_counts_until_it_is_answered() -> None:
     ],
 )
 async def test_a_malformed_request_is_not_repeated_in_the_answer(request_line: bytes) -> None:
-    """The answer says that the request is malformed, and shows nothing of it."""
     async with Hub() as hub:
         streams = await hub.connect()
         streams[1].write(request_line)
@@ -102,7 +98,6 @@ async def test_a_malformed_request_is_not_repeated_in_the_answer(request_line: b
 
 
 async def test_a_secret_of_any_bytes_is_a_wrong_one(caplog: pytest.LogCaptureFixture) -> None:
-    """A header that is no UTF-8 is refused as every other wrong secret is, without an error."""
     async with Hub() as hub:
         streams = await hub.connect()
         shown = opening("/far", HEADERS | {"Authorization": "Bearer ?"})
@@ -179,7 +174,6 @@ def frame(first: int, size: int, chance: random.Random) -> bytes:
 def test_whole_messages_pass_and_the_first_piece_ends_them(
     piece: int | None, largest: int, seed: int
 ) -> None:
-    """However the bytes are cut: all frames before the piece arrive, and nothing after it."""
     chance = random.Random(f"{seed} {piece} {largest}")
     sizes = [chance.choice((0, 1, 125, 126, 300)) for _ in range(20)] + [70_000] * (largest > 3)
     good = b"".join(frame(chance.choice((0x82, 0x81, 0x89, 0x8A)), size, chance) for size in sizes)
@@ -196,14 +190,12 @@ def test_whole_messages_pass_and_the_first_piece_ends_them(
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_so_many_frames_at_once_and_no_more(more: int) -> None:
-    """A flood of empty frames ends its websocket, in work that does not grow with the flood."""
     recorder = Recorder()
     WholeMessages(recorder).feed_data(b"\x89\x80\0\0\0\0" * (FRAMES_AT_ONCE_MAX + more))
     assert recorder.data.endswith(b"\x80\x80\0\0\0\0") is bool(more)
 
 
 async def test_a_message_in_pieces_ends_its_session_alone() -> None:
-    """The control socket takes whole messages, as the bulk sockets do; others go on."""
     async with Hub() as hub, hub.session() as ends:
         raw = await hub.raw_session()
         far = await hub.listener.accept()
@@ -216,7 +208,6 @@ async def test_a_message_in_pieces_ends_its_session_alone() -> None:
 
 
 async def test_whoever_dials_takes_no_pieces_either() -> None:
-    """A peer that was dialled cannot keep the dialler's loop busy with empty pieces."""
     async with Hub() as hub, hub.session() as ends:
         door = hub.network._door  # noqa: SLF001  it says what no link would
         assert door is not None
@@ -228,7 +219,6 @@ async def test_whoever_dials_takes_no_pieces_either() -> None:
 
 
 async def test_a_control_socket_takes_no_more_than_the_largest_head() -> None:
-    """A message longer than a header document is refused from its size on."""
     async with Hub() as hub:
         raw = await hub.raw_session()
         far = await hub.listener.accept()

@@ -16,7 +16,6 @@ def filled(*places: str, strangers: int = 3, most: int = 1000, guests: int = 100
 
 
 def test_the_oldest_of_the_most_crowded_place_gives_way() -> None:
-    """One from elsewhere stays, although it is the oldest of all."""
     visitors = filled("far", "near", "near")
     assert visitors.come(4, "near", 4.0) == 2
     visitors.leave(2)
@@ -24,7 +23,6 @@ def test_the_oldest_of_the_most_crowded_place_gives_way() -> None:
 
 
 def test_whoever_has_shown_the_secret_gives_way_to_no_stranger() -> None:
-    """Strangers give way among themselves, down to the newcomer itself."""
     visitors = filled("a", "a", "a", most=3)
     for number in (1, 2, 3):
         assert visitors.rise(number, TrustLevel.GUEST) is None
@@ -32,7 +30,6 @@ def test_whoever_has_shown_the_secret_gives_way_to_no_stranger() -> None:
 
 
 def test_guests_give_way_among_themselves_and_members_to_nobody() -> None:
-    """Whoever was admitted stays, however crowded its place is."""
     visitors = filled("a", "a", "a", guests=2)
     assert visitors.rise(1, TrustLevel.GUEST) is None
     assert visitors.rise(1, TrustLevel.MEMBER) is None
@@ -43,7 +40,6 @@ def test_guests_give_way_among_themselves_and_members_to_nobody() -> None:
 
 
 def test_nobody_falls_and_who_is_gone_does_not_rise() -> None:
-    """A late word about a connection that has ended changes nothing."""
     visitors = filled("a")
     visitors.rise(1, TrustLevel.MEMBER)
     assert visitors.rise(1, TrustLevel.GUEST) is None
@@ -55,7 +51,6 @@ def test_nobody_falls_and_who_is_gone_does_not_rise() -> None:
 
 
 def test_late_are_those_that_open_no_session() -> None:
-    """In the order of their coming; whoever belongs to a session has all the time."""
     visitors = filled("a", "b", "c")
     visitors.settle(1)
     assert visitors.late(3.0) == [2]
@@ -73,12 +68,10 @@ def test_late_are_those_that_open_no_session() -> None:
     ],
 )
 def test_a_place_is_what_a_host_cannot_choose(address: str, place: str) -> None:
-    """A host has one address of IPv4, and a network of IPv6."""
     assert place_of(address) == place
 
 
 def test_counts_are_right_whatever_happens() -> None:
-    """Bounds hold at every moment, and nothing is left when all have gone."""
     rng = random.Random(0)
     visitors = Visitors(40, 10, 15)
     here: set[int] = set()

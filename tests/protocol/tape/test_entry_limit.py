@@ -12,7 +12,6 @@ from messaging.links.memory_link import MemoryNetwork
 
 
 def test_so_many_entries_a_second_and_a_count_of_the_rest() -> None:
-    """Also for weeks, and in a burst."""
     limit = EntryLimit(3)
     assert [limit.left_out(0.1) for _ in range(5)] == [0, 0, 0, None, None]
     assert [limit.left_out(1.5) for _ in range(2)] == [2, 0]
@@ -20,7 +19,6 @@ def test_so_many_entries_a_second_and_a_count_of_the_rest() -> None:
 
 
 async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed() -> None:
-    """The first ones say why, the next one says how many there were."""
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     tape = MemoryTape()
     actor = RoleActor[object]("hub", Context(RunSettings(), layout, MemoryNetwork(), tape))

@@ -13,7 +13,6 @@ from islands.protocol.tape.kinds import decode_fields, read
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_is_read_is_what_was_written(number: int) -> None:
-    """No field of a line is unknown to its type: each line is encoded again to the same bytes."""
     lines = play(draw(number)).lines
     again = [encode_entry(at_s, actor, entry) for at_s, actor, entry in read(lines)]
     assert again == list(lines)
@@ -30,7 +29,6 @@ def test_what_is_read_is_what_was_written(number: int) -> None:
     ],
 )
 def test_what_is_no_entry_is_told_by_its_line(line: bytes) -> None:
-    """A damaged tape is no evidence, and whoever reads it hears where it is damaged."""
     whole = b'{"at_s":0.0,"actor":"a","kind":"journalled","sequence":1}'
     with pytest.raises(TapeError, match="line 3 of the tape is damaged"):
         read([HEAD, whole, line])
@@ -48,13 +46,11 @@ def test_what_is_no_entry_is_told_by_its_line(line: bytes) -> None:
     ],
 )
 def test_a_tape_of_another_version_is_refused_in_a_sentence(lines: list[bytes], told: str) -> None:
-    """Newer or older, from its beginning or from where another islands went on with it."""
     with pytest.raises(TapeError, match=told):
         read(lines)
 
 
 @pytest.mark.parametrize("fields", ["{}", '{"kind":"left","sequence":1}', '{"sequence":null}', "x"])
 def test_fields_of_another_type_are_no_entry(fields: str) -> None:
-    """What comes from another process is taken whole, or not at all."""
     with pytest.raises(msgspec.MsgspecError):
         decode_fields("journalled", fields)

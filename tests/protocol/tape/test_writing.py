@@ -14,14 +14,12 @@ from islands.protocol.tape.simulation_entries import Fault
 
 
 def test_an_entry_has_one_form() -> None:
-    """Time, actor and kind come first, fields as given; equal entries are equal bytes."""
     line = encode_entry(1.23456789, "syncer", Fault("cut", ["a", "b"]))
     told = '{"at_s":1.234568,"actor":"syncer","kind":"fault","fault":"cut","names":["a","b"]}'
     assert line == told.encode()
 
 
 def test_a_hostile_text_stays_on_its_line() -> None:
-    """Line ends and quotes inside a field are escaped; the reader sees one object."""
     hostile = 'a\nb\r\u2028"}{\x00'
     line = encode_entry(0.0, "a", Waits(hostile))
     assert b"\n" not in line
@@ -39,7 +37,6 @@ def test_memory_keeps_the_bytes_of_a_file(tmp_path: Path) -> None:
 
 
 def test_memory_keeps_the_newest() -> None:
-    """A limit bounds memory; what is forgotten is the oldest."""
     tape = MemoryTape(2)
     for number in range(5):
         tape.write(0.0, "a", Journalled(number))
@@ -47,7 +44,6 @@ def test_memory_keeps_the_newest() -> None:
 
 
 def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
-    """Past the limit the file is kept beside the growing one; each begins with the version."""
     tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=1000)
     for number in range(500):
         tape.write(0.0, "a", Journalled(number))
@@ -66,7 +62,6 @@ def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
-    """A second process says the version again, appends, and counts what is there."""
     for number in range(3):
         tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=200)
         tape.write(0.0, "a", Journalled(number))
@@ -79,7 +74,6 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_entries_and_not_the_process() -> None:
-    """Whoever writes goes on; how many were lost is counted, and told at the end."""
     told: list[str] = []
     spool = Spool(Path("/dev"), told.append)
     tape = FileTape(Path("/dev/full"), spool)
@@ -91,7 +85,6 @@ def test_a_full_disk_costs_entries_and_not_the_process() -> None:
 
 
 def test_a_field_that_an_entry_does_not_have_is_not_on_its_line() -> None:
-    """What a writer knows nothing of is left out, and null is what it knows to be nothing."""
     lines = [encode_entry(0.0, "a", entry) for entry in (Paused(), Journal(1, None, "1.0"))]
     assert [json.loads(line) for line in lines] == [
         {"at_s": 0.0, "actor": "a", "kind": "paused"},

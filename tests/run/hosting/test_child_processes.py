@@ -180,7 +180,6 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 @pytest.mark.usefixtures("small_memory")
 @in_room
 async def test_who_has_no_memory_left_is_told_so(room: Room) -> None:
-    """The kernel kills it without a word; a process that we kill is no such case."""
     room.start("greedy", GREEDY)
     name, told = await room.ended()
     assert (name, told) == ("greedy", f"killed by SIGKILL: {NO_MEMORY}")
@@ -231,7 +230,6 @@ async def wait_gone(pid: int) -> None:
 )
 @in_room
 async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence: str) -> None:
-    """Exit code with the last line of its output, or the signal's name; nothing if all was well."""
     room.start("a", program)
     assert "a" in room.launcher
     assert await room.ended() == ("a", sentence)
@@ -241,7 +239,6 @@ async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence
 
 @in_room
 async def test_a_kill_is_told(room: Room) -> None:
-    """SIGKILL leaves no words; its name is told."""
     room.start("a", OBEDIENT)
     assert await room.ready() == room.launcher.pid("a")
     room.launcher.kill("a")
@@ -251,7 +248,6 @@ async def test_a_kill_is_told(room: Room) -> None:
 
 @in_room
 async def test_what_cannot_be_started_has_ended(room: Room) -> None:
-    """A missing program is told like any other end, so its restarts are counted."""
     room.interpreter = "/nowhere/python"
     room.launcher.start("a")
     name, sentence = await room.ended()
@@ -262,7 +258,6 @@ async def test_what_cannot_be_started_has_ended(room: Room) -> None:
 
 @in_room
 async def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(room: Room) -> None:
-    """The log keeps all lives; a silent end is not explained with the words of the life before."""
     room.start("a", "print('out'); sys.exit('of the first')")
     assert await room.ended() == ("a", "exit code 1: of the first")
     room.start("a", "sys.exit(1)")
@@ -275,7 +270,6 @@ async def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(roo
 async def test_a_child_has_its_own_session_and_its_own_environment(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C does not reach it; it inherits variables, but does not speak to systemd for us."""
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/nobody")
     monkeypatch.setenv("ISLANDS_TEST_INHERITED", "yes")
     names = ("NOTIFY_SOCKET", "ISLANDS_TEST_INHERITED", "ISLANDS_TEST_NAME")
@@ -288,7 +282,6 @@ async def test_a_child_has_its_own_session_and_its_own_environment(
 
 @in_room
 async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
-    """A loader that a learner forked does not outlive it and hold its memory."""
     room.start("a", f"os.fork()\n{OBEDIENT}")
     pids = [await room.ready(), await room.ready()]
     room.launcher.kill("a")
@@ -301,7 +294,6 @@ async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
 async def test_without_pidfds_ends_are_seen_all_the_same(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the kernel has none, or forbids them, the launcher looks now and then."""
     monkeypatch.delattr(os, "pidfd_open")
     room.start("a", "sys.exit('last words')")
     assert await room.ended() == ("a", "exit code 1: last words")
@@ -317,7 +309,6 @@ async def test_without_pidfds_ends_are_seen_all_the_same(
 
 @in_room
 async def test_who_obeys_is_not_killed(room: Room) -> None:
-    """SIGTERM first: a child that saves and leaves has ended as it should."""
     room.start("a", OBEDIENT)
     await room.ready()
     room.launcher.stop("a", LIMIT_S)
@@ -327,7 +318,6 @@ async def test_who_obeys_is_not_killed(room: Room) -> None:
 
 @in_room
 async def test_who_ignores_sigterm_is_killed_after_the_grace(room: Room) -> None:
-    """A child that does not leave is made to."""
     room.start("a", STUBBORN)
     await room.ready()
     room.launcher.stop("a", 0.05)
@@ -336,7 +326,6 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace(room: Room) -> None
 
 @in_room
 async def test_a_paused_child_hears_that_it_is_to_end(room: Room) -> None:
-    """Stopping resumes it first, for a process that stands still handles no signal."""
     room.start("a", OBEDIENT)
     await room.ready()
     room.launcher.pause("a")
@@ -347,7 +336,6 @@ async def test_a_paused_child_hears_that_it_is_to_end(room: Room) -> None:
 
 @in_room
 async def test_a_paused_child_goes_on_where_it_stood(room: Room) -> None:
-    """Between pause and resume it does nothing, and afterwards what it was asked in between."""
     room.start("a", OBEDIENT)
     pid = await room.ready()
     room.launcher.pause("a")
@@ -368,7 +356,6 @@ async def test_a_paused_child_goes_on_where_it_stood(room: Room) -> None:
 async def test_the_end_of_all_starts_nothing_more(
     room: Room, program: str, grace_s: float, sentence: str
 ) -> None:
-    """All have ended one way or the other; nothing starts any more."""
     room.start("a", program)
     room.start("b", program)
     await room.ready()
@@ -387,7 +374,6 @@ async def test_the_end_of_all_starts_nothing_more(
 
 @in_room
 async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
-    """They live on, are not started twice, can be ended, and their end is seen and told."""
     room.programs["a"] = f"print('at work')\n{OBEDIENT}"
     room.launcher.close()
     command = [sys.executable, "-c", FIRST_LAUNCHER, str(room.folder), *room.command("a")]
@@ -413,7 +399,6 @@ async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
 
 @in_room
 async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(room: Room) -> None:
-    """Within one process the exit code is known as well."""
     room.start("a", OBEDIENT)
     await room.ready()
     room.launcher.close()
@@ -448,7 +433,6 @@ async def test_children_are_adopted_whatever_became_of_the_records(room: Room, d
 
 @in_room
 async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
-    """It has the child's environment, and is none of the launcher's."""
     room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
     room.launcher.start("a")
     pid = await room.ready()
@@ -465,7 +449,6 @@ async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
 async def test_a_pid_of_another_is_never_signalled(
     room: Room, bystander: "subprocess.Popen[bytes]"
 ) -> None:
-    """A record whose start time is another's is forgotten; the bearer of the pid hears nothing."""
     found = facts(bystander.pid)
     assert found is not None
     stranger = Identity(bystander.pid, found.started_ticks - 1)
@@ -484,7 +467,6 @@ async def test_a_pid_of_another_is_never_signalled(
 def test_signals_are_guarded_without_pidfds_too(
     bystander: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The start time is compared before each signal; the right one is signalled."""
     monkeypatch.delattr(os, "pidfd_open")
     found = facts(bystander.pid)
     assert found is not None
@@ -498,7 +480,6 @@ def test_signals_are_guarded_without_pidfds_too(
 
 
 def test_a_zombie_does_not_live() -> None:
-    """A process that ended counts as ended, also while nobody reaps it, as in some containers."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     found = facts(process.pid)
@@ -510,7 +491,6 @@ def test_a_zombie_does_not_live() -> None:
 
 
 def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
-    """Start times count from the boot, so a record from before it could name anybody."""
     path = tmp_path / "processes.json"
     assert read_records(path) == {}
     mine = {"a": Identity(1, 2, 3)}
@@ -525,7 +505,6 @@ def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
 
 @in_room
 async def test_a_folder_has_one_launcher(room: Room) -> None:
-    """A second one is told so, instead of starting everything twice."""
     with pytest.raises(UserError, match="in use by another run"):
         room.make()
     room.launcher.close()
@@ -537,7 +516,6 @@ async def test_a_folder_has_one_launcher(room: Room) -> None:
 
 @in_room
 async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Room) -> None:
-    """One full file is kept, and what is written later begins a new one."""
     room.launcher.close()
     room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
     full = room.launcher.log("a").with_name("output.1.log")
@@ -554,7 +532,6 @@ async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Roo
 
 @in_room
 async def test_a_log_is_turned_over_at_a_start(room: Room) -> None:
-    """A child that ends before anybody looked does not make its file grow for ever."""
     room.start("a", "print('x' * 2**21)")
     assert await room.ended() == ("a", "")
     written = room.launcher.log("a").stat().st_ino

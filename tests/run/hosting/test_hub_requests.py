@@ -54,18 +54,15 @@ def asked(*bodies: object) -> tuple[int, float]:
 
 
 def test_the_first_that_can_be_reached_is_asked() -> None:
-    """What comes before its answer is passed over, and the link is closed after it."""
     assert asked(Probe(1), Probe(7)) == (7, 0.0)
 
 
 def test_a_refusal_is_the_answer() -> None:
-    """Nobody else is asked."""
     with pytest.raises(RefusedError, match="the supervisor refused: not you"):
         asked(Refused("run", "not you", retry=False))
 
 
 def test_the_end_of_a_run_is_a_refusal_that_leaves_nothing_to_do() -> None:
-    """A process that waits to take part ends well."""
     with pytest.raises(RunOverError) as raised:
         asked(Refused("run", f"{RUN_OVER}: tokens", retry=False))
     assert exit_code_of(raised.value) == DONE
@@ -73,6 +70,5 @@ def test_the_end_of_a_run_is_a_refusal_that_leaves_nothing_to_do() -> None:
 
 
 def test_who_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:
-    """The sentence says for each address why there is no answer."""
     with pytest.raises(UnreachableError, match=rf"a.*; b did not answer within {ANSWER_S:g} s"):
         asked()

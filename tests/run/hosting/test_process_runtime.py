@@ -27,7 +27,6 @@ def hangups() -> Iterator[None]:
 @pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", ENDING)
 async def test_each_of_them_is_handled_by_its_name(number: signal.Signals) -> None:
-    """SIGTERM, SIGINT and SIGHUP, which a closed terminal sends, are one request."""
     asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     with on_ending_signals(asked.set_result):
         os.kill(os.getpid(), number)
@@ -37,7 +36,6 @@ async def test_each_of_them_is_handled_by_its_name(number: signal.Signals) -> No
 
 @pytest.mark.usefixtures("hangups")
 async def test_what_nohup_ignores_stays_ignored() -> None:
-    """A run under nohup goes on when its terminal is closed, and still ends by SIGTERM."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     with on_ending_signals(asked.set_result):
@@ -48,7 +46,6 @@ async def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 def test_a_pipe_without_a_reader_ends_the_output_alone() -> None:
-    """Neither what is written nor the last flush raises, and later output vanishes."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
@@ -60,7 +57,6 @@ def test_a_pipe_without_a_reader_ends_the_output_alone() -> None:
 
 
 def test_a_full_disk_ends_no_output() -> None:
-    """A device that is full now may have room for what is written later."""
     with Path("/dev/full").open("w") as stream:
         output = LossyOutput(stream)
         output.write("a sentence\n")
@@ -81,7 +77,6 @@ def test_one_file_handles_the_signals_of_a_run() -> None:
 
 
 def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Path) -> None:
-    """Unless the run's folder has one, or there is no file of a token to lie beside."""
     folder, token = tmp_path / "run", tmp_path / "secrets" / "token"
     token.parent.mkdir()
     folder.mkdir()

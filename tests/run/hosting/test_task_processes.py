@@ -59,7 +59,6 @@ class Room:
 
 @virtual
 async def test_a_process_that_ends_is_told_and_forgotten() -> None:
-    """An end as it should be has no error; the process can still be looked at."""
     room = Room()
     room.table.start("a")
     assert "a" in room.table
@@ -73,7 +72,6 @@ async def test_a_process_that_ends_is_told_and_forgotten() -> None:
 
 @virtual
 async def test_an_error_is_told_and_raised_nowhere_else() -> None:
-    """Who waits for the ends is not struck by one of them."""
     room = Room()
     room.table.start("a")
     room.table.start("b")
@@ -85,7 +83,6 @@ async def test_an_error_is_told_and_raised_nowhere_else() -> None:
 
 @virtual
 async def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
-    """One that leaves in time is not; its name may be taken again by then."""
     room = Room()
     for name in ("a", "b"):
         room.table.start(name)
@@ -104,7 +101,6 @@ async def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
 
 @virtual
 async def test_a_start_is_one_start() -> None:
-    """Starting what runs changes nothing."""
     room = Room()
     room.table.start("a")
     room.table.start("a")
@@ -116,7 +112,6 @@ async def test_a_start_is_one_start() -> None:
 
 @virtual
 async def test_a_kill_takes_everything_and_calls_no_handler() -> None:
-    """Its task is cancelled, what it holds is freed, and its end is told once."""
     room = Room()
     room.table.start("a")
     await asyncio.sleep(1)
@@ -129,7 +124,6 @@ async def test_a_kill_takes_everything_and_calls_no_handler() -> None:
 
 @virtual
 async def test_a_killed_process_can_be_started_again() -> None:
-    """The next one is another object under the same name, and its end is its own."""
     room = Room()
     room.table.start("a")
     first = room.workers["a"]
@@ -158,7 +152,6 @@ async def test_closing_waits_for_kills_under_way() -> None:
 
 @virtual
 async def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
-    """Also what was to start later does not."""
     room = Room()
     for name in ("v", "s", "l"):
         room.table.start(name)

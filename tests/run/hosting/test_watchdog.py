@@ -50,8 +50,6 @@ def nothing(_: float) -> None:
 
 
 def test_states_reach_the_manager(manager: Manager) -> None:
-    """Ready, status and stopping are what sd_notify(3) says; a status is one line."""
-
     async def main() -> None:
         watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
         assert manager.heard() == []
@@ -71,7 +69,6 @@ def test_states_reach_the_manager(manager: Manager) -> None:
 
 @virtual
 async def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
-    """It begins with ready, and goes on until the end, also while the process is stopping."""
     manager.environment["WATCHDOG_USEC"] = "3000000"
     heard: list[str] = []
     watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
@@ -90,7 +87,6 @@ async def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
 
 @virtual
 async def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
-    """Until it is ready a process asks for more time before the last has passed, then never."""
     manager.environment["WATCHDOG_USEC"] = "600000000"
     more = f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}"
     watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
@@ -109,7 +105,6 @@ async def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
 def test_a_service_is_ready_when_it_says_so(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that has more to do before it can be used is not taken for ready meanwhile."""
     for name, told in manager.environment.items():
         monkeypatch.setenv(name, told)
 
@@ -128,7 +123,6 @@ def test_a_service_is_ready_when_it_says_so(
 @pytest.mark.parametrize("limit_us", ["50000", "200000"])
 @virtual
 async def test_a_short_limit_is_kept(manager: Manager, limit_us: str) -> None:
-    """The beat is never slower than the manager's limit, also if that is below our own tick."""
     manager.environment["WATCHDOG_USEC"] = limit_us
     watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
     watchdog.ready()
@@ -148,7 +142,6 @@ async def test_a_short_limit_is_kept(manager: Manager, limit_us: str) -> None:
 def test_the_beat_is_sent_by_a_real_loop(
     manager: Manager, loop_factory: type[asyncio.AbstractEventLoop]
 ) -> None:
-    """On the loops that we run on, beats follow each other without being asked for."""
     manager.environment["WATCHDOG_USEC"] = "30000"
 
     async def main() -> None:
@@ -176,7 +169,6 @@ def test_the_beat_is_sent_by_a_real_loop(
     ids=["not set", "zero", "no number", "meant for another process"],
 )
 def test_no_beat_is_sent_that_nobody_asked_for(manager: Manager, variables: dict[str, str]) -> None:
-    """Without a limit of ours there is no beat, but there are states."""
     manager.environment.update(variables)
 
     async def main() -> None:
@@ -192,7 +184,6 @@ def test_no_beat_is_sent_that_nobody_asked_for(manager: Manager, variables: dict
 @pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234", "/" + "x" * 200])
 @virtual
 async def test_without_a_manager_all_goes_on(address: str) -> None:
-    """No address, nobody at the address, one of another kind: nothing is sent, nothing fails."""
     notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
     watchdog = Watchdog(nothing, notifier=notifier)
     watchdog.ready("alone")
@@ -202,7 +193,6 @@ async def test_without_a_manager_all_goes_on(address: str) -> None:
 
 
 def test_a_manager_that_does_not_read_is_not_waited_for(manager: Manager) -> None:
-    """Its buffer is full; the loop goes on."""
     notifier = Notifier(manager.environment)
     for _ in range(2000):
         notifier.send(STATUS="x" * 1000)
@@ -220,7 +210,6 @@ class LateLoop(asyncio.SelectorEventLoop):
 
 
 def test_a_stall_is_told_once_with_its_length(manager: Manager) -> None:
-    """A loop that stood still says for how long when it goes on; what is short passes."""
     manager.environment["WATCHDOG_USEC"] = "60000"
     told: list[float] = []
 
@@ -259,7 +248,6 @@ class HandClock:
 
 
 def test_stalls_come_with_advice_and_once_a_minute() -> None:
-    """A loop that stands still often fills no terminal; how often and how long is told together."""
     clock, told = HandClock(), list[str]()
     stalls = Stalls(told.append, clock)
     for at_s, for_s in ((0.0, 0.6), (1.0, 2.0), (2.0, 0.7), (STALLS_TOLD_S, 0.9)):
@@ -272,7 +260,6 @@ def test_stalls_come_with_advice_and_once_a_minute() -> None:
 
 
 def test_stalls_of_a_process_that_imports_or_compiles_are_not_told() -> None:
-    """That takes a loop's time, and ends; the first stall after it is told as ever."""
     told = list[str]()
     stalls = Stalls(told.append, HandClock())
     for starting in (True, False):
@@ -283,7 +270,6 @@ def test_stalls_of_a_process_that_imports_or_compiles_are_not_told() -> None:
 
 
 def test_a_process_tells_of_no_stall_before_its_actors_live() -> None:
-    """It imports until then; its actors know for how long they compile."""
     seen: list[bool] = []
 
     async def main(_: Watchdog) -> int:

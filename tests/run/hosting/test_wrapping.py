@@ -16,7 +16,6 @@ class Terminal(io.StringIO):
 
 
 def test_only_a_terminal_has_its_lines_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file or a pipe gets a sentence as one line, which a program can search."""
     monkeypatch.setenv("COLUMNS", "20")
     sentence = "a sentence that is longer than twenty columns"
     assert fitted(sentence, io.StringIO()) == sentence
@@ -40,6 +39,5 @@ def test_only_a_terminal_has_its_lines_wrapped(monkeypatch: pytest.MonkeyPatch) 
 def test_a_command_goes_on_after_a_backslash(
     command: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell reads it as it was; an option stays with its value, and no word is broken."""
     monkeypatch.setenv("COLUMNS", "22")
     assert fitted(command, Terminal()).split("\n") == lines

@@ -27,7 +27,6 @@ def small(root: Path) -> Path:
 
 
 def test_files_are_split_by_the_hash_of_their_path(tmp_path: Path) -> None:
-    """Each file is in one part, whatever other files there are."""
     corpus = read_corpus(small(tmp_path))
     assert corpus.train.tobytes() == b"train"
     assert corpus.validation.tobytes() == b"held out"
@@ -35,7 +34,6 @@ def test_files_are_split_by_the_hash_of_their_path(tmp_path: Path) -> None:
 
 
 def test_tests_and_installed_packages_are_left_out(tmp_path: Path) -> None:
-    """Only the library itself is read."""
     before = read_corpus(small(tmp_path)).digest
     write(tmp_path, f"test/{TRAIN}", "no")
     write(tmp_path, f"site-packages/deep/{TRAIN}", "no")
@@ -44,7 +42,6 @@ def test_tests_and_installed_packages_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_changes_the_digest_and_is_named(tmp_path: Path) -> None:
-    """Hosts with other bytes can be refused with the file that differs."""
     before = read_corpus(small(tmp_path))
     write(tmp_path, TRAIN, "other")
     after = read_corpus(tmp_path)
@@ -56,13 +53,11 @@ def test_a_changed_file_changes_the_digest_and_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_source_is_refused(tmp_path: Path) -> None:
-    """A Python that ships no source says so instead of training on nothing."""
     with pytest.raises(DataError, match="too few to train on"):
         read_corpus(tmp_path)
 
 
 def test_the_standard_library_is_there_and_compresses() -> None:
-    """The default corpus has megabytes of text that zlib takes to about two bits per byte."""
     corpus = standard_library()
     assert len(corpus.train) > 5_000_000
     assert len(corpus.validation) > 200_000

@@ -23,7 +23,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_holds_the_documents_of_all_its_text_files(folder: Path) -> None:
-    """In the order of their paths, without hidden and binary ones, and without empty documents."""
     text = find_text(folder)
     assert text.names == ("b.md", "deep/a.txt", "lines.jsonl")
     assert list(text.documents()) == [b"bee", b"ay\n", b"one", "zwö".encode()]
@@ -31,7 +30,6 @@ def test_a_folder_holds_the_documents_of_all_its_text_files(folder: Path) -> Non
 
 @pytest.mark.parametrize("mark", RUN_MARKS)
 def test_folders_of_runs_are_left_out(folder: Path, mark: str) -> None:
-    """A run may write beside the text that it reads, which is the same at every start of it."""
     before = find_text(folder).names
     run = folder / "runs" / "mine"
     (run / "earlier").mkdir(parents=True)
@@ -51,7 +49,6 @@ def test_a_name_that_is_no_utf8_is_refused(folder: Path) -> None:
 
 
 def test_a_pattern_and_a_file_name_what_they_match(folder: Path) -> None:
-    """Paths are told below the folder in front of the pattern: the same ones on all hosts."""
     assert find_text(folder / "**" / "*.txt").names == ("deep/a.txt",)
     assert find_text(folder / "*.md").root == folder
     assert find_text(folder / "deep" / "a.txt").names == ("a.txt",)
@@ -60,7 +57,6 @@ def test_a_pattern_and_a_file_name_what_they_match(folder: Path) -> None:
 
 
 def test_no_text_is_refused(folder: Path) -> None:
-    """The sentence names the place."""
     with pytest.raises(DataError, match=r"there is no text at .*\*\.rst"):
         find_text(folder / "*.rst")
     (folder / "empty").mkdir()
@@ -98,13 +94,11 @@ def test_the_manifest_tells_path_size_and_digest(folder: Path) -> None:
     ],
 )
 def test_a_line_without_text_is_refused_by_its_number(tmp_path: Path, line: str, says: str) -> None:
-    """What is wrong begins with file and line."""
     (tmp_path / "c.jsonl").write_text(line)
     with pytest.raises(DataError, match=says):
         list(find_text(tmp_path).documents())
 
 
 def test_another_field_may_hold_the_text(tmp_path: Path) -> None:
-    """It is named by the user."""
     (tmp_path / "c.jsonl").write_text('{"body": "b"}')
     assert list(find_text(tmp_path, "body").documents()) == [b"b"]

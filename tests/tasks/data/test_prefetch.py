@@ -72,7 +72,6 @@ def all_of(source: BatchSource, count: int, reader: Reader | None = None) -> lis
 
 
 def test_both_sources_give_the_same(reader: Reader) -> None:
-    """Every batch with its position, the end of each shard, and then nothing."""
     leases = (Lease(0, 3, 17), Lease(0, 5, RECORDS), Lease(1, 0, 18))
     direct = DirectSource(Shards().batches)
     for source in (direct, reader.source):
@@ -89,7 +88,6 @@ def test_both_sources_give_the_same(reader: Reader) -> None:
 
 
 def test_no_more_is_read_than_has_room(shards: Shards, reader: Reader) -> None:
-    """What is read and not taken is bounded: it takes memory."""
     reader.source.follow((Lease(0, 0, 0),))
     for _ in range(5):
         reader.take()
@@ -97,7 +95,6 @@ def test_no_more_is_read_than_has_room(shards: Shards, reader: Reader) -> None:
 
 
 def test_what_was_read_of_a_lost_shard_is_dropped(reader: Reader) -> None:
-    """The next holder reads it; here the shard that is left begins at its own position."""
     reader.source.follow((Lease(0, 0, 0), Lease(0, 1, 7)))
     reader.take()
     reader.source.follow((Lease(0, 1, 7),))
@@ -105,7 +102,6 @@ def test_what_was_read_of_a_lost_shard_is_dropped(reader: Reader) -> None:
 
 
 def test_a_shard_that_is_still_held_is_read_on(shards: Shards, reader: Reader) -> None:
-    """Whatever else is leased, nothing of it is read twice, left out or dropped."""
     reader.source.follow((Lease(0, 1, 0),))
     taken = [reader.take() for _ in range(3)]
     for position in (0, 2, 3):
@@ -117,7 +113,6 @@ def test_a_shard_that_is_still_held_is_read_on(shards: Shards, reader: Reader) -
 
 
 def test_a_shard_that_another_has_read_on_begins_where_that_one_ended(reader: Reader) -> None:
-    """It was lost and came back between two looks at the leases."""
     reader.source.follow((Lease(0, 0, 0),))
     reader.take()
     reader.source.follow((Lease(0, 0, 9),))
@@ -125,7 +120,6 @@ def test_a_shard_that_another_has_read_on_begins_where_that_one_ended(reader: Re
 
 
 def test_it_says_whether_there_is_anything_to_wait_for() -> None:
-    """A batch that is being read is expected; without a lease there is none."""
     shards = Shards(0)
     reader = Reader(shards)
     assert not reader.expects()

@@ -43,7 +43,6 @@ def documents(found: Prepared, part: str) -> set[str]:
 
 
 def test_every_document_is_in_one_part(tmp_path: Path) -> None:
-    """Both memory maps together hold all of them, and about the share asked for is held out."""
     found = made(tmp_path, TEXTS)
     train, held_out = documents(found, "train"), documents(found, "validation")
     assert train | held_out == set(TEXTS)
@@ -56,7 +55,6 @@ def test_every_document_is_in_one_part(tmp_path: Path) -> None:
 
 
 def test_a_document_keeps_its_part_when_others_are_added(tmp_path: Path) -> None:
-    """What was trained on is never evaluated later, nor the other way round."""
     before = documents(made(tmp_path, TEXTS[:100], out="one"), "validation")
     after = documents(made(tmp_path, TEXTS[::-1], out="other"), "validation")
     assert before == after & set(TEXTS[:100])
@@ -64,13 +62,11 @@ def test_a_document_keeps_its_part_when_others_are_added(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("share", [1e-9, 0.999999])
 def test_both_parts_have_a_document(tmp_path: Path, share: float) -> None:
-    """However small or large the share is."""
     found = made(tmp_path, TEXTS[:5], share)
     assert {len(documents(found, part)) for part in ("train", "validation")} == {1, 4}
 
 
 def test_nothing_is_held_out_if_nothing_shall_be(tmp_path: Path) -> None:
-    """A share of 0 trains on everything."""
     found = made(tmp_path, TEXTS[:1], 0.0)
     assert documents(found, "train") == {TEXTS[0]}
     assert len(found.part("validation")) == 0
@@ -80,19 +76,16 @@ def test_nothing_is_held_out_if_nothing_shall_be(tmp_path: Path) -> None:
 def test_a_corpus_that_cannot_be_split_is_refused(
     tmp_path: Path, texts: list[str], says: str
 ) -> None:
-    """The sentence says what to do."""
     with pytest.raises(DataError, match=rf"{says}.*set held_out to 0"):
         made(tmp_path, texts)
 
 
 def test_no_document_is_refused() -> None:
-    """There is nothing to train on, whatever the share is."""
     with pytest.raises(DataError, match="it has 0 of them"):
         split_of([], 0.0)
 
 
 def test_tokens_are_mapped_and_not_read(tmp_path: Path) -> None:
-    """So a corpus may be larger than the memory."""
     found = made(tmp_path, TEXTS)
     assert isinstance(found.part("train"), np.memmap)
     assert found.part("train").dtype == np.uint8
@@ -113,7 +106,6 @@ def test_a_damaged_file_is_refused_where_it_is_opened(tmp_path: Path, damage: st
 
 
 def test_without_verification_only_the_size_is_compared(tmp_path: Path) -> None:
-    """For a corpus that takes too long to read at each start."""
     found = made(tmp_path, TEXTS)
     path = tmp_path / "out" / "train.tokens"
     path.write_bytes(b"x" + path.read_bytes()[1:])
@@ -124,21 +116,18 @@ def test_without_verification_only_the_size_is_compared(tmp_path: Path) -> None:
 
 
 def test_who_comes_second_keeps_what_is_there(tmp_path: Path) -> None:
-    """Two processes that prepare the same folder at once disturb each other in nothing."""
     made(tmp_path, TEXTS[:50])
     assert made(tmp_path, TEXTS).manifest.documents == 50
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    """It names the folder."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file/out cannot be written"):
         made(tmp_path, TEXTS, out="file/out")
 
 
 def test_a_few_files_are_compared_one_by_one() -> None:
-    """The first label that differs names the file."""
     files = [SourceFile(f"{number}.txt", number, "d") for number in range(3)]
     assert manifest_lines(files) == {
         "corpus 000": "0.txt 0 d",
@@ -148,7 +137,6 @@ def test_a_few_files_are_compared_one_by_one() -> None:
 
 
 def test_many_files_are_compared_by_ranges() -> None:
-    """Their number is bounded, and a change of one file changes the line of its range alone."""
     files = [SourceFile(f"{number:05}.txt", 1, "d") for number in range(1000)]
     lines = manifest_lines(files)
     assert len(lines) <= LINES_MOST

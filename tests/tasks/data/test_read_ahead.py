@@ -17,8 +17,6 @@ def nothing() -> None:
 
 
 def test_batches_come_in_order_from_the_position() -> None:
-    """Each with the position after it."""
-
     def batches(_: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         for number in range(position, 10):
             yield f"batch {number}", number + 1
@@ -28,8 +26,6 @@ def test_batches_come_in_order_from_the_position() -> None:
 
 
 def test_an_error_of_the_reader_comes_where_the_batch_would() -> None:
-    """After the batches before it."""
-
     def batches(_: ShardKey, __: int) -> Iterator[tuple[object, int]]:
         yield "batch", 1
         raise OSError("the file is gone")
@@ -58,7 +54,6 @@ def test_a_slow_reader_is_waited_for_and_said_to_be() -> None:
 
 
 def test_a_reader_that_has_nothing_yet_is_said_to_have_nothing() -> None:
-    """Its taker waits on, until there is a batch."""
     arrived, told = Event(), Queue[str]()
 
     def batches(_: ShardKey, __: int) -> Iterator[tuple[object | None, int]]:
@@ -76,7 +71,6 @@ def test_a_reader_that_has_nothing_yet_is_said_to_have_nothing() -> None:
 
 
 def test_no_more_is_read_than_is_kept_and_a_reader_that_is_left_ends() -> None:
-    """The thread holds one batch beside those that wait, and ends once nobody takes them."""
     ended, read = Event(), list[int]()
 
     def batches(_: ShardKey, __: int) -> Iterator[tuple[object, int]]:

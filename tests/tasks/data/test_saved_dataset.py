@@ -40,21 +40,18 @@ def sketch(folder: Path, state: str = '{"_data_files": [{"filename": "data.arrow
 
 
 def test_each_row_with_text_is_a_document(tmp_path: Path) -> None:
-    """In the order of the rows, over all files; as often as they are read."""
     text = text_at(save(tmp_path / "d"))
     assert list(text.documents()) == [b"a red\ncar", "grün".encode(), b"end"]
     assert list(text.documents()) == list(text.documents())
 
 
 def test_rows_of_many_batches_are_all_read(tmp_path: Path) -> None:
-    """None is lost where one batch ends and the next begins."""
     rows = [f"{number}" for number in range(1000)]
     text = text_at(save(tmp_path / "d", {"text": rows}, files=3))
     assert list(text.documents()) == [row.encode() for row in rows]
 
 
 def test_another_column_is_another_corpus(tmp_path: Path) -> None:
-    """Its files are told with the column, so hosts that read unlike columns differ."""
     folder = save(tmp_path / "d")
     text = text_at(folder, "body")
     assert list(text.documents()) == [b"1", b"2", b"3", b"4", b"5"]
@@ -68,7 +65,6 @@ def test_another_column_is_another_corpus(tmp_path: Path) -> None:
 
 
 def test_a_copy_and_a_second_saving_are_the_same_corpus(tmp_path: Path) -> None:
-    """Wherever they are; one changed row makes another."""
     folder = save(tmp_path / "d")
     manifest = text_at(folder).manifest()
     assert text_at(Path(shutil.copytree(folder, tmp_path / "copy"))).manifest() == manifest
@@ -78,7 +74,6 @@ def test_a_copy_and_a_second_saving_are_the_same_corpus(tmp_path: Path) -> None:
 
 
 def test_the_format_that_a_dataset_was_saved_with_hides_no_text(tmp_path: Path) -> None:
-    """A dataset may be saved to give arrays, and of some columns only."""
     datasets = package()
     rows = datasets.Dataset.from_dict(COLUMNS).select([4, 0]).with_format("numpy", ["label"])
     rows.save_to_disk(tmp_path / "d")
@@ -86,7 +81,6 @@ def test_the_format_that_a_dataset_was_saved_with_hides_no_text(tmp_path: Path) 
 
 
 def test_a_split_is_named_below_the_folder_of_all(tmp_path: Path) -> None:
-    """The folder of a DatasetDict, or a split that it lacks, is refused with those it has."""
     datasets = package()
     rows = datasets.Dataset.from_dict(COLUMNS)
     both = datasets.DatasetDict(train=rows.select([0]), test=rows.select([2]))
@@ -98,7 +92,6 @@ def test_a_split_is_named_below_the_folder_of_all(tmp_path: Path) -> None:
 
 
 def test_a_split_that_is_missing_is_told_with_those_that_there_are(tmp_path: Path) -> None:
-    """It needs no package to say so."""
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(DataError, match=r"there is no split 'tain' in .*; name one of train, test"):
         text_at(tmp_path / "tain")
@@ -108,7 +101,6 @@ def test_a_split_that_is_missing_is_told_with_those_that_there_are(tmp_path: Pat
 
 
 def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to install."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'islands\[hugging-face\]'"):
         text_at(sketch(tmp_path / "d"))
@@ -133,13 +125,11 @@ def test_a_folder_of_text_needs_no_package(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_column_without_text_is_refused(tmp_path: Path, column: str, says: str) -> None:
-    """With the columns that there are."""
     with pytest.raises(DataError, match=says):
         text_at(save(tmp_path / "d"), column)
 
 
 def test_long_strings_are_text_too(tmp_path: Path) -> None:
-    """Arrow has a type for columns of more than 2 GB."""
     datasets = package()
     features = datasets.Features({"text": datasets.Value("large_string")})
     datasets.Dataset.from_dict({"text": ["a"]}, features).save_to_disk(tmp_path / "d")
@@ -147,7 +137,6 @@ def test_long_strings_are_text_too(tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
-    """It has no files at all."""
     with pytest.raises(DataError, match="d has no rows; save one that has some text"):
         text_at(save(tmp_path / "d", {"text": []}))
 
@@ -157,7 +146,6 @@ def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
 def test_a_dataset_that_was_copied_in_part_is_refused(
     tmp_path: Path, damage: str, *, lost: bool
 ) -> None:
-    """A file that is missing, or ends too early, is never taken for less text."""
     path = save(tmp_path / "d") / damage
     whole = path.read_bytes()
     if lost:
@@ -170,6 +158,5 @@ def test_a_dataset_that_was_copied_in_part_is_refused(
 
 @pytest.mark.parametrize("state", ["", "[]", "{}", '{"_data_files": 3}'])
 def test_a_state_that_is_none_is_refused_without_the_package(tmp_path: Path, state: str) -> None:
-    """As a folder that was written by half."""
     with pytest.raises(DataError, match=r"the dataset .*d cannot be read \(.*; save it again"):
         text_at(sketch(tmp_path / "d", state))

@@ -13,7 +13,6 @@ from islands.tasks.data.shards import ShardKey, ShardPlan
 def test_the_shards_of_a_pass_hold_every_record_once(
     records: int, shards: int, seed: int, pass_index: int
 ) -> None:
-    """All shards together are a permutation of the records, of almost equal sizes."""
     plan = ShardPlan(records, shards, seed)
     members = [plan.members(ShardKey(pass_index, shard)) for shard in range(shards)]
     assert sorted(np.concatenate(members).tolist()) == list(range(records))
@@ -24,7 +23,6 @@ def test_the_shards_of_a_pass_hold_every_record_once(
 
 @given(st.integers(1, 60), st.integers(1, 7), st.integers(0, 60))
 def test_groups_resume_at_any_position(records: int, size: int, position: int) -> None:
-    """Going on from a position yields the records that were not yet yielded, in the same order."""
     plan = ShardPlan(records, 1)
     position = min(position, records)
     key = ShardKey(0, 0)
@@ -34,13 +32,11 @@ def test_groups_resume_at_any_position(records: int, size: int, position: int) -
 
 
 def test_positions_count_records() -> None:
-    """Each group comes with the position after it; the last group may be short."""
     positions = [after for _, after in ShardPlan(7, 1).groups(ShardKey(0, 0), 0, 3)]
     assert positions == [3, 6, 7]
 
 
 def test_the_order_depends_on_seed_and_pass_alone() -> None:
-    """Another pass or seed shuffles anew; the same ones never do."""
     key = ShardKey(0, 1)
     members = ShardPlan(100, 4, seed=1).members(key).tolist()
     assert members == ShardPlan(100, 4, seed=1).members(key).tolist()
@@ -52,7 +48,6 @@ def test_the_order_depends_on_seed_and_pass_alone() -> None:
 def test_an_unlike_shard_is_a_stretch_of_the_corpus_in_an_order_of_its_own(
     records: int, shards: int
 ) -> None:
-    """All shards together still hold every record once, and a pass has an order of its own."""
     plan = ShardPlan(records, shards, unlike=True)
     ranges = [sorted(plan.members(ShardKey(1, shard)).tolist()) for shard in range(shards)]
     assert [record for members in ranges for record in members] == list(range(records))
@@ -64,25 +59,21 @@ def test_an_unlike_shard_is_a_stretch_of_the_corpus_in_an_order_of_its_own(
     ("key", "position"), [(ShardKey(0, 4), 0), (ShardKey(-1, 0), 0), (ShardKey(0, 0), -1)]
 )
 def test_what_does_not_exist_is_refused(key: ShardKey, position: int) -> None:
-    """An unknown shard or a position before its start is an error, never an empty shard."""
     with pytest.raises(IndexError):
         next(ShardPlan(100, 4).groups(key, position, 1))
 
 
 def test_shard_keys_order_by_pass_first() -> None:
-    """Keys sort and print in the order in which shards are leased."""
     keys = [ShardKey(1, 0), ShardKey(0, 2), ShardKey(0, 1)]
     assert [str(key) for key in sorted(keys)] == ["0/1", "0/2", "1/0"]
 
 
 @pytest.mark.parametrize("position", [25, 26, 10**12])
 def test_nothing_is_left_at_the_end_of_a_shard_or_beyond(position: int) -> None:
-    """The position may be what another learner said, and the shard is only finished."""
     assert list(ShardPlan(100, 4).groups(ShardKey(0, 0), position, 1)) == []
 
 
 def test_a_large_pass_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its shards are read in; the records of a shard do not hold the whole order."""
     plan = ShardPlan(100, 7, seed=3)
     keys = [ShardKey(pass_index, shard) for pass_index in range(2) for shard in range(7)]
     wanted = [plan.members(key).tolist() for key in keys]

@@ -13,7 +13,6 @@ TOKENS = np.arange(1000, dtype=np.uint16)
 
 @pytest.mark.parametrize("name", ["t.npy", "t.bin"])
 def test_a_file_is_mapped_and_its_last_tokens_are_held_out(tmp_path: Path, name: str) -> None:
-    """Both forms give the same tokens."""
     if name == "t.npy":
         np.save(tmp_path / name, TOKENS)
     else:
@@ -41,14 +40,12 @@ def test_a_token_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_another_array_is_refused(tmp_path: Path, array: np.ndarray, says: str) -> None:
-    """The sentence says what it is, and what it should be."""
     np.save(tmp_path / "t.npy", array)
     with pytest.raises(DataError, match=says):
         open_tokens(tmp_path / "t.npy", "uint16", held_out=0, vocabulary=10)
 
 
 def test_files_that_cannot_be_mapped_are_one_sentence(tmp_path: Path) -> None:
-    """Missing, empty, and not a whole number of tokens."""
     with pytest.raises(DataError, match=r"none\.bin cannot be read: No such file"):
         open_tokens(tmp_path / "none.bin", "uint16", held_out=0, vocabulary=10)
     for name, data in (("empty.bin", b""), ("odd.bin", b"abc"), ("no.npy", b"abc")):

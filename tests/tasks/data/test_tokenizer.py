@@ -22,7 +22,6 @@ TEXTS = [b"the cat sat on the mat", "die Katze saß".encode(), b"<|end|> is only
 
 
 def test_bytes_end_with_a_nul() -> None:
-    """A document's end is a token, which no text has."""
     assert [tokens.tolist() for tokens in ByteTokenizer().encode([b"ab", b""])] == [
         [97, 98, 0],
         [0],
@@ -33,19 +32,16 @@ def test_bytes_end_with_a_nul() -> None:
     ("vocabulary", "name"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")]
 )
 def test_tokens_take_no_more_bytes_than_they_need(vocabulary: int, name: str) -> None:
-    """At the edges of each dtype."""
     assert dtype_of(vocabulary) == np.dtype(name)
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to install."""
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(DataError, match=r"pip install 'islands\[text\]'"):
         train(TEXTS, 300)
 
 
 def test_a_small_vocabulary_is_refused() -> None:
-    """All bytes and the end of a document must fit."""
     with pytest.raises(DataError, match="a vocabulary of 256 is too small"):
         train(TEXTS, 256)
 
@@ -67,7 +63,6 @@ def test_byte_pairs_encode_every_text(learned: PairTokenizer) -> None:
 
 
 def test_the_name_of_the_end_in_a_text_is_no_end(learned: PairTokenizer) -> None:
-    """A text cannot forge what separates documents."""
     (tokens,) = learned.encode([TEXTS[2]])
     assert tokens.tolist().count(END) == 1
 
@@ -75,7 +70,6 @@ def test_the_name_of_the_end_in_a_text_is_no_end(learned: PairTokenizer) -> None
 def test_training_repeats_and_its_file_says_what_was_learned(
     learned: PairTokenizer, tmp_path: Path
 ) -> None:
-    """Hosts that share the file have the same name for it; other text gives another one."""
     (tmp_path / "t.json").write_text(learned.text)
     assert load(tmp_path / "t.json").name == learned.name == train(TEXTS * 9, 300).name
     assert train(TEXTS[:1] * 9, 300).name != learned.name
@@ -102,7 +96,6 @@ def test_documents_end_with_the_end_that_a_tokenizer_has(
 
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    """Missing, or something else."""
     pytest.importorskip("tokenizers")
     with pytest.raises(DataError, match="none cannot be read"):
         load(tmp_path / "none")

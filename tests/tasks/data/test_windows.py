@@ -14,7 +14,6 @@ DATA = np.arange(251, dtype=np.uint8)
 def test_a_pass_predicts_every_byte_of_every_window_once(
     length: int, rows: int, shards: int
 ) -> None:
-    """All shards together predict each byte once, except the first and the incomplete window."""
     windows = TokenWindows(DATA, length=length, rows=rows, shards=shards)
     targets: list[int] = []
     for shard in range(shards):
@@ -27,7 +26,6 @@ def test_a_pass_predicts_every_byte_of_every_window_once(
 
 
 def test_a_short_last_batch_is_filled_with_rows_of_no_weight() -> None:
-    """The shape stays, so nothing compiles anew, and what fills up does not count."""
     windows = TokenWindows(DATA, length=100, rows=3)
     (batch, after), *rest = windows.batches(ShardKey(0, 0), 0)
     assert not rest
@@ -37,7 +35,6 @@ def test_a_short_last_batch_is_filled_with_rows_of_no_weight() -> None:
 
 
 def test_evaluation_reads_windows_spread_over_the_whole() -> None:
-    """A limited evaluation does not look at the beginning alone."""
     windows = TokenWindows(DATA, length=10, rows=2)
     starts = [int(row[0]) for batch in windows.spread(5) for row in batch.tokens[batch.weight > 0]]
     assert starts == [0, 50, 100, 150, 200]

@@ -25,7 +25,6 @@ def test_a_name_is_the_number_of_parameters(name: str) -> None:
 
 
 def test_a_task_takes_a_name_or_changes_of_one() -> None:
-    """As settings from a file say it; equal decoders make equal tasks."""
     assert decoder_of("0.6M") == DecoderConfig()
     assert task_of(TASK, {"decoder": "2M"}) == StdlibBytes(CONFIGURATIONS["2M"])
     changed = task_of(TASK, {"decoder": {"name": "0.2M", "windows": [8, None], "scan": True}})
@@ -37,7 +36,6 @@ def test_a_task_takes_a_name_or_changes_of_one() -> None:
 
 
 def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
-    """And with the nearest."""
     with pytest.raises(
         SettingsError, match=r"no decoder '150m' \(did you mean 150M\?\); there are"
     ):
@@ -63,20 +61,17 @@ def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
     ],
 )
 def test_a_mistaken_change_is_told(given: dict[str, object], told: str) -> None:
-    """In the words of the setting."""
     with pytest.raises(SettingsError, match=told):
         decoder_of(given)
 
 
 @pytest.mark.parametrize("given", [3, 0.6, None, ["2M"], True])
 def test_what_is_neither_a_name_nor_a_mapping_is_refused(given: object) -> None:
-    """A file may hold anything there."""
     with pytest.raises(SettingsError, match=r"decoder is .*; it must be a name or a mapping"):
         decoder_of(given)  # type: ignore[arg-type]  # as a file has it
 
 
 def test_the_smallest_decoder_can_be_built() -> None:
-    """Every size at the least that it may be; rotary positions need two in a head."""
     config = decoder_of({**dict.fromkeys(SIZES, 1), "head_width": 2, "windows": [1]})
     shapes = jax.eval_shape(lambda: initial(config, jax.random.key(0)))
     assert all(leaf.size > 0 for leaf in jax.tree.leaves(shapes))

@@ -36,20 +36,17 @@ def run(config: DecoderConfig, tokens: list[int]) -> jax.Array:
 
 
 def test_the_default_has_about_0_6_million_parameters() -> None:
-    """The demo's model is of the size the documents name."""
     shapes = jax.eval_shape(lambda: initial(DecoderConfig(), jax.random.key(0)))
     assert 550_000 < sum(leaf.size for leaf in jax.tree.leaves(shapes)) < 650_000
 
 
 def test_a_position_sees_nothing_after_it() -> None:
-    """Changing a byte changes no logits before it."""
     one, other = run(SMALL, [1, 2, 3, 4, 5, 6]), run(SMALL, [1, 2, 3, 9, 5, 6])
     np.testing.assert_allclose(one[:3], other[:3], rtol=1e-5, atol=1e-5)
     assert not np.allclose(one[3:], other[3:], atol=1e-3)
 
 
 def test_a_sliding_window_forgets() -> None:
-    """With windows of 2 in both layers, a byte is out of sight three positions later."""
     narrow = DecoderConfig(
         width=16, layers=2, heads=4, kv_heads=2, head_width=8, windows=(2,), hidden=32
     )
@@ -59,18 +56,15 @@ def test_a_sliding_window_forgets() -> None:
 
 
 def test_positions_matter() -> None:
-    """The same bytes in another order give other logits at the end."""
     assert not np.allclose(run(SMALL, [1, 2, 3])[-1], run(SMALL, [2, 1, 3])[-1], atol=1e-3)
 
 
 def test_logits_are_capped() -> None:
-    """However large the parameters, no logit exceeds the cap."""
     params = jax.tree.map(lambda x: np.float32(100) * x, awake(SMALL))
     assert np.abs(logits(SMALL, params, jnp.array([[1, 2, 3]]))).max() <= SMALL.soft_cap
 
 
 def test_one_key_head_may_serve_all_query_heads() -> None:
-    """Multi-query attention is grouped-query attention with tied keys and values."""
     tied = DecoderConfig(width=16, layers=1, heads=4, kv_heads=1, head_width=8)
     full = DecoderConfig(width=16, layers=1, heads=4, kv_heads=4, head_width=8)
     params = awake(tied)
@@ -84,13 +78,11 @@ def test_one_key_head_may_serve_all_query_heads() -> None:
 
 
 def test_rms_norm_by_hand() -> None:
-    """(3, 4) has root mean square √12.5; a scale of zero multiplies by one."""
     normed = RmsNorm(2)(jnp.array([3.0, 4.0]))
     np.testing.assert_allclose(normed, np.array([3.0, 4.0]) / np.sqrt(12.5), rtol=1e-5)
 
 
 def test_the_parameters_are_those_of_the_module() -> None:
-    """The pure dictionary holds exactly the module's parameters."""
     _, state = nnx.split(Decoder(SMALL, rngs=nnx.Rngs(0)))
     shapes = jax.tree.map(jnp.shape, nnx.to_pure_dict(state))
     assert shapes == jax.tree.map(jnp.shape, initial(SMALL, jax.random.key(0)))
@@ -100,7 +92,6 @@ def test_the_parameters_are_those_of_the_module() -> None:
 def test_shapes_that_cannot_be_built_are_refused(
     heads: int, kv_heads: int, head_width: int
 ) -> None:
-    """The setting is named."""
     with pytest.raises(SettingsError, match=r"heads|head_width"):
         DecoderConfig(heads=heads, kv_heads=kv_heads, head_width=head_width)
 
@@ -111,7 +102,6 @@ def batch_of(rows: list[list[int]], weight: list[float]) -> TokenBatch:
 
 
 def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
-    """Against a NumPy float64 softmax written apart; rows of weight 0 do not count."""
     params = awake(SMALL)
     rows = [[5, 6, 7, 8], [1, 1, 2, 3], [0, 0, 0, 0]]
     batch = batch_of(rows, [1, 1, 0])
@@ -125,7 +115,6 @@ def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
 
 
 def test_bits_per_byte_weighs_batches_by_their_bytes() -> None:
-    """A filled-up last batch counts for the bytes it holds."""
     params = awake(SMALL)
     one, other = batch_of([[1, 2], [3, 4]], [1, 1]), batch_of([[5, 6], [0, 0]], [1, 0])
     parts = [bits_per_token(SMALL, params, [b]) for b in (one, other)]
@@ -139,7 +128,6 @@ def added(prompt: bytes, count: int, **rest: float) -> bytes:
 
 
 def test_a_sample_has_so_many_bytes_and_repeats() -> None:
-    """Seed and temperature decide what follows; a shorter sample is the beginning of a longer."""
     text = added(b"def f", 20)
     assert len(text) == 20
     assert text == added(b"def f", 20)
@@ -148,7 +136,6 @@ def test_a_sample_has_so_many_bytes_and_repeats() -> None:
 
 
 def test_a_cold_sample_takes_the_likeliest_byte_of_its_context() -> None:
-    """Also where the prompt is longer than the context, and where the context slides."""
     params = awake(SMALL)
     prompt = b"a prompt longer than its context"
     text = prompt + added(prompt, 20, temperature=0.0)

@@ -64,7 +64,6 @@ def assert_close(one: PyTree, other: PyTree, tolerance: float = 2e-5) -> None:
 def test_scanned_layers_compute_what_separate_ones_do(
     windows: tuple[int | None, ...], *, remat: bool
 ) -> None:
-    """Loss and gradients agree from equal weights, each layer with its own window."""
     plain, scanned = config(windows=windows), config(windows=windows, scan=True, remat=remat)
     params = awake(plain)
     loss, gradient = value_and_grad(plain, params)
@@ -81,7 +80,6 @@ def test_equal_keys_give_equal_weights_in_both_forms() -> None:
 
 
 def test_recomputed_activations_change_no_gradient() -> None:
-    """They only take less memory, which the compiled step tells."""
     params = awake(config())
     kept, again = value_and_grad(config(), params), value_and_grad(config(remat=True), params)
     np.testing.assert_allclose(kept[0], again[0], rtol=1e-6)
@@ -90,8 +88,6 @@ def test_recomputed_activations_change_no_gradient() -> None:
 
 @pytest.mark.long("test_recomputed_activations_change_no_gradient")
 def test_recomputed_activations_take_less_memory() -> None:
-    """Of a deep decoder, XLA reports less than half the temporary bytes."""
-
     def temporaries(*, remat: bool) -> int:
         shape = config(layers=12, scan=True, remat=remat)
         params = jax.eval_shape(lambda: initial(shape, jax.random.key(0)))
@@ -106,7 +102,6 @@ def test_recomputed_activations_take_less_memory() -> None:
 
 @pytest.mark.long("test_parameters_may_be_held_in_half_precision")
 def test_half_precision_is_near_single_precision() -> None:
-    """The loss differs by little, but differs; the gradient has the parameters' precision."""
     single, half = config(scan=True), config(scan=True, dtype="bfloat16")
     params = awake(single)
     loss, gradient = value_and_grad(half, params)
@@ -121,7 +116,6 @@ def test_half_precision_is_near_single_precision() -> None:
 
 
 def test_parameters_may_be_held_in_half_precision() -> None:
-    """Each leaf, rounded from the same draw; the layout says so."""
     held = initial(config(param_dtype="bfloat16", dtype="bfloat16"), jax.random.key(2))
     assert {str(x.dtype) for x in jax.tree.leaves(held)} == {"bfloat16"}
     whole = initial(config(), jax.random.key(2))
@@ -136,13 +130,11 @@ def test_parameters_may_be_held_in_half_precision() -> None:
 
 @pytest.mark.parametrize("name", ["dtype", "param_dtype"])
 def test_an_unknown_precision_is_refused(name: str) -> None:
-    """With those that are known."""
     with pytest.raises(SettingsError, match=rf"{name} is 'half'; it must be float32 or bfloat16"):
         config(**{name: "half"})
 
 
 def test_a_merge_cuts_stacked_layers_apart() -> None:
-    """Each layer of each stacked matrix is a unit of its own, as without the stack."""
     wide = {"width": 64, "hidden": 128}
     plain = JaxTrainer(StdlibBytes(config(**wide)), 2).layout
     scanned = JaxTrainer(StdlibBytes(config(**wide, scan=True)), 2).layout
@@ -156,7 +148,6 @@ def test_a_merge_cuts_stacked_layers_apart() -> None:
 
 
 def test_how_it_is_computed_is_each_hosts_own() -> None:
-    """Precision and recomputation are no part of what hosts must share; other shapes are."""
     fingerprint = JaxTrainer(StdlibBytes(config())).layout.fingerprint
     own = StdlibBytes(config(dtype="bfloat16", remat=True))
     assert JaxTrainer(own).layout.fingerprint == fingerprint
