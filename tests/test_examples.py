@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
+from islands.lab.experiments.comparison import cells_of
+from islands.lab.settings.fleets import ComparisonOptions
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import trials_of
 from islands.model.jax_settings import cpu_environment
@@ -31,6 +33,7 @@ EXAMPLES = ROOT / "examples"
 NO_RUNS = ("learner.yaml", "study.yaml")
 RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name not in NO_RUNS)
 MORE_STUDIES = sorted(f"studies/{path.name}" for path in (EXAMPLES / "studies").glob("*.yaml"))
+FLEETS = sorted(f"fleets/{path.name}" for path in (EXAMPLES / "fleets").glob("*.yaml"))
 QUICK = {
     "stdlib.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
     "digits.yaml": ("--run.budget_s", "4"),
@@ -174,6 +177,15 @@ def test_a_study_is_understood(name: str) -> None:
     assert options.baseline in options.cells
     for trial in trials:
         assert isinstance(task_of(trial.task, trial.task_settings), Task)
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_every_file_of_fleets_can_be_played(name: str) -> None:
+    options, _ = parse(
+        ComparisonOptions, ["--config", name], program="islands simulate", description=""
+    )
+    assert len(cells_of(options)) >= len(options.fleets) > 0
+    assert options.name == Path(name).stem
 
 
 @pytest.mark.integration

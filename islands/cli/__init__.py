@@ -22,7 +22,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `schema.py`: The conversion of a dataclass of options to a table of keys
 - `screen.py`: The display of a run
 - `serve.py`: A hub that starts no learners
-- `simulating.py`: `islands simulate EXPERIMENT`: what failing chips, waiting, links or change cost
+- `simulating.py`: `islands simulate FILE`: what failing chips, waiting, links or change cost
 - `sources.py`: The sources of settings
 - `study.py`: `islands study FILE`: compares settings at equal tokens
 - `yaml_file.py`: Reading of settings in YAML

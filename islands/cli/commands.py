@@ -97,31 +97,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "clock",
             "islands.cli.simulating:run",
         ),
-        "simulate uneven": Command(
-            "islands.lab.settings.fleets:UnevenOptions",
-            "tell what waiting for slow learners costs, and what not waiting costs",
+        "simulate": Command(
+            "islands.lab.settings.fleets:ComparisonOptions",
+            "compare fleets of learners on a virtual clock, as a YAML file says",
             "islands.cli.simulating:run",
-        ),
-        "simulate scavenge": Command(
-            "islands.lab.settings.fleets:ScavengeOptions",
-            "tell what compute that comes and goes saves of a run's time",
-            "islands.cli.simulating:run",
-        ),
-        "simulate grow": Command(
-            "islands.lab.settings.fleets:GrowOptions",
-            "let one run's learners become many and few again, and judge its history",
-            "islands.cli.simulating:run",
-        ),
-        "simulate regions": Command(
-            "islands.lab.settings.fleets:RegionsOptions",
-            "compare data-parallel and decoupled training over regions, by the speed of their "
-            "links",
-            "islands.cli.simulating:run",
-        ),
-        "simulate bandwidth": Command(
-            "islands.lab.settings.fleets:BandwidthOptions",
-            "find the link that a learner needs so as not to wait for it, preset by preset",
-            "islands.cli.simulating:run",
+            "name the YAML file of the fleets (CONFIG), or simulate goodput",
+            has_file=True,
+            takes_file=True,
         ),
         "tokenize": Command(
             "islands.settings.commands:TokenizeOptions",

@@ -11,14 +11,7 @@ import msgspec
 
 from islands.cli.parsing import Common
 from islands.files.whole_files import replace_file
-from islands.lab.settings.fleets import (
-    BandwidthOptions,
-    GoodputOptions,
-    GrowOptions,
-    RegionsOptions,
-    ScavengeOptions,
-    UnevenOptions,
-)
+from islands.lab.settings.fleets import ComparisonOptions, GoodputOptions
 from islands.protocol.errors import unusable
 from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
@@ -26,23 +19,7 @@ from messaging.clock import MonotonicClock
 if TYPE_CHECKING:
     from islands.lab.experiments.experiment import Experiment
 
-Options = (
-    GoodputOptions
-    | UnevenOptions
-    | RegionsOptions
-    | BandwidthOptions
-    | ScavengeOptions
-    | GrowOptions
-)
-MODULES = {
-    GoodputOptions: "goodput",
-    UnevenOptions: "uneven",
-    RegionsOptions: "regions",
-    BandwidthOptions: "bandwidth",
-    ScavengeOptions: "scavenging",
-    GrowOptions: "growth",
-}
-"""The module of each experiment, by its options."""
+Options = GoodputOptions | ComparisonOptions
 
 Key = TypeVar("Key")
 Job = TypeVar("Job")
@@ -55,24 +32,20 @@ def run(options: Options, _: Common) -> int:
     Raises:
         UserError: nothing is asked for, or the folder cannot be written to.
     """
-    module = import_module(f"islands.lab.experiments.{MODULES[type(options)]}")
-    experiment: Experiment[Any, Any, Any, Any] = module.EXPERIMENT
-    jobs = experiment.jobs(options)
-    if isinstance(options, GrowOptions):  # one run, which needs no process of its own
-        results, folder = {key: experiment.play(job) for key, job in jobs.items()}, options.folder
-    else:
-        playing = options if isinstance(options, GoodputOptions) else options.playing
-        results, folder = play_all(experiment.play, jobs, playing.workers), playing.folder
+    place = "goodput" if isinstance(options, GoodputOptions) else "comparison"
+    experiment: Experiment[Any, Any, Any, Any]
+    experiment = import_module(f"islands.lab.experiments.{place}").EXPERIMENT
+    results = play_all(experiment.play, experiment.jobs(options), options.workers)
     table = experiment.table(options, results)
     print(table, end="")
-    if folder is not None:
-        name = experiment.name
+    if options.folder is not None:
+        name = options.name if isinstance(options, ComparisonOptions) else "goodput"
         files = {
             f"{name}.md": table.encode,
             f"{name}.json": lambda: _json_text(experiment.figures(options, results)),
             **experiment.pictures(options, results),
         }
-        _write(folder, files)
+        _write(options.folder, files)
     return 0 if experiment.kept(results) else 1
 
 

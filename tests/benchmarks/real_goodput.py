@@ -9,8 +9,8 @@ by the supervisor. Three algorithms have the same time and the same victims:
 
 * **decoupled**: the preset, in which no learner waits;
 * **diloco**: the preset, with 50 steps between merges, as this is a short run: all wait for all;
-* **lock-step**: elastic data-parallel training (`lab.experiments.lock_step`): all wait for all at
-  each step, average moments, too, and go on without who is gone.
+* **lock-step**: elastic data-parallel training (`lock_step` of simulated fleets): all wait for all
+  at each step, average moments, too, and go on without who is gone.
 
 `--together` lets the three run side by side, which takes a third of the time and more of the cores.
 
@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from rich.console import Console
 from rich.table import Table
 
-from islands.lab.experiments.formulas import lock_step
+from islands.lab.experiments.fleet import lock_step
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import Timing
 from islands.tasks.data.windows import TokenBatch

@@ -22,7 +22,6 @@ class Experiment(Generic[Options, Key, Job, Result]):
     """The functions of one experiment.
 
     Args:
-        name: of the table's file, and of that of the figures.
         jobs: returns every run that is asked for by its key, in the order in which they begin.
         play: plays one run; a function of a module, which other processes can import.
         table: returns the table of the results as Markdown.
@@ -31,7 +30,6 @@ class Experiment(Generic[Options, Key, Job, Result]):
         kept: whether the results keep every promise.
     """
 
-    name: str
     jobs: Callable[[Options], Mapping[Key, Job]]
     play: Callable[[Job], Result]
     table: Callable[[Options, Mapping[Key, Result]], str]

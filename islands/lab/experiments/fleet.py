@@ -1,24 +1,28 @@
 """A fleet of learners, run by the production actors on a virtual clock, and its figures.
 
 The supervisor, the syncer and the learners are those of a real run, on the simulated network and
-disks of `islands.lab.world`; only the chips that a learner steps on are made up (`chips.py`). The
-arithmetic is that of a toy; on the network, its values count as many times as the model is larger.
-Where moments are merged, as many values of the toy travel as these do.
+disks of `islands.lab.world`; only the chips that a learner steps on are made up (`chips.py`), and
+when learners come and go. The arithmetic is that of a toy; on the network, its values count as many
+times as the model is larger. Where moments are merged, as many values of it travel as these do.
 
 Goodput is chip-time spent on steps over all chip-time, that of chips which are away included. Yield
 is tokens that reached the published values over tokens processed, both within the measured time.
-Uptime is the share of time in which at least one learner steps. A fleet is good only if goodput and
-yield are both high.
+Uptime is the share of time in which at least one learner of those that stay steps. A fleet is
+good only if goodput and yield are both high.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from math import ceil, inf
+from operator import itemgetter
+from typing import Annotated
 
-from islands.files.tape_writing import Tape
+from islands.files.tape_writing import MemoryTape
+from islands.lab.checker import judge
+from islands.lab.checker.evidence import Limits
 from islands.lab.experiments.chips import Chips, Counted, Device, ElasticChips, RigidChips
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import Costs, LearnerHost, Trainers, World
@@ -27,11 +31,14 @@ from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.settings.choices import LearnerWaits
+from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Merged
+from islands.protocol.tape.simulation_entries import LeftOver
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 
@@ -48,8 +55,25 @@ LOOK_S = 0.2
 START_S = 100.0
 """Virtual seconds within which all learners must step, for patience 1."""
 
+SETTLE_S = 5.0
+"""For patience 1: within it all learners step, and a run of a budget has as much time more."""
+
 END_S = 1000.0
 """Virtual seconds that a fleet may take beyond its time before it is given up."""
+
+MAILBOX_MOST, MESSAGES_EACH = 256, 8
+"""Most messages that may wait in a mailbox, of all learners and of each."""
+
+
+def lock_step(timing: Timing) -> RunSettings:
+    """Return the settings of data-parallel training as actors: all merge before the next step.
+
+    There is no collective in the actors' protocol. What stands for the all-reduce of gradients is
+    DiLoCo at H = 1: each learner takes one step, sends what it changed, and stands still until the
+    average of all has arrived. So the waiting is that of the protocol. The bytes are those of a
+    hub: 16 bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits.
+    """
+    return replace(PRESETS[Preset.DILOCO], interval_steps=1, outer=OuterSettings(), timing=timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,40 +90,98 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Learners that are alike; times are in steps of the fleet, from when those of the start step.
+
+    Args:
+        count: how many.
+        speed: by how many times their steps are longer.
+        gbit_s: bandwidth of each one's link to the syncer, each way; null = that of the fleet.
+        latency_s: of one message, in seconds; null = that of the fleet.
+        from_step: when they come; 0 = they are there from the start.
+        until_step: when they go; null = they stay until the end.
+        stay_steps: how long one stays on average before it is taken away; null = until it goes.
+        away_steps: for how long it is away then, until it comes again.
+        abrupt: whether they are killed where they go, in place of saying that they leave; who is
+            taken away always is.
+    """
+
+    count: Annotated[int, COUNT] = 1
+    speed: Annotated[float, POSITIVE] = 1.0
+    gbit_s: Annotated[float | None, POSITIVE] = None
+    latency_s: Annotated[float | None, NOT_NEGATIVE] = None
+    from_step: Annotated[float, NOT_NEGATIVE] = 0.0
+    until_step: Annotated[float | None, POSITIVE] = None
+    stay_steps: Annotated[float | None, POSITIVE] = None
+    away_steps: Annotated[float, POSITIVE] = 2.0
+    abrupt: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether its learners come or go while the fleet is played."""
+        return bool(self.from_step or self.until_step or self.stay_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One learner of a fleet, and the times at which it is there.
+
+    Attributes:
+        name: its name.
+        group: what it is like.
+        visits: (start, end) of each time, in seconds from when the learners of the start step.
+        end_s: when it goes for good.
+    """
+
+    name: str
+    group: Group
+    visits: tuple[tuple[float, float], ...]
+
+    end_s: float
+
+    @property
+    def early(self) -> bool:
+        """Whether it is there from the start."""
+        return self.visits[0][0] == 0.0
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is there all the time."""
+        return self.early and self.visits[0][1] == inf
+
+    def killed(self, go_s: float) -> bool:
+        """Whether it is killed at the end of a visit, in place of leaving."""
+        return self.group.abrupt or go_s != self.end_s
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One fleet.
 
     Attributes:
-        chips: of all learners together.
-        learners: M; data-parallel training is one learner.
+        groups: its learners; data-parallel training is one learner.
         each: the chips of each learner, and what a failure costs it.
         elastic: whether a learner goes on without the slices that failed.
         step_s: mean seconds of a step where nothing fails.
         noise: standard deviation of a step's time, as a share of the mean.
-        speeds: by how many times the steps of each learner are longer; 1 for those not named.
         chip_tokens: tokens of one chip in a step.
         parameters: of the model, which the network carries.
-        link: the network.
-        links: the links of the learners, one after another; `link` for those not named.
+        link: of the learners whose groups name no other.
         work_s: least and most seconds of one piece of work that is no step, such as a merge.
         settings: of the run.
-        warmup_s: what comes before, from when all learners step, is not measured: no slice is away
-            yet.
+        warmup_s: what comes before, from when all learners of the start step, is not measured.
         measured_s: for how long the fleet is measured.
         seed: of all chance.
     """
 
-    chips: float
-    learners: int
-    each: Chips
+    groups: tuple[Group, ...]
+    each: Chips = field(default_factory=lambda: Chips(1.0, mtbi_s=inf))
     elastic: bool = True
     step_s: float = 10.0
     noise: float = 0.0
-    speeds: tuple[float, ...] = ()
     chip_tokens: float = 1024.0
     parameters: float = 1e9
     link: Link = field(default_factory=Link)
-    links: tuple[Link, ...] = ()
     work_s: tuple[float, float] = (0.0005, 0.004)
     settings: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED_DILOCO])
     warmup_s: float = 1800.0
@@ -107,9 +189,14 @@ class Cell:
     seed: int = 0
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The learners' names."""
-        return tuple(f"learner-{index:04}" for index in range(self.learners))
+    def learners(self) -> int:
+        """Number of all learners."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def chips(self) -> float:
+        """Chips of all learners together."""
+        return self.each.count * self.learners
 
     @property
     def end_s(self) -> float:
@@ -117,22 +204,51 @@ class Cell:
         return self.warmup_s + self.measured_s
 
     @property
+    def changes(self) -> bool:
+        """Whether learners come or go."""
+        return any(group.changes for group in self.groups)
+
+    @property
     def rows(self) -> int:
         """Number of rows of the toy: each fragment has as many."""
         return self.settings.fragments * ceil(ROWS_LEAST / self.settings.fragments)
 
-    def speed(self, index: int) -> float:
-        """By how many times the steps of a learner are longer."""
-        return self.speeds[index] if index < len(self.speeds) else 1.0
+    def members(self) -> tuple[Member, ...]:
+        """Return all learners, and when each of them is there."""
+        groups = [group for group in self.groups for _ in range(group.count)]
+        return tuple(
+            self._member(f"learner-{index:04}", group) for index, group in enumerate(groups)
+        )
 
-    def link_of(self, index: int) -> Link:
-        """The link of a learner."""
-        return self.links[index] if index < len(self.links) else self.link
+    def _member(self, name: str, group: Group) -> Member:
+        come_s = group.from_step * self.step_s
+        end_s = inf if group.until_step is None else group.until_step * self.step_s
+        if group.stay_steps is None:
+            return Member(name, group, ((come_s, end_s),), end_s)
+        rng, visits = random.Random(f"{self.seed}/visits/{name}"), []
+        while come_s < min(end_s, self.end_s):
+            taken_s = come_s + rng.expovariate(1 / (group.stay_steps * self.step_s))
+            visits.append((come_s, min(taken_s, end_s)))
+            come_s = taken_s + group.away_steps * self.step_s
+        return Member(name, group, tuple(visits), end_s)
+
+    def link_of(self, group: Group) -> Link:
+        """Return the link of a group's learners."""
+        latency_s = self.link.latency_s if group.latency_s is None else group.latency_s
+        return Link(latency_s, group.gbit_s or self.link.gbit_s)
+
+    def chip_s(self) -> float:
+        """Return the chip-seconds that were there in the measured time, failed chips included."""
+        return sum(
+            self.each.count * max(0.0, min(end_s, self.end_s) - max(start_s, self.warmup_s))
+            for member in self.members()
+            for start_s, end_s in member.visits
+        )
 
 
 def steady(learners: int) -> Cell:
     """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
-    return Cell(float(learners), learners, Chips(1.0, mtbi_s=inf))
+    return Cell((Group(learners),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +257,8 @@ class Figures:
 
     Attributes:
         goodput: share of chip-time that was spent on steps.
-        uptime: share of time in which at least one learner stepped.
-        stalls_s: by learner, (start, end) of each time in which it took no step.
+        uptime: share of time in which at least one learner of those that stay stepped.
+        stalls_s: by learner that stays, (start, end) of each time in which it took no step.
     """
 
     goodput: float
@@ -150,17 +266,29 @@ class Figures:
     stalls_s: tuple[tuple[tuple[float, float], ...], ...] = ()
 
     @classmethod
-    def of(cls, cell: Cell, counted: Sequence[Counted], start_s: float = 0.0) -> "Figures":
-        """Return the figures of what each learner's chips did; the learners began at `start_s`."""
-        stalls = [each.still for each in counted]
-        still = reduce(overlaps, stalls)
+    def of(cls, cell: Cell, counted: Sequence[Sequence[Counted]], start_s: float = 0) -> "Figures":
+        """Return the figures of what chips did.
+
+        Args:
+            cell: the fleet.
+            counted: by learner, what was counted in each of its visits.
+            start_s: when the learners of the start began.
+        """
+        members = zip(cell.members(), counted, strict=True)
+        stalls = [visits[0].still for member, visits in members if member.stays]
+        still = reduce(overlaps, stalls) if stalls else []
         return cls(
-            goodput=sum(each.chip_s for each in counted) / (cell.chips * cell.measured_s),
+            goodput=sum(each.chip_s for visits in counted for each in visits) / cell.chip_s(),
             uptime=1.0 - sum(stop - start for start, stop in still) / cell.measured_s,
             stalls_s=tuple(
                 tuple((start - start_s, stop - start_s) for start, stop in each) for each in stalls
             ),
         )
+
+    @property
+    def longest_stall_s(self) -> float:
+        """The longest time in which a learner that stays took no step."""
+        return max((stop - start for each in self.stalls_s for start, stop in each), default=0.0)
 
 
 def overlaps(
@@ -224,48 +352,66 @@ class Training:
     Attributes:
         yield_share: tokens that reached the published values over tokens processed, both within the
             measured time.
-        merges_s: when each merge of the measured time was committed.
+        merges: (time of the commit, learners merged) of each merge of the measured time.
         participation: contributions per learner that was present, and per merge.
         per_merge: contributions per merge.
         chip_hours: for 10⁹ tokens that reached the published values.
         link_bytes: that all links carried, as large as they are for the model, for each token that
             reached the published values; 0 where one learner trains alone and needs none.
+        first_merges_s: of each learner that came later, from its start to its first merge.
     """
 
     yield_share: float
-    merges_s: tuple[float, ...]
+    merges: tuple[tuple[float, int], ...]
     participation: float
     per_merge: float
     chip_hours: float
     link_bytes: float
+    first_merges_s: tuple[float, ...] = ()
 
     @classmethod
     def of(
-        cls, cell: Cell, goodput: float, before: Tally, after: Tally, merges_s: Sequence[float]
+        cls, cell: Cell, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
     ) -> "Training":
         """Return the figures of the time between two tallies."""
         yield_share = (after.applied - before.applied) / max(1, after.processed - before.processed)
         contributions = after.contributions - before.contributions
-        chip_s = cell.chips * cell.measured_s
+        chip_s = cell.chip_s()
         useful = yield_share * goodput * chip_s / cell.step_s * cell.chip_tokens
         sent = after.carried_bytes - before.carried_bytes if cell.learners > 1 else 0.0
+        merges = [(at_s - tape.start_s, names) for at_s, names in tape.merges]
         return cls(
             yield_share=yield_share,
-            merges_s=tuple(at_s for at_s in merges_s if cell.warmup_s <= at_s <= cell.end_s),
+            merges=tuple(
+                (at_s, len(names)) for at_s, names in merges if cell.warmup_s <= at_s <= cell.end_s
+            ),
             participation=contributions / max(1, after.present - before.present),
             per_merge=contributions / max(1, after.merges - before.merges),
             chip_hours=1e9 * chip_s / HOUR_S / useful if useful else inf,
             link_bytes=sent / useful if useful else 0.0,
+            first_merges_s=tuple(
+                first_s - member.visits[0][0]
+                for member in cell.members()
+                if not member.early
+                for first_s in [next((at for at, names in merges if member.name in names), None)]
+                if first_s is not None
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A fleet that was played."""
+    """A fleet that was played.
+
+    Attributes:
+        broken: promises of a run that the history checker found broken; only of fleets whose
+            learners come or go is the whole history kept.
+    """
 
     cell: Cell
     figures: Figures
     training: Training
+    broken: tuple[str, ...] = ()
 
     @property
     def useful(self) -> float:
@@ -277,36 +423,65 @@ class Played:
         return self.figures.goodput * (1.0 if waits else self.training.yield_share)
 
 
-class MergeTimes:
-    """A tape that keeps nothing but when something was merged."""
+class MergeTape:
+    """A tape that keeps when something was merged, and whose; and all entries, where asked to.
 
-    def __init__(self) -> None:
-        self.times_s: list[float] = []
+    Attributes:
+        start_s: when the learners of the start stepped.
+        merges: (time of the commit, names) of each merge.
+        history: all entries; None if they are not kept.
+    """
+
+    def __init__(self, *, history: bool = False) -> None:
+        self.start_s = 0.0
+        self.merges: list[tuple[float, tuple[str, ...]]] = []
+        self.history = MemoryTape() if history else None
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Keep the time of an entry if it is of a merge."""
+        """Keep an entry, or what is asked of it."""
         if isinstance(entry, Merged):
-            self.times_s.append(at_s)
+            self.merges.append((at_s, tuple(entry.participants)))
+        if self.history is not None:
+            self.history.write(at_s, actor, entry)
 
 
 def play(cell: Cell) -> Played:
-    """Run a fleet until it has been measured.
+    """Run a fleet until it has been measured; where learners come and go, until its run has ended.
 
     Raises:
         InvariantError: an actor failed, or the syncer was gone at the end.
         VirtualTimeError: the run stood still.
     """
-    devices = devices_of(cell)
-    tape = MergeTimes()
-    world = world_of(cell, tape, lambda name, begin_s, work_s: devices[name].step(begin_s, work_s))
+    if cell.changes:
+        budget_s = cell.end_s + SETTLE_S * cell.settings.timing.patience
+        cell = replace(cell, settings=replace(cell.settings, budget_s=budget_s))
+    devices = {member.name: devices_of(cell, member) for member in cell.members()}
+    for device in (each for visits in devices.values() for each in visits):
+        device.counted.from_s = inf  # until the learners of the start step
+    tape = MergeTape(history=cell.changes)
+    current = {name: visits[0] for name, visits in devices.items()}
+    world = world_of(cell, tape, lambda name, *step: current[name].step(*step))
     tallies: list[Tally] = []
-    for device in devices.values():
-        device.counted.from_s = inf  # until the learners have begun
-    start_s = run_virtual(_live(world, cell, devices, tallies), limit_s=limit_s(cell))
-    merges_s = [at_s - start_s for at_s in tape.times_s]
-    figures = Figures.of(cell, [device.counted for device in devices.values()], start_s)
+    run_virtual(_live(world, cell, devices, current, tape, tallies), limit_s=limit_s(cell))
+    counted = [[each.counted for each in devices[name]] for name in devices]
+    figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
-    return Played(cell, figures, Training.of(cell, figures.goodput, before, after, merges_s))
+    training = Training.of(cell, figures.goodput, before, after, tape)
+    return Played(cell, figures, training, broken_of(world, tape))
+
+
+def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
+    """Return the promises that a run's history breaks; none where no history was kept."""
+    if tape.history is None:
+        return ()
+    limits = Limits.of(
+        world.settings,
+        world.layout,
+        batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
+        records_per_shard=BATCHES,
+        mailbox_most=max(MAILBOX_MOST, MESSAGES_EACH * len(world.hosts)),
+    )
+    return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
 
 
 def play_alone(cell: Cell) -> Figures:
@@ -314,25 +489,27 @@ def play_alone(cell: Cell) -> Figures:
 
     What the simulated fleet loses beyond this event model, the program itself has cost.
     """
-    devices = devices_of(cell)
-    for index, device in enumerate(devices.values()):
-        now_s = 0.0
+    counted = []
+    for member in cell.members():
+        device, now_s = devices_of(cell, member)[0], 0.0
         while now_s < cell.end_s:
-            now_s = device.step(now_s, cell.speed(index) * cell.step_s)
-    return Figures.of(cell, [device.counted for device in devices.values()])
+            now_s = device.step(now_s, member.group.speed * cell.step_s)
+        counted.append([device.counted])
+    return Figures.of(cell, counted)
 
 
-def devices_of(cell: Cell) -> Mapping[str, Device]:
-    """Return the device of each learner, by name; each has a random stream of its own."""
+def devices_of(cell: Cell, member: Member) -> list[Device]:
+    """Return the device of each visit of a learner, which has a random stream of its own."""
     kind = ElasticChips if cell.elastic else RigidChips
-    return {
-        name: kind(
+    seed = f"{cell.seed}/{cell.chips:g}/{cell.learners}/{member.name}"
+    return [
+        kind(
             cell.each,
-            random.Random(f"{cell.seed}/{cell.chips:g}/{cell.learners}/{name}"),
-            Counted(cell.warmup_s, cell.end_s),
+            random.Random(f"{seed}/{index}" if index else seed),
+            Counted(max(cell.warmup_s, start_s), min(cell.end_s, end_s)),
         )
-        for name in cell.names
-    }
+        for index, (start_s, end_s) in enumerate(member.visits)
+    ]
 
 
 def limit_s(cell: Cell) -> float:
@@ -344,11 +521,7 @@ def limit_s(cell: Cell) -> float:
 
 
 def world_of(
-    cell: Cell,
-    tape: Tape,
-    step_end_s: Callable[[str, float, float], float] | None = None,
-    *,
-    batch_tokens: int | None = None,
+    cell: Cell, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
 ) -> World:
     """Return the hosts of a fleet; until learners are connected, links are wide.
 
@@ -356,15 +529,12 @@ def world_of(
         cell: the fleet.
         tape: of all actors.
         step_end_s: returns the end of a step, of a learner's name, its begin and its work.
-        batch_tokens: tokens of a step; by default those of the toy.
     """
     hosts = {
-        name: LearnerHost(cell.speed(index) * cell.step_s, cell.noise)
-        if batch_tokens is None
-        else LearnerHost(cell.speed(index) * cell.step_s, cell.noise, batch_tokens=batch_tokens)
-        for index, name in enumerate(cell.names)
+        member.name: LearnerHost(member.group.speed * cell.step_s, cell.noise)
+        for member in cell.members()
     }
-    latency_s = max(cell.link_of(index).latency_s for index in range(cell.learners))
+    latency_s = max(cell.link_of(group).latency_s for group in cell.groups)
     return World(
         cell.settings,
         hosts,
@@ -394,8 +564,8 @@ def trainers_of(cell: Cell) -> Trainers:
     return trainer
 
 
-async def begin(world: World, cell: Cell) -> float:
-    """Start all members; once all learners step, give each of them its own link, both ways.
+async def _begin(world: World, cell: Cell) -> float:
+    """Start the members of the start; once all step, give each its own link, both ways.
 
     The start is not measured, and over a narrow link the first values would take long.
 
@@ -405,28 +575,30 @@ async def begin(world: World, cell: Cell) -> float:
     Raises:
         InvariantError: they do not.
     """
-    for name in (SUPERVISOR, SYNCER, *cell.names):
+    early = [member for member in cell.members() if member.early]
+    for name in (SUPERVISOR, SYNCER, *(member.name for member in early)):
         world.start(name)
     loop = asyncio.get_running_loop()
-    while not all(_steps(world.learner(name)) for name in cell.names):
+    while not all(_steps(world.learner(member.name)) for member in early):
         if loop.time() > START_S * cell.settings.timing.patience:
             raise InvariantError("the learners of a simulated fleet did not begin to step")
         await asyncio.sleep(LOOK_S)
-    for index, name in enumerate(cell.names):
-        attach(world, cell, name, cell.link_of(index))
+    for member in early:
+        _attach(world, cell, member)
     return loop.time()
 
 
-def attach(world: World, cell: Cell, name: str, link: Link) -> None:
+def _attach(world: World, cell: Cell, member: Member) -> None:
     """Give a learner its own link, both ways, on which the toy's values count as the model's."""
+    link = cell.link_of(member.group)
     route = Route(
         latency_s=link.latency_s,
         bandwidth_bytes_per_s=link.gbit_s * 1e9 / 8,
         payload_scale=cell.parameters / (cell.rows * COLUMNS),
     )
     for other in (SUPERVISOR, SYNCER):
-        world.network.set_route(name, other, route)
-        world.network.set_route(other, name, route)
+        world.network.set_route(member.name, other, route)
+        world.network.set_route(other, member.name, route)
 
 
 def _steps(learner: LearnerActor | None) -> bool:
@@ -434,26 +606,71 @@ def _steps(learner: LearnerActor | None) -> bool:
 
 
 async def _live(
-    world: World, cell: Cell, devices: Mapping[str, Device], tallies: list[Tally]
-) -> float:
+    world: World,
+    cell: Cell,
+    devices: Mapping[str, Sequence[Device]],
+    current: dict[str, Device],
+    tape: MergeTape,
+    tallies: list[Tally],
+) -> None:
     """Run all members; read the syncer's counts before and after the time that is measured.
 
-    Returns:
-        When all learners had begun to step, from where the times of a fleet count.
+    Args:
+        world: of the fleet.
+        cell: the fleet.
+        devices: of each learner, one for each of its visits.
+        current: the device on which each learner steps.
+        tape: is told when the learners of the start step.
+        tallies: gets both counts.
     """
-    start_s = await begin(world, cell)
-    for device in devices.values():
-        device.counted.from_s = start_s + cell.warmup_s
-        device.counted.until_s = start_s + cell.end_s
-    await asyncio.sleep(cell.warmup_s)
-    tallies.append(Tally.of(world.syncer_state, world.network.carried_bytes))
-    await asyncio.sleep(cell.measured_s)
-    check_actors(world)
-    if world.syncer_state is None:
-        raise InvariantError("the syncer was gone at the end")
-    tallies.append(Tally.of(world.syncer_state, world.network.carried_bytes))
+    loop = asyncio.get_running_loop()
+    start_s = tape.start_s = await _begin(world, cell)
+    for member in cell.members():
+        for device, (come_s, go_s) in zip(devices[member.name], member.visits, strict=True):
+            device.counted.from_s = start_s + max(cell.warmup_s, come_s)
+            device.counted.until_s = start_s + min(cell.end_s, go_s)
+
+    async def take() -> None:
+        check_actors(world)
+        if world.syncer_state is None:
+            raise InvariantError("the syncer was gone while a simulated fleet was measured")
+        tallies.append(Tally.of(world.syncer_state, world.network.carried_bytes))
+
+    async def come(member: Member, device: Device) -> None:
+        current[member.name] = device
+        _attach(world, cell, member)
+        world.start(member.name)
+
+    moments: list[tuple[float, Callable[[], Awaitable[object]]]] = [
+        (cell.warmup_s, take),
+        (cell.end_s, take),
+    ]
+    for member in cell.members():
+        for device, (come_s, go_s) in zip(devices[member.name], member.visits, strict=True):
+            if 0 < come_s < cell.end_s:
+                moments.append((come_s, partial(come, member, device)))
+            if go_s < cell.end_s:
+                moments.append((go_s, partial(_go, world, member, abrupt=member.killed(go_s))))
+    for at_s, act in sorted(moments, key=itemgetter(0)):
+        await asyncio.sleep(start_s + at_s - loop.time())
+        await act()
+    limit_s = loop.time() + END_S
+    while cell.changes and (world.finished is None or world.processes.names()):
+        check_actors(world)
+        if loop.time() > limit_s:
+            break
+        await asyncio.sleep(cell.step_s / 2)
+    for name in sorted(world.processes.names()) if cell.changes else ():
+        world.note(LeftOver(name))
     await world.kill_all()
-    return start_s
+
+
+async def _go(world: World, member: Member, *, abrupt: bool) -> None:
+    learner = world.learner(member.name)
+    if abrupt:
+        await world.kill(member.name)
+    elif learner is not None:
+        learner.leave("no longer needed")
 
 
 def check_actors(world: World) -> None:

@@ -6,13 +6,13 @@ only the rows of several learners are predictions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import NamedTuple
 
 from islands.lab.experiments.chips import Chips
 from islands.lab.experiments.experiment import Experiment, Pictures
-from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Link, play, play_alone
+from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Group, Link, play, play_alone
 from islands.lab.experiments.fleet import Played as PlayedFleet
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import GoodputOptions
@@ -76,7 +76,7 @@ LEARNER_HOURS, HOURS_LEAST = 24.0, 2.0
 class Played(PlayedFleet):
     """A fleet that was played by the actors, and by the event model alone."""
 
-    plain: Figures
+    plain: Figures = field(kw_only=True)
 
 
 Fleets = Mapping[Key, Played]
@@ -99,8 +99,7 @@ def cells_of(options: GoodputOptions) -> dict[Key, Cell]:
 def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
     hours = options.hours or max(HOURS_LEAST, LEARNER_HOURS / row.learners)
     return Cell(
-        chips=chips,
-        learners=row.learners,
+        groups=(Group(row.learners),),
         elastic=row.elastic,
         each=Chips(
             chips / row.learners,
@@ -114,7 +113,6 @@ def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
         ),
         step_s=options.step_s,
         noise=options.noise,
-        speeds=options.speeds,
         chip_tokens=options.chip_tokens,
         parameters=options.parameters,
         link=Link(options.latency_s, options.gbit_s),
@@ -128,7 +126,7 @@ def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
 def play_both(cell: Cell) -> Played:
     """Play one fleet with the actors, and by the event model alone."""
     played = play(cell)
-    return Played(cell, played.figures, played.training, play_alone(cell))
+    return Played(cell, played.figures, played.training, plain=play_alone(cell))
 
 
 def published_of(fleets: Fleets, row: Row, chips: float) -> float | None:
@@ -212,7 +210,7 @@ def _details(fleets: Fleets) -> list[list[str]]:
                 f"{figures.uptime:.4f}",
                 f"{training.yield_share:.3f}",
                 f"{training.participation:.3f}",
-                f"{HOUR_S * len(training.merges_s) / played.cell.measured_s:.1f}",
+                f"{HOUR_S * len(training.merges) / played.cell.measured_s:.1f}",
                 f"{training.chip_hours:.4g}",
                 f"{training.link_bytes:.3g}",
             ]
@@ -234,7 +232,7 @@ def figures_of(_: GoodputOptions, fleets: Fleets) -> list[dict[str, object]]:
             "uptime": played.figures.uptime,
             "yield": played.training.yield_share,
             "participation": played.training.participation,
-            "merges": len(played.training.merges_s),
+            "merges": len(played.training.merges),
             "hours": played.cell.measured_s / HOUR_S,
             "chip_hours_per_1e9_tokens": played.training.chip_hours,
             "link_bytes_per_token": played.training.link_bytes,
@@ -274,7 +272,7 @@ def timeline(played: Played) -> bytes:
     cell = played.cell
     from_s = cell.warmup_s
     until_s = min(cell.end_s, from_s + TIMELINE_S)
-    names = cell.names[:ROWS_MOST]
+    names = [member.name for member in cell.members()[:ROWS_MOST]]
     with new_figure(AROUND_INCHES + ROW_INCHES * (len(names) + 1)) as figure:
         figure.suptitle(f"{cell.chips:,.0f} chips in {cell.learners:,} learners", x=0.01, ha="left")
         axes = figure.subplots()
@@ -294,7 +292,7 @@ def timeline(played: Played) -> bytes:
             shortest = SHORTEST_SHARE * (until_s - from_s) / unit_s
             shown = [max(shortest, length) for length in lengths]
             axes.barh(rows, shown, BAR_HEIGHT, begins, color=VERMILION, label="stalled")
-        merges = [(at_s - from_s) / unit_s for at_s in played.training.merges_s if at_s < until_s]
+        merges = [(at_s - from_s) / unit_s for at_s, _ in played.training.merges if at_s < until_s]
         height = BAR_HEIGHT / 2
         axes.vlines(merges, len(names) - height, len(names) + height, color=BLACK, linewidth=0.8)
         axes.set_yticks(range(len(names) + 1), [*names, "merges"])
@@ -305,4 +303,4 @@ def timeline(played: Played) -> bytes:
         return encoded(figure)
 
 
-EXPERIMENT = Experiment("goodput", cells_of, play_both, table, figures_of, pictures)
+EXPERIMENT = Experiment(cells_of, play_both, table, figures_of, pictures)

@@ -87,14 +87,14 @@ def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
         for begin_s in begins_s:
             device.step(begin_s, 10.0)
     assert [each.still for each in fleet] == [[(20.0, 50.0)], [(10.0, 30.0), (40.0, 55.0)]]
-    figures = Figures.of(cell, fleet)
+    figures = Figures.of(cell, [[each] for each in fleet])
     assert figures.goodput == pytest.approx((30 + 25) / 120)
     assert figures.uptime == pytest.approx(1 - (10 + 10) / 60)
 
 
 def test_whoever_never_steps_is_still_from_beginning_to_end() -> None:
     cell = replace(steady(1), warmup_s=5.0, measured_s=10.0)
-    figures = Figures.of(cell, [Counted(from_s=5.0, until_s=15.0)])
+    figures = Figures.of(cell, [[Counted(from_s=5.0, until_s=15.0)]])
     assert (figures.goodput, figures.uptime, figures.stalls_s) == (0.0, 0.0, (((5.0, 15.0),),))
 
 

@@ -127,7 +127,7 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         ({"a": {"noise": -1}}, "cells.a.noise is -1.0; it must be at least 0"),
         ({"a": {"speeds": [1, 0]}}, "cells.a.speeds is [1.0, 0.0]; it must be at most one number"),
         ({"a": {"learners": 1, "speeds": [1, 2]}}, "for each of 1 learners"),
-        ({"a": {"run": {"seed": 3}}}, "cells.a.run.seed is set; the study itself decides that"),
+        ({"a": {"run": {"seed": 3}}}, "cells.a.run.seed is set; the file decides that for all"),
         ({"a": {"sweep": {"run.nothere": [1]}}}, "unknown key cells.a.run.nothere"),
         ({"a": {"sweep": {"step_s": []}}}, "cells.a.sweep is {'step_s': []}; it must be lists"),
         ({"a": {"sweep": {"run.seed": 3}}}, "cells.a.sweep is {'run.seed': 3}; it must be lists"),
