@@ -3,7 +3,7 @@
 ==========  ======================================  ==========================================
 port        real                                    simulated
 ==========  ======================================  ==========================================
-`Worker`    `ThreadWorker`: one or more threads     `InlineWorker`: virtual time
+`Worker`    `ThreadWorker`: one or more threads     `islands.lab.world.inline_worker`
 `Disk`      `RealDisk`: files in one folder         `islands.lab.world.disk.SimulatedDisk`
 `Launcher`  `islands.run.hosting.child_processes`; in   `islands.run.hosting.task_processes`
             one process `.task_processes`
@@ -13,7 +13,6 @@ chance      `random.Random`, seeded by the run      the same
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -95,73 +94,6 @@ def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Non
         loop.call_soon_threadsafe(call)
     except RuntimeError:  # the loop is closed, so nobody is left to receive the call
         return
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-class InlineWorker:
-    """A worker on a virtual clock: pieces begin in order, run at once, and end after `cost_s`.
-
-    Args:
-        cost_s: called for each piece; returns the seconds that it takes.
-        begin: called before each piece; the syncs of a simulated disk then last as long as it.
-        complete: called when a piece is complete, before its `done`; the disk then makes durable
-            what was synced.
-        places: how many pieces of work run at once.
-    """
-
-    def __init__(
-        self,
-        cost_s: Callable[[], float],
-        begin: Callable[[], object] = _nothing,
-        complete: Callable[[], object] = _nothing,
-        *,
-        places: int = 1,
-    ) -> None:
-        self._places = places
-        self._cost_s = cost_s
-        self._begin = begin
-        self._complete = complete
-        self._queue: deque[Callable[[], None]] = deque()
-        self._begun: dict[int, asyncio.TimerHandle | None] = {}
-        self._pieces = 0
-        self._closed = False
-
-    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Queue a piece of work."""
-        self._pieces += 1
-        number = self._pieces
-
-        def run() -> None:
-            self._begun[number] = None
-            self._begin()
-            result = work()
-            cost_s = self._cost_s()
-            loop = asyncio.get_running_loop()
-            self._begun[number] = loop.call_later(cost_s, finish, result)
-
-        def finish(result: T) -> None:
-            del self._begun[number]
-            self._complete()
-            done(result)
-            self._next()
-
-        if not self._closed:
-            self._queue.append(run)
-            self._next()
-
-    def _next(self) -> None:
-        while self._queue and len(self._begun) < self._places and not self._closed:
-            self._queue.popleft()()
-
-    def close(self) -> None:
-        """Accept no more work, and abandon what is not complete, as when the host dies."""
-        self._closed = True
-        for timer in self._begun.values():
-            if timer is not None:
-                timer.cancel()
 
 
 @dataclass(frozen=True, slots=True)

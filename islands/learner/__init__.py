@@ -7,7 +7,6 @@
 - `copying.py`: copies from a device to its host, and how many may be in transit
 - `engine.py`: the steps of a trainer, whether a device's thread or the virtual clock drives them
 - `gossip.py`: the effects of gossip: slow values on the host, and messages to neighbours
-- `inline_compute.py`: the engine on an asyncio loop, usually on the virtual clock
 - `moments.py`: moments on this host's disk, and to and from peers
 - `peer_links.py`: links between learners, and the proof by which a neighbour is admitted
 - `stepped_compute.py`: compute that is stepped by its caller

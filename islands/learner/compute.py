@@ -2,7 +2,7 @@
 
 `ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
 Python. A second thread waits for snapshots, and a third one reads batches, off the step's critical
-path. It reports by events, which it posts to the learner's actor. `inline_compute.InlineCompute`
+path. It reports by events, which it posts to the actor. `islands.lab.world.inline_compute`
 drives the same engine on the virtual clock.
 """
 

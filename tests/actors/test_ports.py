@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from islands.actors.ports import InlineWorker, ThreadWorker
+from islands.actors.ports import ThreadWorker
 from islands.files.disk import Disk, RealDisk
+from islands.lab.world.inline_worker import InlineWorker
 from messaging.simulation.virtual_time import run_virtual
 from tests.virtual import virtual
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from islands.actors.ports import InlineWorker
 from islands.island.leader import IslandLeader
+from islands.lab.world.inline_worker import InlineWorker
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.multihost import (
     HostHello,

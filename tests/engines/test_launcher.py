@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from islands.actors.ports import InlineWorker, ProcessEnd
+from islands.actors.ports import ProcessEnd
 from islands.engines.engine import Island, Job, JobState, RunMark
 from islands.engines.hub import Joining, island_of
 from islands.engines.launcher import EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
+from islands.lab.world.inline_worker import InlineWorker
 from islands.protocol.errors import OF_NO_USE
 from tests.engines.memory_engine import MemoryEngine
 from tests.virtual import virtual

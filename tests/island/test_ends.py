@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from islands.actors.ports import InlineWorker
 from islands.island.follower import IslandFollower
 from islands.island.forming import CONSEQUENCE_S, NOBODY, Ended, consequence_s
 from islands.island.host_watchdog import (
@@ -22,6 +21,7 @@ from islands.island.host_watchdog import (
     delay_before_restart_s,
 )
 from islands.island.leader import LEADER, IslandLeader
+from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.compute import ComputeFailed
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, RunOverError, TaskError
 from islands.protocol.messages.multihost import HostHello

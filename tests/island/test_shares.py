@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.actors.ports import InlineWorker
 from islands.island.forming import Ended
 from islands.island.leader import AHEAD_MAX, IslandLeader
 from islands.island.shares import Gathering, assembled, cut
+from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.boundary import share_of
 from islands.protocol.messages.multihost import HostHello, ValueShare
 from islands.protocol.messages.registry import PROTOCOL

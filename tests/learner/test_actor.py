@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.inline_compute import InlineCompute
+from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
-from islands.learner.inline_compute import InlineCompute
 from islands.numerics.increment import quantised
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.protocol.messages.membership import Joined

@@ -6,13 +6,14 @@ import random
 
 import pytest
 
-from islands.actors.ports import InlineWorker, ProcessEnd
+from islands.actors.ports import ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
+from islands.lab.world.inline_compute import InlineCompute
+from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
-from islands.learner.inline_compute import InlineCompute
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import OF_NO_USE, TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER

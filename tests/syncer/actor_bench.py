@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
+from islands.lab.world.inline_worker import InlineWorker
 from islands.numerics.outer import Sgd
 from islands.protocol.credentials import Credentials
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Ticket

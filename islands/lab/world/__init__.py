@@ -3,6 +3,8 @@
 ==========================  ===============================
 a run's hosts               `world.py`
 processes that can freeze   `processes.py`
+a learner's compute, and    `inline_compute.py`,
+work off the loop           `inline_worker.py`
 a disk that loses writes    `disk.py`
 hosts, settings and faults  `scenario.py`, `drawn_settings.py`
 drawn from a seed

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.ports import KILLED, InlineWorker, ProcessEnd
+from islands.actors.ports import KILLED, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
+from islands.lab.world.inline_compute import InlineCompute
+from islands.lab.world.inline_worker import InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
-from islands.learner.inline_compute import InlineCompute
 from islands.model.interfaces import Trainer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, FencedError
