@@ -32,8 +32,7 @@ def run(options: ChaosOptions, _: Common) -> int:
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
     folder = options.folder or new_folder("chaos")
     played = _played(options, folder)
-    found = (played.findings, played.control, played.violations, played.left_out)
-    verdict = verdict_of(options, *found)
+    verdict = verdict_of(options, played.findings, played.control, played.violations)
     _show(verdict)
     _write(folder, played)
     return 0 if verdict.kept else 1

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from islands.lab.faults.namespaces import Namespace, Shape, open_pair, unavailable
+from tests.integration.namespaces import Namespace, Shape, open_pair, unavailable
 from tests.integration.programs import Room, entries, logged
 
 PORT = 7070

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from islands.lab.faults.namespaces import Drop, Namespace, Shape, open_pair, unavailable
+from tests.integration.namespaces import Drop, Namespace, Shape, open_pair, unavailable
 
 pytestmark = [
     pytest.mark.integration,

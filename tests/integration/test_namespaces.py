@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from islands.lab.faults.namespaces import Drop, Namespace, Shape, open_pair, unavailable
+from tests.integration.namespaces import Drop, Namespace, Shape, open_pair, unavailable
 
 pytestmark = [
     pytest.mark.integration,

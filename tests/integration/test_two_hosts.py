@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.namespaces import Namespace, open_pair, unavailable
+from tests.integration.namespaces import Namespace, open_pair, unavailable
 from tests.integration.programs import (
     ROOT,
     Program,

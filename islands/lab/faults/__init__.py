@@ -10,7 +10,6 @@
 `victim.py`          a process that holds its GIL, blocks its loop or crashes when it is ordered to
 `paths.py`           the links of learners, through proxies (`proxy.py`)
 `stream_faults.py`   what happens to the bytes of a connection on their way
-`namespaces.py`      hosts of their own on one machine, with a router between them; needs root
 `evidence.py`        one history of the tapes of all processes
 `bare_loop.py`       a loop that only sleeps, beside the run: the machine's own stalls
 `peak_memory.py`     the peak of a process's memory

@@ -100,8 +100,7 @@ def victim_command(
     elif ports is not None:
         place = rest.index("--supervisor") + 1
         rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
-    words = given.remote_words if name in given.remote else ()
-    return [*words, python, flag, "islands.lab.faults.victim", orders, module, *rest]
+    return [python, flag, "islands.lab.faults.victim", orders, module, *rest]
 
 
 def call_at_end(stream: int, call: Callable[[], object]) -> threading.Thread:
@@ -152,7 +151,7 @@ def main(folder: Path) -> int:
     settings = CoordinatorSettings(
         folder=folder,
         spec=given.spec,
-        listening=ListenOptions(listen=f"{given.host}:{port}"),
+        listening=ListenOptions(listen=f"{HOST}:{port}"),
         connecting=ConnectOptions(),
     )
     learners = LearnerSettings(given.learners, cache=compiled_folder())

@@ -3,7 +3,7 @@
 A `Fault` says what happens, and a `Strike` is one occurrence of it. A scenario's file names faults,
 of which `schedule.py` makes strikes; `islands.lab.world.scenario` draws strikes from a seed. Two
 tables carry strikes out, one function for each kind: `SIMULATED` in `islands.lab.world.deeds` on a
-virtual clock, and `REAL` in `strikes.py` on processes, links and hosts. Kinds that only a seed
+virtual clock, and `REAL` in `strikes.py` on processes and links. Kinds that only a seed
 draws are in the former alone, and those of real machines in the latter alone.
 """
 
@@ -36,8 +36,6 @@ class FaultKind(StrEnum):
     CUT = "cut"
     FLAP = "flap"
     RESET = "reset"
-    DROP = "drop"
-    SHAPE = "shape"
 
     ISOLATE = "isolate"
     PATH = "path"
@@ -54,11 +52,6 @@ class FaultKind(StrEnum):
     def of_links(self) -> bool:
         """Whether it happens to the links of learners, and to no process."""
         return self in LINKS
-
-    @property
-    def of_hosts(self) -> bool:
-        """Whether it happens to the packets of the remote learners' host."""
-        return self in HOSTS
 
     @property
     def ends_process(self) -> bool:
@@ -78,13 +71,11 @@ ENDING = (
     *(FaultKind.TERMINATE, FaultKind.HANG),
 )
 LINKS = (FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET)
-HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
 AT_ONCE = (FaultKind.KILL, *LINKS)
 """Kinds that can happen to all at once."""
 
-LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
-"""Words for a victim that is drawn: a learner, a learner or the syncer; for all processes; and for
-the learners on a host of their own."""
+LEARNER, ANYBODY, EVERYBODY = "learner", "random", "all"
+"""Words for a victim that is drawn: a learner, a learner or the syncer; and for all processes."""
 
 
 class Direction(StrEnum):
@@ -115,7 +106,7 @@ class Fault:
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
             `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
             those of a learner, or of all learners; beside them only `kill` can happen to
-            all. `drop` and `shape` happen to `remote`.
+            all.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
@@ -130,8 +121,6 @@ class Fault:
         bytes_s: most bytes that pass in a second.
         mean_bytes: mean number of bytes before a reset.
         turn_s: for how long a flapping link is cut, and then whole.
-        every: of the packets that may be dropped, each so manieth is.
-        rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
     kind: FaultKind
@@ -148,19 +137,12 @@ class Fault:
     bytes_s: Annotated[float, POSITIVE] = 250e3
     mean_bytes: Annotated[float, POSITIVE] = 1e5
     turn_s: Annotated[float, Setting(least=0.01, below=inf)] = 1.0
-    every: Annotated[int, Setting(least=1)] = 1
-    rate: str = "2mbit"
-
-    @property
-    def drops_all(self) -> bool:
-        """Whether it drops every packet of a host."""
-        return self.kind is FaultKind.DROP and self.every == 1
 
     @property
     def silences(self) -> bool:
         """Whether the supervisor hears nothing of a victim while it lasts."""
         cut = self.kind is FaultKind.CUT and self.link is not Peer.SYNCER
-        return cut or self.drops_all or self.kind.silences
+        return cut or self.kind.silences
 
     def silent_most_s(self, lasted_s: float) -> float:
         """Return for how long at most the supervisor hears nothing of a victim.
@@ -176,8 +158,7 @@ class Fault:
 
         One that hears nothing and is heard itself closes its link before it is silent.
         """
-        cut = self.kind in (FaultKind.CUT, FaultKind.DROP)
-        return 2 * evict_s if cut and self.way is Direction.DOWN else evict_s
+        return 2 * evict_s if self.kind is FaultKind.CUT and self.way is Direction.DOWN else evict_s
 
     @property
     def disturbs(self) -> bool:
@@ -185,9 +166,8 @@ class Fault:
 
         Its session ends for what comes broken or too slowly, and each next one may as well.
         """
-        broken = (FaultKind.FLAP, FaultKind.RESET)
-        slow = (FaultKind.BANDWIDTH, FaultKind.DROP, FaultKind.SHAPE)
-        return self.kind in (*broken, *slow) and not self.drops_all and self.link is not Peer.SYNCER
+        breaking = (FaultKind.FLAP, FaultKind.RESET, FaultKind.BANDWIDTH)
+        return self.kind in breaking and self.link is not Peer.SYNCER
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +246,6 @@ class Strike:
         The end of the first would end the second as well, or it would find nobody.
         """
         same_place = self.kind.of_links == other.kind.of_links
-        same_place = same_place and self.kind.of_hosts == other.kind.of_hosts
         if not {*self.victims} & {*other.victims} or not same_place:
             return False
         if self.kind.of_links and not {*self.peers} & {*other.peers}:

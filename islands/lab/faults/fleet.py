@@ -24,7 +24,7 @@ from typing import Self
 import msgspec
 
 from islands.files.folder_lock import make_private
-from islands.lab.faults.paths import HOST, Ports
+from islands.lab.faults.paths import Ports
 from islands.protocol.errors import IslandsError, UnreachableError, UserError, unusable
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.messages.control import StepFigures
@@ -140,19 +140,11 @@ class HubSettings:
         spec: settings and task of the run.
         learners: how many are started.
         ports: where hub and syncer listen behind proxies that learners dial; None: without any.
-        host: the address that hub and syncer listen at.
-        remote: learners that are started on another host.
-        remote_words: words before the command of each of them, which bring it there.
-        hub_words: words before the command of the hub.
     """
 
     spec: RunSpec
     learners: int
     ports: Ports | None = None
-    host: str = HOST
-    remote: tuple[str, ...] = ()
-    remote_words: tuple[str, ...] = ()
-    hub_words: tuple[str, ...] = ()
 
 
 class Fleet:
@@ -207,8 +199,7 @@ class Fleet:
     @property
     def hub_command(self) -> list[str]:
         """The argument list that starts the hub's process."""
-        module = (sys.executable, "-m", "islands.lab.faults")
-        return [*self._settings.hub_words, *module, str(self.folder)]
+        return [sys.executable, "-m", "islands.lab.faults", str(self.folder)]
 
     def start_hub(self) -> None:
         """Start the hub's process, for the first time or again."""

@@ -16,7 +16,6 @@ from islands.lab.faults.bare_loop import BareLoop, Stall
 from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.lab.faults.fault import Strike, Struck
 from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
-from islands.lab.faults.namespaces import open_pair, unavailable
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.schedule import strikes_of
 from islands.lab.faults.strikes import Means, carry_out
@@ -52,9 +51,6 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
     """
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
-    sentences = left_out(options)
-    for sentence in sentences:
-        say(sentence)
     async with AsyncExitStack() as stack:
         paths = None
         hub = HubSettings(spec, options.learners)
@@ -62,19 +58,9 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
             proxies = Paths(options.seed, partial(identity_in, folder), options.names)
             paths = await stack.enter_async_context(proxies)
             hub = replace(hub, ports=paths.ports)
-        host = None
-        if options.remote and not sentences:
-            host, far = stack.enter_context(open_pair())
-            hub = replace(
-                hub,
-                host=far.address,
-                hub_words=tuple(far.inside([])),
-                remote=options.remote_names,
-                remote_words=tuple(host.inside([])),
-            )
         fleet = await stack.enter_async_context(Fleet(folder, hub))
         bare = stack.enter_context(BareLoop(folder))
-        rehearsal = Rehearsal(options, Means(fleet, paths, host), say)
+        rehearsal = Rehearsal(options, Means(fleet, paths), say)
         try:
             await rehearsal.run()
             await fleet.stop()
@@ -83,15 +69,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
                 f"the run did not go on within {ready_s(options):g} s; {folder} has what its "
                 "processes said"
             ) from error
-    concluded = _concluded(options, folder, spec, rehearsal, bare.stalls())
-    return replace(concluded, left_out=tuple(sentences))
-
-
-def left_out(options: ChaosOptions) -> list[str]:
-    """Return why faults of the remote host cannot be injected here; nothing if they can."""
-    if not options.remote or (reason := unavailable()) is None:
-        return []
-    return [f"learners cannot have a host of their own: {reason}; drop and shape are left out"]
+    return _concluded(options, folder, spec, rehearsal, bare.stalls())
 
 
 class Rehearsal:
@@ -146,8 +124,6 @@ class Rehearsal:
         self.span = (began_s, origin_s)
         self._demand_rates()
         strikes = strikes_of(self.options)
-        if self._means.host is None:
-            strikes = [strike for strike in strikes if not strike.kind.of_hosts]
         for strike in strikes:
             if not any(strike.overlaps(other) for other, _ in self._open):
                 await self._recovered()

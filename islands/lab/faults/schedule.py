@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from islands.lab.faults.fault import ANYBODY, EVERYBODY, LEARNER, REMOTE, Fault, Strike
+from islands.lab.faults.fault import ANYBODY, EVERYBODY, LEARNER, Fault, Strike
 from islands.lab.settings.chaos import ChaosOptions, faults_of
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, SYNCER
@@ -76,8 +76,6 @@ def _victims(fault: Fault, options: ChaosOptions, chance: random.Random) -> tupl
         return (chance.choice(options.names),)
     if fault.who == ANYBODY:
         return (chance.choice((SYNCER, *options.names)),)
-    if fault.who == REMOTE:
-        return options.remote_names
     if fault.who == EVERYBODY and fault.kind.of_links:
         return options.names
     if fault.who == EVERYBODY:

@@ -1,4 +1,4 @@
-"""Each kind of fault as it is done to real processes, to the links of learners, and to a host."""
+"""Each kind of fault as it is done to real processes, and to the links of learners."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from islands.lab.faults.fault import HOSTS, LINKS, Direction, FaultKind, Strike
+from islands.lab.faults.fault import LINKS, FaultKind, Strike
 from islands.lab.faults.fleet import START, Fleet
-from islands.lab.faults.namespaces import Drop, Namespace, Shape
 from islands.lab.faults.paths import Paths
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
@@ -27,11 +26,10 @@ SECOND = "second"
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The objects that faults are done to: processes, links of learners, and the remote host."""
+    """The objects that faults are done to: processes, and links of learners."""
 
     fleet: Fleet
     paths: Paths | None = None
-    host: Namespace | None = None
 
 
 class Effect(NamedTuple):
@@ -162,30 +160,12 @@ async def _started(words: list[str], log: Path) -> AsyncIterator[asyncio.subproc
         await process.wait()
 
 
-# --- links and hosts --------------------------------------------------------------------------
+# --- links ------------------------------------------------------------------------------------
 
 
 async def _break_links(means: Means, strike: Strike) -> Effect:
     assert means.paths is not None, "a scenario with faults of links has proxies"
     return Effect(*await means.paths.break_for(strike.fault, strike.victims))
-
-
-async def _break_host(means: Means, strike: Strike) -> Effect:
-    """Drop packets of the remote host, or let few of those that leave it pass, for a while."""
-    host, fault = means.host, strike.fault
-    assert host is not None, "without one such strikes are left out"
-    drops = {Direction.UP: (Drop.OUTGOING,), Direction.DOWN: (Drop.INCOMING,)}
-    try:
-        if fault.kind is FaultKind.SHAPE:
-            await asyncio.to_thread(host.shape, Shape(rate=fault.rate))
-        else:
-            dropped = drops.get(fault.way, tuple(Drop))
-            await asyncio.to_thread(host.drop, *dropped, every=fault.every)
-        await asyncio.sleep(fault.for_s)
-    finally:
-        host.heal()
-        host.shape(None)
-    return Effect()
 
 
 REAL: Mapping[FaultKind, Callable[[Means, Strike], Awaitable[Effect]]] = {
@@ -197,9 +177,8 @@ REAL: Mapping[FaultKind, Callable[[Means, Strike], Awaitable[Effect]]] = {
     FaultKind.SECOND: _second,
     **dict.fromkeys((FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH), _order),
     **dict.fromkeys(LINKS, _break_links),
-    **dict.fromkeys(HOSTS, _break_host),
 }
-"""The function that carries out each kind of fault on real processes, links and hosts."""
+"""The function that carries out each kind of fault on real processes and links."""
 
 
 def _now_s() -> float:

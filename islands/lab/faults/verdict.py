@@ -108,7 +108,6 @@ class Played:
         violations: broken promises that the history shows.
         lines: all tapes, in order.
         history: the tape that was judged.
-        left_out: faults that could not be injected, with the reason.
     """
 
     findings: tuple[Finding, ...]
@@ -116,7 +115,6 @@ class Played:
     violations: tuple[Violation, ...]
     lines: tuple[Line, ...]
     history: tuple[bytes, ...]
-    left_out: tuple[str, ...] = ()
 
 
 def control_of(
@@ -328,13 +326,11 @@ class Verdict:
         judged: every strike with what it broke.
         control: what was measured before; None on a virtual clock, where steps cost nothing.
         violations: broken promises that the history shows.
-        left_out: faults of the scenario that could not be injected here, with the reason.
     """
 
     judged: tuple[Judged, ...]
     control: Control | None
     violations: tuple[Violation, ...]
-    left_out: tuple[str, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -346,8 +342,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict as one sentence."""
         if self.kept:
-            others = "; others were left out" if self.left_out else ""
-            return f"every promise was kept under {len(self.judged)} faults{others}"
+            return f"every promise was kept under {len(self.judged)} faults"
         if not self.judged and not self.violations:
             return "nothing was judged, since no fault could be injected"
         broken = sum(bool(each.broken) for each in self.judged)
@@ -362,14 +357,13 @@ def verdict_of(
     findings: Sequence[Finding],
     control: Control | None,
     violations: Sequence[Violation],
-    left_out: Sequence[str] = (),
 ) -> Verdict:
     """Compare findings with what a scenario asks for."""
     timing = options.file.run.timing
     judged = tuple(
         Judged(finding, tuple(_broken(options, finding, control, timing))) for finding in findings
     )
-    return Verdict(judged, control, tuple(violations), tuple(left_out))
+    return Verdict(judged, control, tuple(violations))
 
 
 def _broken(

@@ -4,11 +4,9 @@ A scenario is a run, and faults that are injected into it.
 """
 
 import difflib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Annotated
 
 import msgspec
@@ -19,7 +17,6 @@ from islands.lab.faults.fault import (
     EVERYBODY,
     IN_SCENARIOS,
     LEARNER,
-    REMOTE,
     Fault,
     FaultKind,
 )
@@ -37,12 +34,8 @@ OF_KINDS: dict[FaultKind, tuple[str, ...]] = {
     FaultKind.BANDWIDTH: ("bytes_s",),
     FaultKind.FLAP: ("turn_s",),
     FaultKind.RESET: ("mean_bytes",),
-    FaultKind.DROP: ("way", "every"),
-    FaultKind.SHAPE: ("rate",),
 }
 """Keys of every fault, and those of some kinds alone; `way` and `link` go with all of links."""
-RATE = re.compile(r"[0-9]+(\.[0-9]+)?([kmgt]i?)?(bit|bps)")
-"""A bandwidth in the words of `tc`."""
 
 
 def sleeping() -> RunFile:
@@ -59,8 +52,6 @@ class ChaosOptions:
             lasts.
         learners: how many learners train.
         faults: what happens, by a name for each; see `docs/chaos.md`.
-        remote: how many of the learners, the last ones, live on a host of their own: a network
-            namespace behind a router, which needs root.
         seed: of all that is drawn.
         control_s: how long nothing happens at first; what is measured later is compared with it.
         rest_s: time after each fault in which the run must recover.
@@ -77,7 +68,6 @@ class ChaosOptions:
     file: RunFile = field(default_factory=sleeping, metadata=FLAT)
     learners: Annotated[int, COUNT] = 3
     faults: dict[str, object] = field(default_factory=dict)
-    remote: int = 0
     seed: Annotated[int, NOT_NEGATIVE] = 0
     control_s: Annotated[float, POSITIVE] = 5.0
     rest_s: Annotated[float, POSITIVE] = 5.0
@@ -90,10 +80,6 @@ class ChaosOptions:
     def __post_init__(self) -> None:
         """Raise a `SettingsError` with name, value and what is allowed."""
         check_ranges(self)
-        if not 0 <= self.remote <= self.learners:
-            raise SettingsError(
-                f"remote is {self.remote}; it must be from 0 to learners, {self.learners}"
-            )
         run = self.file.run
         if run.budget_tokens is not None or run.budget_s is not None:
             raise SettingsError("run has a budget; a scenario's faults decide when its run ends")
@@ -101,17 +87,7 @@ class ChaosOptions:
             raise SettingsError("run.gossip is set; a scenario's faults are those of a hub's run")
         if self.file.layout is not None:
             raise SettingsError("layout is set; the learners of a scenario train a task")
-        kinds = [fault.kind for fault in faults_of(self).values()]
-        if self.remote and any(kind.of_links for kind in kinds):
-            raise SettingsError(
-                "remote is set, and there are faults of links, whose proxy remote learners cannot "
-                "reach; make a scenario of each"
-            )
-        if self.remote and FaultKind.SECOND in kinds:
-            raise SettingsError(
-                "remote is set, and there is second, which is done from where remote learners "
-                "and their hub cannot be reached; make a scenario of each"
-            )
+        faults_of(self)
 
     @property
     def step_s(self) -> float | None:
@@ -123,11 +99,6 @@ class ChaosOptions:
     def names(self) -> tuple[str, ...]:
         """Names of the learners."""
         return tuple(f"learner-{index}" for index in range(self.learners))
-
-    @property
-    def remote_names(self) -> tuple[str, ...]:
-        """Names of the learners on a host of their own."""
-        return self.names[self.learners - self.remote :]
 
 
 def faults_of(options: ChaosOptions) -> dict[str, Fault]:
@@ -166,7 +137,7 @@ def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
     check_ranges(fault, f"{place}.")
-    for sentence in (*_wrong_victims(fault, options), *_wrong_values(fault)):
+    for sentence in _wrong(fault, options):
         raise SettingsError(f"{place}{sentence}")
     return fault
 
@@ -176,9 +147,9 @@ def keys_of(kind: FaultKind) -> tuple[str, ...]:
     return (*(("way", "link") if kind.of_links else ()), *OF_KINDS.get(kind, ()))
 
 
-def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
+def _wrong(fault: Fault, options: ChaosOptions) -> Iterator[str]:
     kind, who = fault.kind, fault.who
-    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR, REMOTE)
+    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR)
     learners = (LEARNER, *options.names)
     if who not in (*drawn, *options.names):
         yield (
@@ -187,10 +158,6 @@ def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
         )
     if who == EVERYBODY and kind not in AT_ONCE:
         yield ".who is all; only kill and faults of links can happen to all at once"
-    if kind.of_hosts != (who == REMOTE):
-        yield f".who is {who}; drop and shape happen to remote, and nothing else does"
-    if who == REMOTE and not options.remote:
-        yield ".who is remote; how many learners are, remote must tell"
     if kind.of_links and who in (ANYBODY, SYNCER, SUPERVISOR):
         yield (
             f".who is {who}; {kind} happens to the links of a learner, or of all: link tells which"
@@ -201,11 +168,5 @@ def _wrong_victims(fault: Fault, options: ChaosOptions) -> Iterator[str]:
         yield f".who is {who}; second happens to learners alone"
     if kind is FaultKind.HANG and options.file.task != SLEEPING:
         yield f".fault is hang; only the steps of {SLEEPING} can"
-
-
-def _wrong_values(fault: Fault) -> Iterator[str]:
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         yield " has at_s and every_s or times; at_s tells all times by itself"
-    if not RATE.fullmatch(fault.rate) or not float(fault.rate.rstrip(ascii_lowercase)):
-        needed = "it must be a bandwidth above 0 such as 2mbit, as tc reads it"
-        yield f".rate is {fault.rate!r}; {needed}"

@@ -220,10 +220,7 @@ def reset(world: World, source: str, target: str) -> None:
 
 def _spoiling_paths(strike: Strike, usual: Route) -> Deeds:
     """Let each way that suffers behave otherwise for a while."""
-    if strike.fault.drops_all:
-        yield from _cutting(strike, usual)
-        return
-    bad, way = _route_of(strike, usual), strike.fault.way
+    bad, way = _route_of(strike), strike.fault.way
     for name in strike.victims:
         for peer in strike.peers:
             up = [(name, peer)] if way is not Direction.DOWN else []
@@ -235,17 +232,9 @@ def _spoiling_paths(strike: Strike, usual: Route) -> Deeds:
                 yield strike.at_s + strike.fault.for_s, partial(spoil, route=usual)
 
 
-def _route_of(strike: Strike, usual: Route) -> Route:
-    fault = strike.fault
-    if strike.route is not None:
-        return strike.route
-    match fault.kind:
-        case FaultKind.LATENCY:
-            return replace(usual, latency_s=fault.latency_s, jitter_s=fault.jitter_s)
-        case FaultKind.BANDWIDTH:
-            return replace(usual, bandwidth_bytes_per_s=fault.bytes_s)
-        case _:
-            return replace(usual, drop=1 / fault.every)
+def _route_of(strike: Strike) -> Route:
+    assert strike.route is not None, "a strike of paths or of the weather says how they behave"
+    return strike.route
 
 
 def set_route(world: World, source: str, target: str, route: Route) -> None:
@@ -254,7 +243,7 @@ def set_route(world: World, source: str, target: str, route: Route) -> None:
 
 
 def _changing_weather(strike: Strike, usual: Route) -> Deeds:
-    yield strike.at_s, partial(set_weather, route=_route_of(strike, usual))
+    yield strike.at_s, partial(set_weather, route=_route_of(strike))
     yield strike.at_s + strike.fault.for_s, partial(set_weather, route=usual)
 
 
@@ -350,9 +339,7 @@ async def command(world: World, verb: Verb, target: str = "") -> None:
 
 
 SIMULATED: Mapping[FaultKind, Callable[[Strike, Route], Deeds]] = {
-    **dict.fromkeys(
-        (FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH), _killing
-    ),
+    FaultKind.KILL: _killing,
     FaultKind.FREEZE: _freezing,
     FaultKind.TERMINATE: _leaving,
     FaultKind.STRAGGLE: _slowing,
@@ -361,8 +348,7 @@ SIMULATED: Mapping[FaultKind, Callable[[Strike, Route], Deeds]] = {
     FaultKind.ISOLATE: _isolating,
     FaultKind.FLAP: _flapping,
     FaultKind.RESET: _resetting,
-    **dict.fromkeys((FaultKind.LATENCY, FaultKind.BANDWIDTH), _spoiling_paths),
-    **dict.fromkeys((FaultKind.DROP, FaultKind.PATH), _spoiling_paths),
+    FaultKind.PATH: _spoiling_paths,
     FaultKind.WEATHER: _changing_weather,
     FaultKind.DISK: _spoiling_disk,
     FaultKind.FLIP_ON_DISK: _flipping_on_disk,

@@ -28,9 +28,14 @@ def test_a_hub_hears_that_whoever_started_it_is_gone() -> None:
     os.close(reading)
 
 
+class FleetOfCats(Fleet):
+    """A fleet whose hub only reads its input."""
+
+    hub_command = ["cat"]  # noqa: RUF012  the property's type
+
+
 async def test_a_hub_is_started_with_a_pipe_that_ends_with_this_process(tmp_path: Path) -> None:
-    words = ("sh", "-c", "cat")
-    async with Fleet(tmp_path, HubSettings(RunSpec(), 1, hub_words=words)) as fleet:
+    async with FleetOfCats(tmp_path, HubSettings(RunSpec(), 1)) as fleet:
         hub = fleet.identity("supervisor")
         assert hub is not None
         target = os.readlink(f"/proc/{hub.pid}/fd/0")  # noqa: PTH115  no path, but a name of the kernel
