@@ -238,7 +238,7 @@ MESSAGES: dict[str, Row] = {
     "StateOffer": _row(ALL, "memory bytes_sent", "8 MiB, to who asked and reads"),
     # learners that gossip
     "PeerHello": _row(ALL, "loop", "the pair's proof, before anything else is read"),
-    "Share": _row("gossip", "memory loop", "one for each round and fragment; three strikes"),
+    "Share": _row("gossip", "memory loop", "one for each round and fragment"),
     "ShareDeclined": _row("gossip", "loop", "its own share of an open round"),
     "ValueWanted": _row(
         "gossip", "bytes_sent", "to a member of the roster, three times a round each"

@@ -34,7 +34,6 @@ from islands.protocol.gossip.actions import (
     ToNeighbour,
 )
 from islands.protocol.gossip.events import (
-    Checked,
     GossipEvent,
     Mixed,
     NeighbourSaid,
@@ -43,7 +42,6 @@ from islands.protocol.gossip.events import (
     ValueArrived,
 )
 from islands.protocol.gossip.gossip import Gossip
-from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import AdoptValue
 from islands.protocol.learner.events import SnapshotTaken
 from islands.protocol.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
@@ -157,16 +155,15 @@ class GossipPort:
 
     def _take_share(self, sender: str, share: Share, payload: tuple[memoryview, ...]) -> None:
         self._worker.submit(
-            self._values.checking(share, payload),
-            lambda checked: self._post(ShareArrived(sender, share, checked, payload)),
+            self._values.checking(share.fragment, 2, share.digest, payload),
+            lambda problem: self._post(ShareArrived(sender, share, problem, payload)),
         )
 
     def _take_value(self, sender: str, given: ValueGiven, payload: tuple[memoryview, ...]) -> None:
-        fragment = FragmentIndex(given.fragment)
         value = payload[0] if payload else memoryview(b"")
         self._worker.submit(
-            self._values.checking_value(fragment, given.digest, payload),
-            lambda checked: self._post(ValueArrived(sender, given, checked, value)),
+            self._values.checking(given.fragment, 1, given.digest, payload),
+            lambda problem: self._post(ValueArrived(sender, given, problem, value)),
         )
 
 
@@ -252,22 +249,24 @@ class GossipValues:
         slow.value = slow.origin
         return as_buffer(slow.origin), moved
 
-    def checking(self, share: Share, payload: Sequence[memoryview]) -> Callable[[], Checked]:
-        """Return the work of checking a neighbour's share, to be done off the loop."""
-        known = 0 <= share.fragment < len(self._layout.fragments)
-        slow = self.slow.get(share.fragment)
-        if not known or slow is None:
-            return lambda: Checked(f"there is no fragment {share.fragment}")
-        return partial(_checked, slow.value, share.digest, tuple(payload))
+    def checking(
+        self, fragment: int, parts: int, expected: str, payload: Sequence[memoryview]
+    ) -> Callable[[], str | None]:
+        """Return the work of checking a neighbour's values, to be done off the loop.
 
-    def checking_value(
-        self, fragment: int, expected: str, payload: Sequence[memoryview]
-    ) -> Callable[[], Checked]:
-        """Return the work of checking a slow value that was given, to be done off the loop."""
+        It returns why they are refused: their size, digest, or a number that is not finite.
+
+        Args:
+            fragment: whose they are said to be.
+            parts: how many parts they have, each as large as the fragment.
+            expected: their digest.
+            payload: the parts that came.
+        """
         slow = self.slow.get(fragment)
         if slow is None:
-            return lambda: Checked(f"there is no fragment {fragment}")
-        return partial(_checked_value, slow.value, expected, tuple(payload))
+            return lambda: f"there is no fragment {fragment}"
+        sizes = [slow.value.nbytes] * parts
+        return lambda: _problem(sizes, expected, tuple(payload))
 
 
 def digest_of(payload: Sequence[memoryview]) -> str:
@@ -275,30 +274,13 @@ def digest_of(payload: Sequence[memoryview]) -> str:
     return " ".join(digest(part) for part in payload)
 
 
-def _checked(own: Floats, expected: str, payload: tuple[memoryview, ...]) -> Checked:
-    if [part.nbytes for part in payload] != [own.nbytes, own.nbytes]:
-        return Checked("its values have another size")
+def _problem(sizes: list[int], expected: str, payload: tuple[memoryview, ...]) -> str | None:
+    if [part.nbytes for part in payload] != sizes:
+        return "its values have another size"
     if digest_of(payload) != expected:
-        return Checked("its digest differs")
-    value, gradient = (np.frombuffer(part, np.float32) for part in payload)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _compared(value.astype(np.float64) - gradient - own, own)
-
-
-def _checked_value(own: Floats, expected: str, payload: tuple[memoryview, ...]) -> Checked:
-    if [part.nbytes for part in payload] != [own.nbytes]:
-        return Checked("its value has another size")
-    if digest(payload[0]) != expected:
-        return Checked("its digest differs")
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _compared(np.frombuffer(payload[0], np.float32).astype(np.float64) - own, own)
-
-
-def _compared(apart: NDArray[np.float64], own: Floats) -> Checked:
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.linalg.norm(apart))
-    problem = None if np.isfinite(norm) else "its values are not finite"
-    return Checked(problem, norm, float(np.linalg.norm(own)))
+        return "its digest differs"
+    values = (np.frombuffer(part, np.float32) for part in payload)
+    return None if all(np.isfinite(each).all() for each in values) else "its values are not finite"
 
 
 def _values(payload: Sequence[memoryview]) -> Values:

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
-from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.events import ShareArrived, ShareTaken
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share, ShareDeclined
@@ -94,12 +94,12 @@ class Bench:
             self.of[name].on_own_share(taken, self.now_s)
             self.collect(name)
 
-    def deliver(self, checked: Checked | None = None) -> int:
+    def deliver(self, problem: str | None = None) -> int:
         """Deliver all messages until none is under way; returns how many there were."""
         count = 0
         while self.mails:
             sender, receiver, message = self.mails.popleft()
-            self.hear(receiver, sender, message, checked)
+            self.hear(receiver, sender, message, problem)
             count += 1
         return count
 
@@ -108,11 +108,11 @@ class Bench:
         receiver: str,
         sender: str,
         message: Share | ShareDeclined,
-        checked: Checked | None = None,
+        problem: str | None = None,
     ) -> None:
         """Deliver one message."""
         if isinstance(message, Share):
-            event = ShareArrived(sender, message, checked or Checked(None, 1.0), NO_BYTES)
+            event = ShareArrived(sender, message, problem, NO_BYTES)
             self.of[receiver].on_share(event, self.now_s)
         else:
             self.of[receiver].on_decline(sender, message, self.now_s)

@@ -8,19 +8,6 @@ from islands.protocol.messages.gossip import Share, ShareDeclined, ValueGiven, V
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """The check of a neighbour's values: why they are refused, else their distance.
-
-    `norm` is that of θ_j − φ_i, or of φ_j − φ_i where only a slow value was given, and `own` that
-    of φ_i.
-    """
-
-    problem: str | None = None
-    norm: float = 0.0
-    own: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ShareTaken:
     """The own share of a round, taken at the total of `steps`, has reached the host."""
 
@@ -33,11 +20,11 @@ class ShareTaken:
 
 @dataclass(frozen=True, slots=True)
 class ShareArrived:
-    """A neighbour's share has arrived, and was checked."""
+    """A neighbour's share has arrived; `problem` is why it is refused, None if it is not."""
 
     sender: str
     message: Share
-    checked: Checked
+    problem: str | None
     payload: Payload = field(compare=False, repr=False)
 
 
@@ -51,11 +38,11 @@ class NeighbourSaid:
 
 @dataclass(frozen=True, slots=True)
 class ValueArrived:
-    """A slow value that this newcomer asked for has arrived, and was checked."""
+    """A slow value that this newcomer asked for has arrived; `problem` as of a share."""
 
     sender: str
     message: ValueGiven
-    checked: Checked
+    problem: str | None
     payload: memoryview = field(compare=False, repr=False)
 
 

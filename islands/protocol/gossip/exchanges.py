@@ -17,17 +17,14 @@
    other's share, and the other has not. Nothing is lost or counted twice, since each learner's
    values change by its own steps alone; the two are merely less alike until they meet again.
 5. A neighbour is known by name and incarnation from the roster. A share that no honest learner
-   sends is refused, and is a strike; with the third one its incarnation is met no more.
+   sends is refused.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
-from statistics import median
 
 from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
-from islands.protocol.gossip.events import Checked, ShareArrived, ShareTaken
+from islands.protocol.gossip.events import ShareArrived, ShareTaken
 from islands.protocol.gossip.pairing import neighbours_of
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share, ShareDeclined
@@ -38,16 +35,11 @@ from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowe
 JUMP_MAX = 1024
 """Rounds by which a neighbour may be ahead: learners without neighbours count rounds too."""
 
-STRIKES_MAX = 3
 REPEATS = 4
 """In so many parts of its time an exchange asks again for a share that has not come."""
 
 INTERVALS = 2
 """An exchange may take so many intervals of a fragment, where that is long."""
-
-DISTANCES_KEPT = 32
-DISTANCES_LEAST = 8
-"""Before so many distances were taken in, the own norm is a reference as well."""
 
 ExchangeAction = TakeShare | ToNeighbour | Mix | Record
 
@@ -84,7 +76,6 @@ class Exchanges:
     def __init__(self, settings: RunSettings, name: str, fragments: int) -> None:
         """Start at rest; nothing is exchanged until `begin`."""
         self.clock = -1
-        self.strikes: dict[tuple[str, Incarnation], int] = {}
         self.open: dict[int, Exchange] = {}
         self._settings = settings
         self._name = name
@@ -96,7 +87,6 @@ class Exchanges:
         self._due_steps = 0.0
         self._mixed_steps = [0] * fragments
         self._last: dict[int, tuple[Share, Payload]] = {}
-        self._gates = [NormGate(settings.norm_limit) for _ in range(fragments)]
         self._actions: list[ExchangeAction] = []
 
     @property
@@ -138,8 +128,6 @@ class Exchanges:
                 if self._roster.get(name) != exchange.awaited[name]:
                     self._miss(exchange, name, "gone")
             self._close(fragment, now_s)
-        known = set(self._roster.items())
-        self.strikes = {one: times for one, times in self.strikes.items() if one in known}
 
     # --- rounds ---------------------------------------------------------------------------------
 
@@ -194,10 +182,7 @@ class Exchanges:
             cycle=round_ // self._fragments,
             roster=self._roster,
         )
-        return {name: self._roster[name] for name in names if not self._shunned(name)}
-
-    def _shunned(self, name: str) -> bool:
-        return self.strikes.get((name, self._roster[name]), 0) >= STRIKES_MAX
+        return {name: self._roster[name] for name in names}
 
     # --- shares ---------------------------------------------------------------------------------
 
@@ -227,10 +212,7 @@ class Exchanges:
         if self._roster.get(sender) != share.incarnation or not self.active:
             self._decline(sender, share, "not known here, or not taking part")
             return
-        if self._shunned(sender):
-            self._decline(sender, share, "too many strikes")
-            return
-        problem = self._problem(share, arrived.checked)
+        problem = arrived.problem or self._problem(share)
         if problem is not None:
             self._refuse(sender, share, problem, now_s)
             return
@@ -274,26 +256,16 @@ class Exchanges:
         self.open.pop(fragment, None)
         self._mixed_steps[fragment] = steps_total
 
-    def _problem(self, share: Share, checked: Checked) -> str | None:
+    def _problem(self, share: Share) -> str | None:
         """Return why no honest learner sends such a share; None if one may."""
-        if checked.problem is not None:
-            return checked.problem
         if share.round < 0 or share.fragment != share.round % self._fragments:
             return f"round {share.round} is not on fragment {share.fragment}"
         if share.round > self.clock + JUMP_MAX:
             return f"round {share.round} is far ahead of {self.clock}"
-        return self.too_far(share.fragment, checked)
-
-    def too_far(self, fragment: int, checked: Checked) -> str | None:
-        """Return why values are too far from the own ones; None if they are taken in."""
-        return self._gates[fragment].judge(checked.norm, checked.own)
+        return None
 
     def _refuse(self, sender: str, share: Share, reason: str, now_s: float) -> None:
-        who = sender, share.incarnation
-        self.strikes[who] = self.strikes.get(who, 0) + 1
-        refused = ShareRefused(
-            sender, str(share.incarnation), share.round, reason, self.strikes[who]
-        )
+        refused = ShareRefused(sender, str(share.incarnation), share.round, reason)
         self._actions.append(Record(refused))
         self._decline(sender, share, f"refused: {reason}")
         for fragment in sorted(self.open):
@@ -352,36 +324,3 @@ class Exchanges:
         if self._incarnation is not None and share.wanted:
             declined = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
             self._actions.append(ToNeighbour(peer, declined))
-
-
-@dataclass(slots=True)
-class NormGate:
-    """Judges the distances of one fragment by those that were taken in; a refused one never is.
-
-    So whoever is refused cannot move the limit, which need not follow neighbours that went far:
-    nothing is refused that is no farther than the own values are long.
-    """
-
-    limit: float
-    norms: deque[float] = field(default_factory=lambda: deque(maxlen=DISTANCES_KEPT))
-
-    def judge(self, norm: float, own: float = 0.0) -> str | None:
-        """Return why a distance is refused; None if it is ordinary, and taken in.
-
-        Args:
-            norm: of the difference between a neighbour's values and the own ones.
-            own: norm of the own values. Nothing that is no farther than this is refused: early
-                steps go as far, and so does who comes back to neighbours that have converged.
-                Before there are `DISTANCES_LEAST`, it is what is usual; values that are all 0, and
-                compared for the first time, say nothing of it.
-        """
-        if not isfinite(norm):
-            return "its values are not finite"
-        known = [one for one in self.norms if one > 0]
-        usual = median(known) if known else 0.0
-        if len(known) < DISTANCES_LEAST:
-            usual = max(usual, own)
-        if usual > 0 and norm > own and norm > self.limit * usual:
-            return f"its values are {norm / usual:.1f} times as far as usual"
-        self.norms.append(norm)
-        return None

@@ -10,16 +10,13 @@ that is present is applied; those of others are lost. A learner lives through th
                                                                                 (at the end)
 
 A *newcomer*, such as a restarted process, must not mix version 0 into a trained model. Before its
-first step it asks learners that train for their slow values, in turn, until one has given all. What
-is too far from version 0 is not taken from one alone: it asks the others, and takes it once all
-agree that the model has moved so far.
+first step it asks learners that train for their slow values, in turn, until one has given all.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import median_low
 from typing import TYPE_CHECKING, assert_never
 
 from islands.protocol.gossip.actions import (
@@ -76,8 +73,8 @@ class Gossip(Schedule):
 
     `address` is where it listens. `donor` is the learner that was asked last for its slow values,
     at `asked_s`; `asked` are all that were asked for the next fragment, and `unanswered` counts
-    how often since the last answer; `taken` are the fragments that came, `far` the distances of
-    values of the next one that were too far, by donor, and `round` is the newest round of donors.
+    how often since the last answer; `taken` are the fragments that came, and `round` is the newest
+    round of donors.
     `given` counts how often a fragment's slow value was given in the round `given_round`, by asker.
     `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
     exchanges is measured from version 0 again.
@@ -94,7 +91,6 @@ class Gossip(Schedule):
     asked: dict[str, None] = field(default_factory=dict)
     unanswered: int = 0
     taken: dict[int, None] = field(default_factory=dict)
-    far: dict[str, float] = field(default_factory=dict)
     round: int = -1
     given: Counter[tuple[Incarnation, int]] = field(default_factory=Counter)
     given_round: int = -1
@@ -153,7 +149,6 @@ class Gossip(Schedule):
         if not sound:
             self.stage, self.donor = Stage.NEW, ""
             self.taken.clear()
-            self.far.clear()
 
     def may_answer(self, core: "Core") -> bool:
         """Whether pulls are answered: only closing rounds pull, and all work is to be gathered.
@@ -281,12 +276,13 @@ class Gossip(Schedule):
         if given.fragment in self.taken:
             return
         self.unanswered = 0
-        if self._refuses(core, event):
+        if event.problem is not None:  # another donor is asked in its time
+            refused = ShareRefused(event.sender, str(given.incarnation), given.round, event.problem)
+            core.actions.append(Record(refused))
             return
         self.donor = event.sender
         self.taken[given.fragment] = None
         self.asked.clear()
-        self.far.clear()
         self.round = max(self.round, given.round)
         self.asked_s = core.now_s
         clock = (given.round + 1) * core.settings.round_interval_steps(core.fragments)
@@ -296,19 +292,3 @@ class Gossip(Schedule):
             core.actions.append(Record(TookOver(self.donor, self.round)))
         else:
             self._ask(core)
-
-    def _refuses(self, core: "Core", event: ValueArrived) -> bool:
-        """Refuse a value that cannot be used, or is too far; another donor is asked in its time."""
-        sender, given, checked = event.sender, event.message, event.checked
-        reason = checked.problem or self.exchanges.too_far(given.fragment, checked)
-        if reason is None:
-            return False
-        if checked.problem is None:
-            self.far[sender] = checked.norm
-            others = [name for name in self.present if name != core.membership.name]
-            agreed = all(name in self.far for name in others)
-            if agreed and checked.norm <= core.settings.norm_limit * median_low(self.far.values()):
-                return False
-        refused = ShareRefused(sender, str(given.incarnation), given.round, reason, 0)
-        core.actions.append(Record(refused))
-        return True

@@ -23,16 +23,12 @@ class Widowed(Entry, frozen=True, tag="widowed"):
 
 
 class ShareRefused(Logged, frozen=True, tag="share_refused"):
-    """A learner refused a neighbour's values; with the third strike it meets it no more.
-
-    What a newcomer refuses is no strike. `left_out` entries before it were not kept.
-    """
+    """A learner refused a neighbour's values; `left_out` entries before it were not kept."""
 
     peer: str
     incarnation: str
     round: int
     reason: str
-    strikes: int
     left_out: int | None = None
 
 
