@@ -23,7 +23,6 @@ class LoopClock:
     __slots__ = ()
 
     def now_s(self) -> float:
-        """Return the loop's time in seconds."""
         return asyncio.get_running_loop().time()
 
 

@@ -57,11 +57,7 @@ def message(tag: str) -> Callable[[type[_T]], type[_T]]:
 
 
 def tag_of(kind: type) -> str:
-    """Return the name of a type of message on the wire.
-
-    Raises:
-        LocalFault: it is no message; decorate it with `message`.
-    """
+    """Return the name of a type of message on the wire."""
     tag = vars(kind).get(_TAG)
     if not isinstance(tag, str):
         raise LocalFault(f"{kind.__name__!r} is no message: it has no tag for the wire")

@@ -8,12 +8,7 @@ CHARACTERS_MAX = 2000
 
 
 def plain(text: str, characters: int = CHARACTERS_MAX) -> str:
-    """Return a text as one printable line; a longer text is truncated, and its length is told.
-
-    Args:
-        text: Untrusted text of a peer.
-        characters: Length beyond which the text is truncated.
-    """
+    """Return a text as one printable line; a longer text is truncated, and its length is told."""
     shown = text[:characters]
     if not shown.isprintable():
         shown = "".join(one if one.isprintable() else _shown(one) for one in shown)[:characters]

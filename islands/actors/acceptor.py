@@ -71,7 +71,6 @@ class LinkAcceptor:
             link.close(reason)
 
     def close(self, reason: str) -> None:
-        """Stop accepting, and close every link."""
         self._listener.close()
         for connection in sorted(self._links):
             self.drop(connection, reason)

@@ -42,11 +42,7 @@ class KnownEpochs:
 
 
 def known_epochs(slots: Slots) -> KnownEpochs:
-    """Read all epoch records of a folder, and the copy.
-
-    Raises:
-        DiskError: the disk is broken.
-    """
+    """Read all epoch records of a folder, and the copy."""
     found = slots.look(EPOCH)
     records = [(head.file, slots.load(head)) for head in found.heads]
     epochs = [record.sequence for _, record in records if record is not None]
@@ -64,11 +60,7 @@ def known_epochs(slots: Slots) -> KnownEpochs:
 
 
 def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
-    """The epoch that the next start takes.
-
-    Raises:
-        DamagedError: no record is whole, and no `at_least` above 1 replaces the lost knowledge.
-    """
+    """The epoch that the next start takes."""
     if known.damaged and not known.epochs and not known.unused and at_least <= 1:
         raise DamagedError(
             f"none of {', '.join(known.damaged)} is whole, so nobody knows which epochs were used"
@@ -82,10 +74,6 @@ def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
 
     Returns:
         The epoch taken, and the epochs known before.
-
-    Raises:
-        DamagedError: as in `next_epoch`.
-        DiskError: the disk is full or broken.
     """
     known = known_epochs(slots)
     epoch = next_epoch(known, at_least)
@@ -112,9 +100,5 @@ def begin_anew(slots: Slots, used: KnownEpochs, at_least: int) -> None:
 
 
 def epoch_disk(folder: Path, role: str, lock: IO[bytes] | None = None) -> RealDisk:
-    """The disk of a role in a run's folder; the copy of its epoch lies beside it.
-
-    Raises:
-        JournalError: the folder cannot be made.
-    """
+    """The disk of a role in a run's folder; the copy of its epoch lies beside it."""
     return RealDisk(folder / role, lock, {COPY: folder / f"{role}.epoch"})

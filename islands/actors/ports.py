@@ -61,7 +61,6 @@ class ThreadWorker:
         self._failed = failed
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Do `work` on a thread, then call `done` on the loop."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
@@ -84,7 +83,6 @@ class ThreadWorker:
             self._failed(error)
 
     def close(self) -> None:
-        """Accept no more work, and drop what has not begun."""
         self._closed = True
         self._pool.shutdown(wait=self._finish, cancel_futures=True)
 

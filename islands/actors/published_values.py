@@ -45,7 +45,6 @@ class Taken:
 
     @property
     def intact(self) -> bool:
-        """Whether the value is the published one."""
         return not self.refused
 
 
@@ -63,7 +62,6 @@ class PublishedValues:
         self._held: dict[int, tuple[Version, NDArray[np.float32]]] = {}
 
     def forget(self) -> None:
-        """Free all values."""
         self._held.clear()
 
     def take_in(
@@ -130,7 +128,6 @@ class PublishedValues:
         return Taken(value)
 
     def _added(self, update: FragmentUpdate, since: IncrementsSince, payload: Payload) -> Taken:
-        """Add those increments of a chain that are not in the value that is held."""
         version, value = self._held.get(update.fragment, (None, None))
         if version is None or value is None:
             return Taken(refused=f"increments since {since.base} came, and no value is held")

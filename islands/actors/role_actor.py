@@ -146,7 +146,6 @@ class RoleActor(Actor[T]):
         """Free threads, listeners and links; the scope ends the tasks."""
 
     def fail(self, part: str, error: BaseException) -> None:
-        """End this actor because a part of it failed."""
         self._failure = error
         self.ref.stop(f"{part} failed: {error!r}")
 
@@ -233,9 +232,6 @@ class RoleActor(Actor[T]):
             lane: bulk for every message that has a payload.
             recipient: a peer to whom the process at the other end relays it; None for that process.
             topic: a newer message of the same topic replaces a waiting one; see `Link.send`.
-
-        Raises:
-            EncodeError: the message cannot be encoded for any link; this process must end.
         """
         if link is None or link.closed:
             return False

@@ -18,11 +18,7 @@ HISTORY_FILE = "history.jsonl"
 
 
 def run(options: ChaosOptions, _: Common) -> int:
-    """Play a scenario, print the verdict and write the history; returns 1 if a promise broke.
-
-    Raises:
-        UserError: the scenario names no fault, or the folder cannot be used.
-    """
+    """Play a scenario, print the verdict and write the history; returns 1 if a promise broke."""
     from islands.cli.run import new_folder
     from islands.lab.faults.schedule import strikes_of
     from islands.lab.faults.verdict import verdict_of
@@ -48,11 +44,7 @@ def _played(options: ChaosOptions, folder: Path) -> "Played":
 
 
 async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
-    """Await what ends all processes that it started, also when this one is asked to end.
-
-    Raises:
-        IslandsError: it was asked to end.
-    """
+    """Await what ends all processes that it started, also when this one is asked to end."""
     from islands.protocol.errors import IslandsError
     from islands.run.hosting.process_runtime import on_ending_signals
 

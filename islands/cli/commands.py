@@ -39,7 +39,6 @@ class Command:
 
     @property
     def options(self) -> type:
-        """The dataclass of its options."""
         options: type = imported(self.options_place)
         return options
 

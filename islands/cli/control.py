@@ -64,11 +64,7 @@ async def answered(options: ControlOptions) -> int:
 
 
 def target_of(options: ControlOptions) -> Target:
-    """Combine the options with what the run's folder holds; options override the folder.
-
-    Raises:
-        UserError: the folder is not that of a run, or its file with the address cannot be read.
-    """
+    """Combine the options with what the run's folder holds; options override the folder."""
     addresses, name = options.supervisor_urls, None
     connecting, key_file = options.connecting, options.key_file
     if options.folder is not None:
@@ -95,11 +91,6 @@ async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[Comman
 
     Returns:
         The answer, and the run's status as JSON; that is empty if the hub does not tell it.
-
-    Raises:
-        UnreachableError: no supervisor answers.
-        RefusedError: the supervisor refuses the connection or the command.
-        UserError: the token or the key cannot be read.
     """
     from islands.run.hosting.process_runtime import credentials_of, network_of, token_of
 

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(options: CostOptions, _: Common) -> int:
-    """Print the bill; return the exit code.
-
-    Raises:
-        UserError: the folder holds no run, or a price of what ran is missing.
-    """
+    """Print the bill; return the exit code."""
     from islands.costs.bill_table import as_json, table_of
     from islands.costs.spent import bill_of_run
 
@@ -42,11 +38,7 @@ def run(options: CostOptions, _: Common) -> int:
 
 
 def prices_in(path: Path | None) -> "Prices | None":
-    """Return the prices of a file; None without one.
-
-    Raises:
-        SettingsError: the file cannot be read, or is wrong.
-    """
+    """Return the prices of a file; None without one."""
     from islands.costs.prices import read_prices
 
     return None if path is None else read_prices(read_yaml(path), str(path))
@@ -58,9 +50,6 @@ def hour_planned(options: RunOptions, rate: "Rate | None") -> "Bill | None":
     Args:
         options: of the run.
         rate: what each learner sends, receives and processes; None: not known.
-
-    Raises:
-        SettingsError: the file of prices or the table of islands is wrong.
     """
     prices = prices_in(options.budget.prices)
     if prices is None:
@@ -78,11 +67,7 @@ def hour_planned(options: RunOptions, rate: "Rate | None") -> "Bill | None":
 
 
 def budget_of(options: BudgetOptions) -> "Budget | None":
-    """Return the budget of a hub; None without one.
-
-    Raises:
-        SettingsError: the file of prices cannot be read, or is wrong.
-    """
+    """Return the budget of a hub; None without one."""
     prices = prices_in(options.prices)
     if prices is None or options.budget_cost is None:
         return None

@@ -46,7 +46,6 @@ def run(options: DemoOptions, _: Common) -> int:
 
 
 def as_run(options: DemoOptions) -> RunOptions:
-    """Return the options of the run that the demonstration is."""
     settings = replace(
         PRESETS[Preset.DECOUPLED],
         run="demo",

@@ -436,7 +436,6 @@ def _syncer(made: Estimate) -> Rows:
 
 
 def _only(name: str, taken: int, remark: str) -> Rows:
-    """Return a row for what only some runs take."""
     return ((name, size(taken), remark),) if taken else ()
 
 

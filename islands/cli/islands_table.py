@@ -20,11 +20,7 @@ def without_learners(options: RunOptions, given: Collection[str] | None) -> RunO
 
 
 def read_entries(options: RunOptions) -> "dict[str, Needs]":
-    """Return the entries of a run's table `islands`, by name; none without a table.
-
-    Raises:
-        SettingsError: an entry cannot be, or its learner has an option that there is not.
-    """
+    """Return the entries of a run's table `islands`, by name; none without a table."""
     if not options.islands:
         return {}
     from islands.engines.engine import RunMark

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(options: EvaluateOptions, _: Common) -> int:
-    """Evaluate, and print the figures; return the exit code.
-
-    Raises:
-        UserError: the folder holds no values, or the task cannot take them.
-        IslandsError: the task's evaluation failed.
-    """
+    """Evaluate, and print the figures; return the exit code."""
     from islands.model.evaluation import attempt
     from islands.run.records.run_values import model_of, newest_values
 
@@ -55,7 +50,6 @@ def _warn_of_difference(model: "RunModel") -> None:
 def show_figures(
     newest: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
 ) -> None:
-    """Print the figures, and which values they belong to."""
     cut, versions = newest.cut, [str(version) for version in newest.cut.versions]
     if as_json:
         report = {
@@ -82,12 +76,7 @@ def show_figures(
 
 
 def generate(options: GenerateOptions, _: Common) -> int:
-    """Print the prompt and what the model adds to it, as it comes; return the exit code.
-
-    Raises:
-        UserError: the folder holds no values, or its task does not sample.
-        TaskError: the task's sampling failed.
-    """
+    """Print the prompt and what the model adds to it, as it comes; return the exit code."""
     from islands.run.records.run_values import model_of, newest_values
 
     newest = newest_values(named(options.folder))
@@ -99,11 +88,7 @@ def generate(options: GenerateOptions, _: Common) -> int:
 
 
 def _sampler(model: "RunModel") -> "tuple[Sampler, PyTree]":
-    """Return the task and its parameters.
-
-    Raises:
-        UserError: the task does not sample.
-    """
+    """Return the task and its parameters."""
     from islands.model.jax_workload import JaxWorkload
     from islands.tasks.task import Sampler
 
@@ -144,12 +129,7 @@ def show_text(pieces: Iterable[bytes], prompt: str) -> None:
 
 
 def export(options: ExportOptions, _: Common) -> int:
-    """Write the file, and print what it holds; return the exit code.
-
-    Raises:
-        UserError: the folder holds no values, or the file exists or cannot be made there.
-        DiskError: the disk is full or broken.
-    """
+    """Write the file, and print what it holds; return the exit code."""
     from islands.run.records.model_files import metadata_of, write_arrays
     from islands.run.records.run_values import newest_values
     from islands.settings.quantities import size

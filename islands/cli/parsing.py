@@ -53,10 +53,6 @@ def parse(
         arguments: the arguments of the command line; those of this process if None.
         program: name of the command; its last word is in the names of its environment variables.
         description: what the command does, as one sentence for the help.
-
-    Raises:
-        SettingsError: an option is unknown, or its value is not allowed.
-        SystemExit: `--help` or `--print_config` was given, and its answer is printed.
     """
     given = with_underscores(sys.argv[1:] if arguments is None else arguments)
     refuse_secrets(given)
@@ -109,5 +105,4 @@ def _of_run(names: Iterable[str]) -> list[str]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the text of an error as one line."""
     return " ".join(str(error).split())

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(options: PlotOptions, _: Common) -> int:
-    """Draw the picture; return the exit code.
-
-    Raises:
-        UserError: a folder holds no run with a row of metrics, no run has a figure that is named,
-            there are too many, matplotlib is not installed, or the file cannot be written.
-    """
+    """Draw the picture; return the exit code."""
     from islands.run.records.pictures import plot
 
     folders = _named(tuple(dict.fromkeys(options.folders)))
@@ -43,12 +38,7 @@ def _named(folders: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def _curves_of(folder: Path) -> "RunCurves":
-    """Read the curves of a run.
-
-    Raises:
-        UserError: there is no such folder, or no run in it, or none of its lines can be read, or
-            nothing has happened in it yet.
-    """
+    """Read the curves of a run."""
     from islands.run.records.run_curves import METRICS_FILE, curves_of
     from islands.run.records.run_values import require_folder
 

@@ -79,11 +79,7 @@ def layout(options: LayoutOptions, _: Common) -> int:
 
 
 def tokenize(options: TokenizeOptions, _: Common) -> int:
-    """Make the folder, and say what is in it; returns the exit code.
-
-    Raises:
-        UserError: no text was named, or the folder is there already and not empty.
-    """
+    """Make the folder, and say what is in it; returns the exit code."""
     if not options.text:
         raise UserError("no text was named; as in: islands tokenize FOLDER --out tokens")
     if is_prepared(options.out):
@@ -107,11 +103,7 @@ def tokenize(options: TokenizeOptions, _: Common) -> int:
 
 
 def require_place(folder: Path) -> None:
-    """Check that a folder can be made, or is empty.
-
-    Raises:
-        UserError: there is a file in it, or in its place.
-    """
+    """Check that a folder can be made, or is empty."""
     try:
         occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:

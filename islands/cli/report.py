@@ -5,11 +5,7 @@ from islands.settings.commands import ReportOptions
 
 
 def run(options: ReportOptions, _: Common) -> int:
-    """Write the file; return the exit code.
-
-    Raises:
-        UserError: a folder holds no run, or the file cannot be written.
-    """
+    """Write the file; return the exit code."""
     from islands.page.report import write_report
 
     folders = tuple(dict.fromkeys(options.folders))

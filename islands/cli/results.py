@@ -39,7 +39,6 @@ class Result(NamedTuple):
 
 
 def results(figures: RunFigures, summary: Summary) -> list[Result]:
-    """Return the figures of a run in the order in which they are read."""
     number = cast("Mapping[str, float]", summary)
     losses = [loss for _, loss in figures.losses.all()]
     name, values = figures.metric

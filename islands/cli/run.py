@@ -84,15 +84,7 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
 
 
 def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coordinator":
-    """Make the hub of a run on this machine, planned from its task.
-
-    Args:
-        options: the options of the run.
-        given: keys of those that the user gave; None for all.
-
-    Raises:
-        UserError: the task cannot be trained, or the folder cannot be used.
-    """
+    """Make the hub of a run on this machine, planned from its task."""
     from islands.cli.serve import spec_of
     from islands.model.workload import load_workload
     from islands.run.coordinator import Coordinator, CoordinatorSettings

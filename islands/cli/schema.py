@@ -77,11 +77,7 @@ class Key:
         return get_origin(self.kind) is tuple
 
     def convert(self, given: object) -> object:
-        """Convert a value of a YAML file or a text to the type that the dataclass holds.
-
-        Raises:
-            ValidationError: the setting does not allow this value.
-        """
+        """Convert a value of a YAML file or a text to the type that the dataclass holds."""
         if isinstance(given, str) and self.is_list:
             given = texts(given)
             if isinstance(given, list) and get_args(self.kind)[0] is not str:
@@ -159,11 +155,7 @@ def _is_flat(field: Field[Any]) -> bool:
 
 
 def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
-    """Make an instance of a dataclass of options from values by key.
-
-    Raises:
-        SettingsError: a value is not allowed; the sentence names its key.
-    """
+    """Make an instance of a dataclass of options from values by key."""
     hints = get_type_hints(options_class)
     made: dict[str, Any] = {}
     for field in fields(options_class):  # type: ignore[arg-type]  # any dataclass
@@ -202,11 +194,7 @@ def _plain_value(value: object) -> object:
 
 
 def flatten(nested: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
-    """Flatten nested mappings to values by dotted key; the value of a mapping setting stays whole.
-
-    Raises:
-        SettingsError: a group of settings is not given as a mapping.
-    """
+    """Flatten nested mappings to values by dotted key; that of a mapping setting stays whole."""
     return dict(_flat_items(nested, keys, ""))
 
 

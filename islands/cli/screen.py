@@ -73,7 +73,6 @@ class Screen:
             self._live = None
 
     def show(self, status: RunStatus) -> None:
-        """Show the status of the run."""
         if self._live is not None:
             self._live.update(self.picture(status))
         elif status.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
@@ -140,7 +139,6 @@ class Screen:
     # --- the end ------------------------------------------------------------------------------
 
     def conclude(self, figures: RunFigures, summary: "Summary") -> None:
-        """Show the results of the run."""
         show_results(self.console, figures, summary)
 
     def offer(self, hub: "Coordinator") -> None:
@@ -153,7 +151,6 @@ class Screen:
 
 
 def _line(status: RunStatus) -> str:
-    """Return the status of the run as one line, for a file or a pipe."""
     figures = status.figures
     lines, more = status.learners(LEARNERS_SHOWN)
     learners = [f"{line.name} {line.shown}, {line.figures.steps:,} steps" for line in lines]

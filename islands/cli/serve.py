@@ -36,11 +36,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
-    """Return the spec of the run that a run's file describes.
-
-    Raises:
-        SettingsError: optax has no such outer optimizer, or not with these arguments.
-    """
+    """Return the spec of the run that a run's file describes."""
     outer_optimizer(file.run.outer)
     return RunSpec.of(file)
 
@@ -77,11 +73,7 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
 def _wait_for_layout(
     settings: CoordinatorSettings, workload: OwnLoop, *, restart: bool
 ) -> tuple[CoordinatorSettings, OwnLoop] | None:
-    """Wait for the layout that the first loop tells; None if a signal ended that.
-
-    Raises:
-        UserError: the hub could not begin a run here, whatever is told.
-    """
+    """Wait for the layout that the first loop tells; None if a signal ended that."""
     require_room(settings.folder, settings.start_from, restart=restart)
     listening = settings.listening
     layouts: list[FirstLayout] = []
@@ -115,7 +107,6 @@ def _wait_for_layout(
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:
-    """Return the call by which a loop joins."""
     token = "" if settings.connecting.token_file is None else ', token_file="TOKEN"'
     return f'islands.join("{address}", params, tokens_per_step=…{token})'
 

@@ -27,11 +27,7 @@ Result = TypeVar("Result")
 
 
 def run(options: Options, _: Common) -> int:
-    """Play every run, then print the table; returns the exit code, 1 if a promise was broken.
-
-    Raises:
-        UserError: nothing is asked for, or the folder cannot be written to.
-    """
+    """Play every run, then print the table; returns the exit code, 1 if a promise was broken."""
     place = "goodput" if isinstance(options, GoodputOptions) else "comparison"
     experiment: Experiment[Any, Any, Any, Any]
     experiment = import_module(f"islands.lab.experiments.{place}").EXPERIMENT
@@ -61,10 +57,6 @@ def play_all(
 
     Returns:
         The result of each job, in the order of the jobs.
-
-    Raises:
-        InvariantError: an actor failed.
-        VirtualTimeError: a run stood still.
     """
     clock, results = MonotonicClock(), dict[Key, Result]()
     begun_s = clock.now_s()
@@ -94,5 +86,4 @@ def _write(folder: Path, files: Mapping[str, Callable[[], bytes]]) -> None:
 
 
 def _json_text(figures: object) -> bytes:
-    """Return figures as the text of a JSON file, indented."""
     return msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"

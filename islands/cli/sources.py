@@ -213,11 +213,7 @@ def with_underscores(arguments: list[str]) -> list[str]:
 
 
 def refuse_secrets(arguments: list[str]) -> None:
-    """Refuse a secret on the command line, which every user of the machine can read.
-
-    Raises:
-        SettingsError: there is one; the sentence says where it belongs, and does not repeat it.
-    """
+    """Refuse a secret on the command line, which every user of the machine can read."""
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--")
         if argument.startswith("--") and name in SECRETS:
@@ -228,7 +224,6 @@ def refuse_secrets(arguments: list[str]) -> None:
 
 
 def _add_flags(place: argparse._ActionsContainer, command: Command) -> None:
-    """Add the flags that every command has to the parser."""
     if command.has_file:
         place.add_argument(
             "--config", metavar="FILE", action="append", help="YAML file; of several, the last wins"

@@ -18,12 +18,7 @@ PLOT_FILE = "study.png"
 
 
 def run(options: StudyOptions, _: Common) -> int:
-    """Play every trial that has no result yet, then compare; returns the exit code.
-
-    Raises:
-        UserError: no trial has a result, the task's evaluation has no such metric, or the folder
-            cannot be written to, or is used by another study.
-    """
+    """Play every trial that has no result yet, then compare; returns the exit code."""
     from islands.lab.study.cells import trials_of
     from islands.lab.study.runner import prepare
 
@@ -35,7 +30,6 @@ def run(options: StudyOptions, _: Common) -> int:
 
 
 def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
-    """Play the trials, and tell of each as it ends."""
     from islands.lab.study.runner import run as run_trials
     from islands.lab.study.table import metric_of
 

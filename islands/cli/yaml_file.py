@@ -59,11 +59,7 @@ def _load(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> object:
 
 
 def read_yaml(path: Path) -> dict[str, object]:
-    """Return the mapping that a file holds; it is empty for an empty file.
-
-    Raises:
-        SettingsError: the file cannot be read, or holds no mapping.
-    """
+    """Return the mapping that a file holds; it is empty for an empty file."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)

@@ -75,7 +75,6 @@ class Line:
 
     @property
     def cost(self) -> float:
-        """All money."""
         return self.hours_cost + self.traffic_cost
 
     @property
@@ -129,7 +128,6 @@ class Bill:
 
     @property
     def whole(self) -> Line:
-        """The sum of all."""
         return _sum(self.lines, "all")
 
     @property

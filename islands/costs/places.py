@@ -37,20 +37,11 @@ class Place:
 
     @staticmethod
     def of(needs: Needs) -> "Place":
-        """Return the place of an island that an engine places."""
         return Place(needs.region or "", needs.accelerators, needs.preemptible, needs.hosts)
 
     @staticmethod
     def read(told: object, name: str) -> "Place":
-        """Return a place that a file tells.
-
-        Args:
-            told: the entry.
-            name: of the entry, for the sentence.
-
-        Raises:
-            SettingsError: what is wrong.
-        """
+        """Return a place that a file tells."""
         known = [each.name for each in fields(Place)]
         if not isinstance(told, Mapping):
             raise SettingsError(f"{name} is {told!r}; it must be a table of {', '.join(known)}")

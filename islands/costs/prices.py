@@ -40,7 +40,6 @@ class Rate:
     preemptible: float | None = None
 
     def of(self, *, preemptible: bool) -> float | None:
-        """Return the price that is meant."""
         return self.preemptible if preemptible else self.on_demand
 
 
@@ -73,7 +72,6 @@ class Prices:
     learners: dict[str, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a price that cannot be one."""
         for name in ("accelerator_hour", "host_hour", "traffic_gb"):
             for key, price in _numbers(getattr(self, name), name):
                 if not (isfinite(price) and 0 <= price <= PRICE_MOST):
@@ -85,11 +83,7 @@ class Prices:
         return (self.hub.region if self.hub is not None else "") or OTHER
 
     def hour_of(self, place: Place) -> float:
-        """Return the price of an hour of an island.
-
-        Raises:
-            Unpriced: its kind has no price in its region.
-        """
+        """Return the price of an hour of an island."""
         kind, number = place.accelerator or ("", 1)
         table = self.accelerator_hour.get(kind, {}) if kind else self.host_hour
         found = table.get(place.region, table.get(OTHER))
@@ -104,11 +98,7 @@ class Prices:
         return price * number * place.hosts
 
     def gb_of(self, sender: str, receiver: str) -> float:
-        """Return the price of 10⁹ bytes from a region to another.
-
-        Raises:
-            Unpriced: other traffic has a price, and this has none.
-        """
+        """Return the price of 10⁹ bytes from a region to another."""
         table = self.traffic_gb.get(sender, self.traffic_gb.get(OTHER))
         if sender == receiver:
             return 0.0 if table is None else table.get(receiver, 0.0)
@@ -122,15 +112,7 @@ class Prices:
 
 
 def read_prices(told: Mapping[str, Any], where: str) -> Prices:
-    """Return the prices of a file.
-
-    Args:
-        told: what stands in the file.
-        where: the file, for the sentence.
-
-    Raises:
-        SettingsError: what is wrong, with its place.
-    """
+    """Return the prices of a file."""
     known = list(Prices.__dataclass_fields__)
     strange = [key for key in told if key not in known]
     if strange:

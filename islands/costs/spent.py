@@ -37,11 +37,7 @@ class Placed:
 
 
 def bill_of_run(folder: Path, prices: Prices | None) -> Bill:
-    """Return the bill of a run until its hub kept its figures last.
-
-    Raises:
-        UserError: the folder holds no run, or its records are damaged.
-    """
+    """Return the bill of a run until its hub kept its figures last."""
     require_folder(folder)
     planned = read(folder)
     if planned is None or not (folder / FIGURES_FILE).exists():
@@ -120,12 +116,7 @@ class Rate(NamedTuple):
 
 
 def placed_by_engines(folder: Path, wall_s: float) -> dict[str, Placed]:
-    """Return what the records of a run's engines tell of islands, by name; nothing without any.
-
-    Args:
-        folder: of the run.
-        wall_s: the wall clock, until when hours are counted.
-    """
+    """Return what the records of a run's engines tell of islands, by name; nothing without any."""
     records = records_in(folder / RECORDS_FILE)
     placed = {}
     for name, each in records.islands.items():

@@ -179,17 +179,7 @@ ENGINES: Mapping[str, str] = MappingProxyType(
 
 
 def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
-    """Return an engine, without asking it anything.
-
-    Args:
-        name: which one, or module:class of one of the user's own.
-        of: the run whose jobs it places.
-        settings: where the engine is and how it is reached, in its own words.
-
-    Raises:
-        Unplaceable: what it needs is not installed.
-        SettingsError: there is no such engine, or no such setting of it.
-    """
+    """Return an engine, without asking it anything."""
     place = ENGINES.get(name, name)
     module, _, kind = place.partition(":")
     if not kind:

@@ -60,17 +60,7 @@ class Joining:
 def island_of(
     name: str, needs: Needs, joining: Joining, hubs: Mapping[str, str] = os.environ
 ) -> Island:
-    """Return what is placed under a name: a learner of the run's task, or a loop of one's own.
-
-    Args:
-        name: the island's name.
-        needs: what it needs.
-        joining: where it joins.
-        hubs: the hub's own variables, of which it may be given some; those of this process.
-
-    Raises:
-        SettingsError: a secret of the entry is no variable of the hub.
-    """
+    """Return what is placed under a name: a learner of the run's task, or a loop of one's own."""
     own = needs.variables(hubs)
     environment = {**own, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
     if joining.token is not None:
@@ -92,7 +82,6 @@ def _learner(name: str, needs: Needs, joining: Joining) -> str:
 
 
 def learner_words(options: Mapping[str, object]) -> list[str]:
-    """Return options of a learner as words of its command line."""
     plain = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
     return [word for key, value in plain.items() for word in (f"--{key}", value)]
 
@@ -101,7 +90,6 @@ def learner_words(options: Mapping[str, object]) -> list[str]:
 
 
 def mark_of(run: str, begun: str) -> RunMark:
-    """Return the mark of one beginning of a run."""
     return RunMark(run, begun[:8])
 
 
@@ -167,7 +155,6 @@ class EnginesOfRun:
     def beside(
         self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
     ) -> Launcher:
-        """Return a launcher of these islands and of a hub's child processes."""
         of = mark_of(hub.spec.settings.run, hub.plan.begun)
         engines = {name: engine_or_refusal(needs, of) for name, needs in self.entries.items()}
 
@@ -190,11 +177,7 @@ class EnginesOfRun:
 
 
 def engine_or_refusal(needs: Needs, of: RunMark) -> Engine:
-    """Return the engine of an entry; one that refuses all islands if it is not installed here.
-
-    Raises:
-        SettingsError: there is no such engine, or no such setting of it.
-    """
+    """Return the engine of an entry; one that refuses all islands if it is not installed here."""
     try:
         return make_engine(needs.engine, of, needs.settings)
     except Unplaceable as error:
@@ -210,7 +193,6 @@ class Refusal:
         self._error = error
 
     def place(self, island: Island) -> str:
-        """Refuse the island."""
         raise Unplaceable(str(self._error))
 
     def end(self, job: str, *, at_once: bool) -> None:
@@ -221,7 +203,6 @@ class Refusal:
         raise EngineAway(str(self._error))
 
     def describe(self, island: Island) -> str:
-        """Refuse the island."""
         raise Unplaceable(str(self._error))
 
     def close(self) -> None:
@@ -240,11 +221,9 @@ class ChildrenAndIslands:
         return self._children if here else self._islands
 
     def start(self, name: str) -> None:
-        """Start a process, or place an island."""
         self._of(name).start(name)
 
     def kill(self, name: str) -> None:
-        """Kill a process, or end an island at once."""
         self._of(name).kill(name)
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -260,6 +239,5 @@ class ChildrenAndIslands:
         return [*self._children.adopt(), *self._islands.adopt()]
 
     def close(self) -> None:
-        """Stop watching all of them."""
         self._islands.close()
         self._children.close()

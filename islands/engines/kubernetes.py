@@ -195,7 +195,6 @@ class Kubernetes:
         )
 
     def _pages(self, call: Callable[..., object], **options: object) -> Iterator[Told]:
-        """Yield all objects that a call lists, page by page."""
         after = ""
         while True:
             page = {"limit": PAGE, "_request_timeout": TIMEOUT_S, "_preload_content": False}
@@ -227,12 +226,7 @@ class Kubernetes:
 
 
 def refusal(status: int, said: str) -> EngineAway | Unplaceable:
-    """Return the error that an answer of the API stands for.
-
-    Args:
-        status: HTTP status.
-        said: the API's own words.
-    """
+    """Return the error that an answer of the API stands for."""
     quota = status == FORBIDDEN and "exceeded quota" in said
     if quota or status in (CONFLICT, BUSY) or status >= BROKEN or status == 0:
         return EngineAway(f"kubernetes has no room or no time: {said}")
@@ -259,11 +253,7 @@ class _Package:
 
 
 def _kubernetes() -> Any:  # noqa: ANN401  (of a package that may be missing)
-    """Return the official client.
-
-    Raises:
-        Unplaceable: it is not installed.
-    """
+    """Return the official client."""
     return _Package()
 
 

@@ -113,11 +113,7 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
-        """Read an entry's settings.
-
-        Raises:
-            SettingsError: there is no such setting, or its value has another form.
-        """
+        """Read an entry's settings."""
         known = [each.name for each in fields(cls)]
         strange = [key for key in settings if key not in known]
         if strange:
@@ -139,11 +135,7 @@ class ClusterSettings:
 
 
 def labels(place: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
-    """Return labels that are written as label=value,label=value.
-
-    Raises:
-        SettingsError: they are not; the sentence begins with their place.
-    """
+    """Return labels that are written as label=value,label=value."""
     found: dict[str, str] = {}
     for each in filter(None, text.split(",")):
         label, equals, value = each.strip().partition("=")
@@ -157,10 +149,6 @@ def dns_label(text: str, room: int = NAME_MAX) -> str:
     """Return a text as a name of Kubernetes: a-z, 0-9 and dashes, with a letter first.
 
     Where anything of it is lost, six digits of its hash tell it from others.
-
-    Args:
-        text: the text.
-        room: most characters.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     plain = plain if plain[:1].isalpha() else f"i-{plain}".rstrip("-")
@@ -191,13 +179,11 @@ class Mark:
     mark: str = ""
 
     def labels(self, role: str = "") -> dict[str, str]:
-        """Return the labels of an object of the run."""
         told = {RUN: dns_label(self.run), MARK: self.mark, ROLE: role}
         return {key: value for key, value in told.items() if value}
 
     @property
     def selector(self) -> str:
-        """The selector of all objects of the run."""
         return ",".join(f"{key}={value}" for key, value in self.labels().items())
 
 
@@ -306,11 +292,7 @@ def _resource(needs: Needs, settings: ClusterSettings) -> str:
 
 
 def scheduling(needs: Needs, settings: ClusterSettings) -> Manifest:
-    """Return which nodes a host may run on, and how long on one that is not heard of.
-
-    Raises:
-        SettingsError: nothing tells which nodes have that kind, or may be taken away.
-    """
+    """Return which nodes a host may run on, and how long on one that is not heard of."""
     nodes = labels("settings.nodes", settings.nodes)
     tolerated = tolerations()
     if needs.region is not None:
@@ -355,11 +337,7 @@ def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
 
 
 def island_jobset(island: Island, placed: Placed) -> Manifest:
-    """Return a JobSet that is one island, which fails as its job does.
-
-    Raises:
-        SettingsError: the island needs what its settings do not tell how to find.
-    """
+    """Return a JobSet that is one island, which fails as its job does."""
     settings = ClusterSettings.of(island.needs.settings)
     marks = placed.mark.labels("learner")
     about: Manifest = {"labels": marks, "annotations": {NAME: island.name}}
@@ -380,13 +358,7 @@ def island_jobset(island: Island, placed: Placed) -> Manifest:
 
 
 def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
-    """Return the name of a JobSet that is one island, short enough for the names of its pods.
-
-    Args:
-        words: with which it begins.
-        island: the island.
-        room: characters that follow.
-    """
+    """Return the name of a JobSet that is one island, short enough for the names of its pods."""
     text = "-".join([*words, island.name])
     return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)
 
@@ -410,5 +382,4 @@ _Dumper.add_representer(str, _text)
 
 
 def text_of(manifest: Manifest) -> str:
-    """Return a manifest as YAML."""
     return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100)

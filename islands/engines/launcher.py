@@ -97,7 +97,6 @@ class _Line:
         self._waiting: tuple[deque[_Request], ...] = (deque(), deque(), deque())
 
     def ask(self, request: _Request, turn: int) -> None:
-        """Make a call in its turn."""
         self._waiting[turn].append(request)
         self._next()
 
@@ -109,7 +108,6 @@ class _Line:
         return found is not None
 
     def close(self) -> None:
-        """Make no more calls."""
         for waiting in self._waiting:
             waiting.clear()
         self._worker.close()
@@ -181,7 +179,6 @@ class EngineLauncher:
         self._stop(name, at_once=False)
 
     def names(self) -> list[str]:
-        """Return the islands that are placed, or about to be."""
         return self.placements.names()
 
     def adopt(self) -> list[str]:
@@ -366,7 +363,6 @@ def records_in(path: Path) -> Records:
 
 
 def _priced(needs: Needs) -> Needs:
-    """Return what an hour of an island is priced by."""
     return Needs(
         needs.engine,
         hosts=needs.hosts,

@@ -85,11 +85,7 @@ class Needs:
                 raise SettingsError(f"learner.{mine} is set; the hub tells it to each island")
 
     def variables(self, hubs: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of its command, of which some are taken from the hub's own.
-
-        Raises:
-            SettingsError: the hub has none of such a name.
-        """
+        """Return the variables of its command, of which some are taken from the hub's own."""
         missing = [name for name in self.secrets if name not in hubs]
         if missing:
             raise SettingsError(
@@ -120,11 +116,7 @@ def entry_of(name: str) -> str:
 
 
 def read_islands(told: Mapping[str, object]) -> dict[str, Needs]:
-    """Return the entries of a table `islands`, by name.
-
-    Raises:
-        SettingsError: what is wrong, with its place.
-    """
+    """Return the entries of a table `islands`, by name."""
     folded: dict[str, str] = {}
     for name in told:
         other = folded.setdefault(name.lower(), name)

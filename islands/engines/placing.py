@@ -203,13 +203,7 @@ class Placements:
         return actions
 
     def stop(self, name: str, *, at_once: bool, placing: bool = False) -> list[Action]:
-        """End an island; one that has no job, and cannot have one, has ended with that.
-
-        Args:
-            name: of the island.
-            at_once: whether it is killed.
-            placing: whether its engine is placing it in this moment.
-        """
+        """End an island; one that has no job, and cannot have one, has ended with that."""
         placed = self.islands.get(name)
         if placed is None or placed.ended is not None:
             return []
@@ -249,14 +243,7 @@ class Placements:
     def on_not_placed(
         self, name: str, sentence: str, *, final: bool, unsure: bool = False
     ) -> list[Action]:
-        """Place an island again later; or report it as ended, if that would be in vain.
-
-        Args:
-            name: of the island.
-            sentence: what the engine said.
-            final: whether it has refused the island.
-            unsure: whether it may have placed the island all the same.
-        """
+        """Place an island again later; or report it as ended, if that would be in vain."""
         placed = self.islands[name]
         placed.unsure = placed.unsure or unsure
         if placed.ending:

@@ -82,7 +82,6 @@ class Ray:
         self._connection.call(Call("end", name=job, at_once=at_once))
 
     def list(self) -> Sequence[Job]:
-        """Return the run's jobs."""
         told = self._connection.call(Call("list", mark=self._of.label))
         jobs = msgspec.convert(told, tuple[Job, ...])
         self._connection.ended = tuple(job.job for job in jobs if job.state is JobState.ENDED)
@@ -211,7 +210,6 @@ class _Driver:
         return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
 
     def close(self) -> None:
-        """End it, and kill it if it does not end."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -227,11 +225,7 @@ class _Driver:
 
 
 def settings_of(told: Mapping[str, str]) -> RaySettings:
-    """Return the settings of a cluster.
-
-    Raises:
-        SettingsError: there is no such setting, or its value cannot be.
-    """
+    """Return the settings of a cluster."""
     known = RaySettings.__slots__
     strange = [key for key in told if key not in known]
     if strange:
@@ -242,11 +236,7 @@ def settings_of(told: Mapping[str, str]) -> RaySettings:
 
 
 def more_resources(settings: RaySettings) -> dict[str, float]:
-    """Return the further resources that are set.
-
-    Raises:
-        SettingsError: they are no names with numbers.
-    """
+    """Return the further resources that are set."""
     found: dict[str, float] = {}
     for word in filter(None, (each.strip() for each in settings.resources.split(","))):
         name, _, number = word.rpartition(":")
@@ -263,11 +253,7 @@ def more_resources(settings: RaySettings) -> dict[str, float]:
 
 
 def request_of(island: Island) -> Request:
-    """Return what Ray is asked to give each host of an island.
-
-    Raises:
-        Unplaceable: it needs something that Ray does not give.
-    """
+    """Return what Ray is asked to give each host of an island."""
     needs = island.needs
     if needs.image is not None:
         raise Unplaceable(

@@ -253,11 +253,7 @@ def _node(told: Mapping[str, Any]) -> Node:
 
 
 def _knock(address: str) -> None:
-    """Connect to the head and hang up, as Ray tries for minutes.
-
-    Raises:
-        OSError: nobody listens there.
-    """
+    """Connect to the head and hang up, as Ray tries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S).close()
@@ -281,7 +277,6 @@ class Call:
 
 
 def perform(cluster: Cluster, call: Call) -> object:
-    """Carry out a call, and return what it gives."""
     match call.what:
         case "place":
             assert call.request is not None

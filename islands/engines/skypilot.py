@@ -217,7 +217,6 @@ class Api:
     """The client of the package skypilot."""
 
     def launch(self, task: Mapping[str, object], group: str | None) -> str:
-        """Ask for a managed job."""
         import sky
 
         made = sky.Task.from_yaml_config(dict(task))
@@ -225,13 +224,11 @@ class Api:
         return str(sky.jobs.launch(made, name=str(task["name"]), **attached))
 
     def wait(self, request: str) -> None:
-        """Wait for a launch."""
         import sky
 
         sky.get(request)
 
     def abort(self, request: str) -> None:
-        """Have a launch end."""
         import sky
 
         sky.get(sky.api_cancel(request, silent=True))
@@ -254,7 +251,6 @@ class Api:
         ]
 
     def cancel(self, name: str, *, graceful: bool) -> None:
-        """Cancel a job."""
         import sky
 
         try:
@@ -293,7 +289,6 @@ class _Launch:
     launched: "Future[None]"
 
     def job(self, job: str) -> Job:
-        """Return the job that it is to become."""
         if not self.launched.done() or self.launched.exception() is None:
             return Job(self.name, job, JobState.WAITING, why="SkyPilot launches it")
         return Job(self.name, job, JobState.ENDED, why=words(self.launched.exception()))

@@ -135,34 +135,19 @@ class Slurm:
         self._settings = dict(settings)
 
     def place(self, island: Island) -> str:
-        """Submit an island's job, and return its number.
-
-        Raises:
-            EngineAway: Slurm does not answer, or a limit on jobs is reached.
-            Unplaceable: Slurm refuses the job, or is not installed here.
-        """
+        """Submit an island's job, and return its number."""
         words = submission(island, self._settings)
         told = ask(words, batch_script(island), {**given(os.environ), **island.environment})
         return told.strip().partition(";")[0]  # the name of its cluster may follow
 
     def end(self, job: str, *, at_once: bool) -> None:
-        """Cancel a job; `at_once` kills the island's processes before.
-
-        Raises:
-            EngineAway: Slurm does not answer.
-            Unplaceable: Slurm refuses, or is not installed here.
-        """
+        """Cancel a job; `at_once` kills the island's processes before."""
         if at_once:  # without a step, scancel with SIGKILL is scancel: SIGTERM comes first
             _cancel("--signal=KILL", f"{job}.0")
         _cancel(job)
 
     def list(self) -> Sequence[Job]:
-        """Return the run's jobs, ended ones for as long as Slurm keeps them (MinJobAge).
-
-        Raises:
-            EngineAway: Slurm does not answer.
-            Unplaceable: Slurm is not installed here.
-        """
+        """Return the run's jobs, ended ones for as long as Slurm keeps them (MinJobAge)."""
         columns = ",".join(f"{field}:{width}" for field, width in FIELDS.items())
         who = f"--user={os.getuid()}"
         words = ("squeue", "--noheader", "--all", "--states=all", who, f"--Format={columns}")
@@ -186,11 +171,7 @@ class Slurm:
 
 
 def submission(island: Island, settings: Mapping[str, str]) -> list[str]:
-    """Return the command that submits an island's job, whose script is its standard input.
-
-    Raises:
-        Unplaceable: the island needs what this engine does not have.
-    """
+    """Return the command that submits an island's job, whose script is its standard input."""
     needs = island.needs
     if needs.image is not None:
         raise Unplaceable(
@@ -230,7 +211,6 @@ def _resources(island: Island) -> dict[str, str]:
 
 
 def batch_script(island: Island) -> str:
-    """Return the script of an island's job."""
     needs = island.needs
     step = ["srun", "--kill-on-bad-exit=0", f"--wait={LEAVE_S}"]
     if needs.cpus is not None:  # srun does not take it from sbatch
@@ -340,12 +320,7 @@ def _output_in_words(output: str) -> str:
 
 
 def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
-    """Run a command of Slurm with a text as its standard input; return what it printed.
-
-    Raises:
-        EngineAway: it did not answer in time, or said that Slurm is away.
-        Unplaceable: it is not installed, or was refused.
-    """
+    """Run a command of Slurm with a text as its standard input; return what it printed."""
     try:
         ended = subprocess.run(
             words,

@@ -75,7 +75,6 @@ class RealFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
         return self._size
 
     def read_into(self, buffer: memoryview) -> int:
@@ -89,7 +88,6 @@ class RealFile:
         return filled
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -108,11 +106,7 @@ class RealDisk:
         lock: IO[bytes] | None = None,
         elsewhere: Mapping[str, Path] | None = None,
     ) -> None:
-        """Make the folder if it is missing.
-
-        Raises:
-            JournalError: the folder cannot be made.
-        """
+        """Make the folder if it is missing."""
         self._folder = folder
         self._lock = lock
         self._elsewhere = elsewhere or {}
@@ -143,7 +137,6 @@ class RealDisk:
                 raise DiskError(f"{path} cannot be flushed: {error}") from error
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
-        """Open a file for reading from an offset; return None if there is no such file."""
         path = self._path(name)
         try:
             return RealFile(path, at_bytes)

@@ -18,9 +18,6 @@ def make_private(folder: Path) -> None:
     """Make a folder that its owner alone can enter, because it holds the model and the secrets.
 
     A folder that exists keeps its permissions: its maker knows who may read it.
-
-    Raises:
-        OSError: the folder cannot be made.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,9 +35,6 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
 
     Returns:
         The lock file; closing it releases the lock.
-
-    Raises:
-        UserError: the folder cannot be used, or another process holds the lock.
     """
     try:
         make_private(folder)

@@ -61,15 +61,10 @@ class RotatingFile:
 
     @property
     def room_bytes(self) -> int:
-        """How many bytes the file takes before it is rotated."""
         return self._limit_bytes - self._size
 
     def write(self, data: bytes) -> None:
-        """Append whole lines.
-
-        Raises:
-            OSError: the disk is full or broken; no part of the lines is in the file.
-        """
+        """Append whole lines."""
         file = self._file or self._open()
         if not _is_at(file, self._path):  # it was deleted, or moved away
             file.close()
@@ -82,7 +77,6 @@ class RotatingFile:
         self._size += len(whole)
 
     def close(self) -> None:
-        """Close the file; do not write after that."""
         if self._file is not None:
             self._file.close()
 
@@ -114,11 +108,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
-    """Append all of the data to an unbuffered file of this size, or nothing.
-
-    Raises:
-        OSError: the disk is full or broken.
-    """
+    """Append all of the data to an unbuffered file of this size, or nothing."""
     rest = memoryview(data)
     try:
         while rest:

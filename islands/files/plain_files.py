@@ -8,11 +8,7 @@ from typing import IO
 
 
 def open_plain(path: Path) -> IO[bytes]:
-    """Open a regular file to read it. No named pipe makes its reader wait, and no device is read.
-
-    Raises:
-        OSError: There is no such file, it cannot be read, or it is no regular file.
-    """
+    """Open a regular file to read it; not a pipe, which would make one wait, nor a device."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
@@ -24,10 +20,6 @@ def open_plain(path: Path) -> IO[bytes]:
 
 
 def read_plain(path: Path) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        OSError: As `open_plain` does.
-    """
+    """Return the content of a regular file."""
     with open_plain(path) as file:
         return file.read()

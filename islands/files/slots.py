@@ -49,11 +49,7 @@ class _Array:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the array.
-
-        Raises:
-            ValueError: no array can have this shape and type.
-        """
+        """Bytes of the array."""
         try:
             dtype = np.dtype(self.dtype)
         except (TypeError, SyntaxError) as error:  # NumPy parses a string with a comma
@@ -154,19 +150,11 @@ class Slots:
         self._paired: dict[str, None] = {}
 
     def heads(self, name: str) -> list[Head]:
-        """Return the heads of the slots of a name that claim to hold a record.
-
-        Raises:
-            DiskError: the disk is broken.
-        """
+        """Return the heads of the slots of a name that claim to hold a record."""
         return self.look(name).heads
 
     def look(self, name: str) -> SlotPair:
-        """Inspect the two files of a name, without reading their arrays, which may be large.
-
-        Raises:
-            DiskError: the disk is broken.
-        """
+        """Inspect the two files of a name, without reading their arrays, which may be large."""
         files = _files(name)
         heads = {file: self._head(file) for file in files}
         missing = [file for file in files if heads[file] is None and not self._is_there(file)]
@@ -177,30 +165,18 @@ class Slots:
         return SlotPair(files, held, [*torn, *lost], missing)
 
     def alone(self, file: str) -> SingleRecord:
-        """Read a record that has no second slot.
-
-        Raises:
-            DiskError: the disk is broken.
-        """
+        """Read a record that has no second slot."""
         head = self._head(file)
         record = None if head is None else self.load(head)
         return SingleRecord(record, self._is_there(file))
 
     def write_alone(self, file: str, sequence: int, metadata: bytes = b"") -> None:
-        """Write a record that has no second slot; durable when this returns.
-
-        Raises:
-            DiskError: the disk is full, read-only or broken.
-        """
+        """Write a record that has no second slot; durable when this returns."""
         self._disk.write(file, _parts(sequence, metadata, None, {}))
         self._disk.sync(file)
 
     def void(self, file: str) -> None:
-        """Overwrite a slot with a valid one that holds no record; durable when this returns.
-
-        Raises:
-            DiskError: the disk is full, read-only or broken.
-        """
+        """Overwrite a slot with a valid one that holds no record; durable when this returns."""
         self.write_alone(file, VOID)
 
     def _is_there(self, name: str) -> bool:
@@ -210,11 +186,7 @@ class Slots:
         return file is not None
 
     def other_format(self, names: Iterable[str]) -> str | None:
-        """Return the magic of these names' slots, if another version wrote all that exist.
-
-        Raises:
-            DiskError: the disk is broken.
-        """
+        """Return the magic of these names' slots, if another version wrote all that exist."""
         found = {self._magic(file) for name in names for file in _files(name)}
         others = sorted(one for one in found if one.startswith(FORMAT) and one != MAGIC)
         return others[-1].decode(errors="replace") if others and MAGIC not in found else None
@@ -229,12 +201,7 @@ class Slots:
             return bytes(start)
 
     def load(self, head: Head) -> Record | None:
-        """Read and verify a slot's record; return None if it is not whole.
-
-        Raises:
-            DiskError: the disk is broken.
-            JournalError: `give_up` was called on another thread.
-        """
+        """Read and verify a slot's record; return None if it is not whole."""
         header, digest = head.header, blake3(head.content)
         file = self._disk.open(head.file, len(head.content))
         if file is None:
@@ -279,11 +246,7 @@ class Slots:
         version: Version | None = None,
         arrays: Arrays | None = None,
     ) -> None:
-        """Write a record over the older one of its name; durable when this returns.
-
-        Raises:
-            DiskError: the disk is full, read-only or broken.
-        """
+        """Write a record over the older one of its name; durable when this returns."""
         known = self._known(name)
         older = min(known, key=lambda file: (known[file], file))
         if name not in self._paired:

@@ -29,7 +29,6 @@ class MemoryTape:
         self.lines: deque[bytes] = deque([HEAD], maxlen=limit)
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Keep one entry."""
         self.lines.append(encode_entry(at_s, actor, entry))
 
 

@@ -23,9 +23,6 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
     A crash, or a power loss, leaves either the old file or the new one, whole; after the block it
     leaves the new one.
-
-    Raises:
-        OSError: the disk is full or broken; the old file stays.
     """
     fresh = path.with_name(f".{path.name}.new")  # hidden: a user may have a file of any other name
     with fresh.open("wb") as file:
@@ -37,11 +34,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss: a rename is lost with its folder's entry.
-
-    Raises:
-        OSError: the disk is broken.
-    """
+    """Make the names in a folder survive a power loss: a rename is lost with its folder's entry."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,11 +43,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace the content of a file atomically, as `atomic_write` does.
-
-    Raises:
-        OSError: the disk is full or broken; the old file stays.
-    """
+    """Replace the content of a file atomically, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(content)
 
@@ -80,11 +69,7 @@ def unsealed(data: bytes) -> bytes | None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Replace a file by a sealed object; a crash leaves either the old file or the new one, whole.
-
-    Raises:
-        OSError: the disk is full or broken; the old file stays.
-    """
+    """Replace a file by a sealed object; a crash leaves the old file or the new one, whole."""
     replace_file(path, sealed(content))
 
 
@@ -104,12 +89,7 @@ def replace_sealed(path: Path, content: bytes) -> bool:
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """Return the object in a file; None if there is no such file.
-
-    Raises:
-        DamagedError: the file is not as it was written.
-        UserError: the file cannot be read.
-    """
+    """Return the object in a file; None if there is no such file."""
     try:
         content = unsealed(read_plain(path))
     except FileNotFoundError:

@@ -74,7 +74,6 @@ class Follower:
         self._words = dict.fromkeys(range(AHEAD), 0)
 
     def on_word(self, boundary: int, upto: int) -> None:
-        """Take in the word of a boundary."""
         self._words[boundary] = upto
 
     @property
@@ -103,7 +102,6 @@ class CommandLog:
     under_way: dict[int, LogEntry] = field(default_factory=dict)
 
     def put(self, entry: LogEntry) -> None:
-        """Have a command wait for its number."""
         if isinstance(entry, BookCopy | End):
             self.waiting.append(entry)
         else:

@@ -211,12 +211,10 @@ class FollowerCommands(_HostCommands):
         raise NotImplementedError("a follower has no actor")
 
     def on_command(self, number: int, entry: LogEntry) -> None:
-        """Hold a command with all its arrays."""
         with self._changed:
             self._entries[number] = entry
 
     def on_word(self, boundary: int, upto: int) -> None:
-        """Take in the word of a boundary."""
         with self._changed:
             self._words.on_word(boundary, upto)
             self._changed.notify()
@@ -306,12 +304,7 @@ def body_of(entry: LogEntry) -> dict[str, Any]:
 
 
 def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> LogEntry:
-    """Return the command that a message tells.
-
-    Raises:
-        InvariantError: there is no such command, or it has other fields: the hosts run different
-            versions of Islands.
-    """
+    """Return the command that a message tells."""
     made = KINDS.get(kind)
     if made is None:
         raise InvariantError(f"the leader issued {kind!r}, which this host does not know")

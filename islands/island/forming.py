@@ -94,7 +94,6 @@ def disagreement(who: str, theirs: Arrival, own: Arrival) -> str:
 
 
 def named(rank: int, host: str) -> str:
-    """Return how a host is named to people."""
     return f"rank {rank} ({host})"
 
 

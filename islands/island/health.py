@@ -48,7 +48,6 @@ class HostRecord:
     def on_state(
         self, boundary: int, steps: int, doing: str, *, idle: bool, compiling: bool
     ) -> None:
-        """Take in a host's state."""
         self.silent_ticks = 0
         if boundary > self.boundary or idle:
             self.still_ticks = 0
@@ -62,7 +61,6 @@ class HostRecord:
         self.idle, self.compiling = idle, compiling
 
     def tick(self) -> None:
-        """Count a second."""
         self.silent_ticks += 1
         self.still_ticks += 1
         if self.step_ticks is not None:

@@ -95,11 +95,7 @@ class IslandHost:
             )
 
     async def open(self) -> None:
-        """Let the other processes dial this one, if it leads.
-
-        Raises:
-            LocalFault: the address is in use or none of this host, or the network needs a token.
-        """
+        """Let the other processes dial this one, if it leads."""
         if isinstance(self.side, IslandLeader):
             await self.network.open(*split_address("island_address", self._place.address))
 

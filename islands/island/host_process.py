@@ -87,11 +87,7 @@ class HostProcess:
         self._process: LearnerProcess | None = None  # of rank 0
 
     async def train(self) -> Never:
-        """Train until the island ends; the process ends with it, as its devices may hang.
-
-        Raises:
-            IslandsError: it could not begin; the sentence says why.
-        """
+        """Train until the island ends; the process ends with it, as its devices may hang."""
         check_environment()
         self._scope.spawn(beat(), "beat")
         async with network_to_hub(self._who) as network:
@@ -222,12 +218,7 @@ def facts_of(options: LearnerOptions) -> dict[str, str]:
 
 
 async def _opened(host: IslandHost) -> None:
-    """Let the other hosts dial this one, if it is rank 0.
-
-    Raises:
-        UnreachableError: this host does not have that address yet; it may have it later.
-        LocalFault: the port is in use, or the network needs a token.
-    """
+    """Let the other hosts dial this one, if it is rank 0."""
     try:
         await host.open()
     except LocalFault as error:
@@ -244,11 +235,7 @@ async def _opened(host: IslandHost) -> None:
 
 
 def check_environment() -> None:
-    """Refuse variables that another launcher has left, as they contradict this island's topology.
-
-    Raises:
-        SettingsError: one is set; the sentence names it.
-    """
+    """Refuse variables of another launcher, as they contradict this island's topology."""
     left = [name for name in LEFT_BY_OTHERS if os.environ.get(name)]
     if left:
         raise SettingsError(
@@ -258,11 +245,7 @@ def check_environment() -> None:
 
 
 def begin_program(coordinator: str, place: HostPlace) -> None:
-    """Connect this process with those of the other hosts; returns once all are connected.
-
-    Raises:
-        RuntimeError: not all of them came in time.
-    """
+    """Connect this process with those of the other hosts; returns once all are connected."""
     os.environ.setdefault("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo")
     os.environ["JAX_ENABLE_PREEMPTION_SERVICE"] = "false"  # it would take SIGTERM for itself
     import jax

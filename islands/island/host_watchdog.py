@@ -55,11 +55,7 @@ ASKED_TO_END = 128 + signal.SIGTERM
 
 
 async def beat() -> None:
-    """Beat for the watchdog that started this process, if one did, for as long as it lives.
-
-    Raises:
-        UnreachableError: the watchdog is gone, so nobody would find that this process hangs.
-    """
+    """Beat for the watchdog that started this process, if one did, for as long as it lives."""
     told = os.environ.pop(BEAT_VARIABLE, "")
     if not told:
         return

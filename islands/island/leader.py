@@ -214,13 +214,11 @@ class IslandLeader:
 
     @property
     def compiling(self) -> bool:
-        """Whether any host compiles at this moment."""
         own = self._compute is not None and self._compute.compiling
         others = () if self._health is None else self._health.hosts.values()
         return own or any(record.compiling for record in others)
 
     def start(self, post: Post) -> None:
-        """Build and compile, then obey commands; report through `post`."""
         assert self._compute is not None, "it has a compute before its actor starts"
         self._post = post
         self._compute.start(self._on_event)
@@ -231,7 +229,6 @@ class IslandLeader:
         self._compute.command(command)
 
     def stop(self) -> None:
-        """Have all hosts end at one boundary, without another report."""
         if self._compute is not None:
             self._compute.stop()
 

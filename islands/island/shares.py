@@ -57,12 +57,10 @@ class HostShares:
         return shares if len(shares) > 1 else shares * self._hosts  # or each has all of it
 
     def size(self, fragment: int) -> int:
-        """Return the number of elements of a fragment."""
         return self._model.layout.fragments[fragment].size
 
     @property
     def fragments(self) -> int:
-        """The number of fragments."""
         return len(self._model.layout.fragments)
 
     @property

@@ -97,11 +97,7 @@ async def _peer_links(
 
 
 def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> None:
-    """Refuse to gossip without TLS where the hub is dialled with it.
-
-    Raises:
-        SettingsError: says what is missing.
-    """
+    """Refuse to gossip without TLS where the hub is dialled with it."""
     if any(url.startswith("wss:") for url in supervisor) and listening.tls_certificate is None:
         raise SettingsError(
             "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "

@@ -164,13 +164,11 @@ class LearnerActor(RoleActor[Item]):
 
     @property
     def bytes_up(self) -> int:
-        """Bytes that this learner has sent, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_sent
         return others + sum(session.bytes_sent for session in self._sessions)
 
     @property
     def bytes_down(self) -> int:
-        """Bytes that this learner has received, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
 
@@ -224,7 +222,6 @@ class LearnerActor(RoleActor[Item]):
                 self._handle(message)
 
     async def on_stop(self, reason: str) -> None:
-        """Tear down what was started, then raise a refusal, if there was one, from `run`."""
         await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)
@@ -237,7 +234,6 @@ class LearnerActor(RoleActor[Item]):
             self._gossip.links.close()
 
     def leave(self, reason: str) -> None:
-        """Shut down gracefully: report, return the leases, end."""
         self.post(LeaveRequested(reason))
 
     def _tick_later(self) -> None:

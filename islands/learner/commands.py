@@ -117,7 +117,6 @@ class LocalCommands:
         self._news = False
 
     def put(self, command: EngineAction) -> None:
-        """Queue a command."""
         with self._changed:
             enqueue(self._inbox, command)
             self._changed.notify()
@@ -149,7 +148,6 @@ class LocalCommands:
             self._changed.notify()
 
     def stop(self) -> None:
-        """End a `sleep`, and let no boundary follow."""
         with self._changed:
             self.ended = True
             self._changed.notify()

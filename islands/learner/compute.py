@@ -188,7 +188,6 @@ class ComputeThread:
         return self._trainer
 
     def start(self, post: Post) -> None:
-        """Start the thread."""
         self._outlet.open(post)
         self._thread.start()
 
@@ -202,7 +201,6 @@ class ComputeThread:
         self._commands.stop()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; returns whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

@@ -84,7 +84,6 @@ class OrderedThread:
             self._pool.submit(self._attempt, work)
 
     def close(self) -> None:
-        """Take nothing more."""
         self._pool.shutdown(wait=False)
 
     def _attempt(self, work: Callable[[], object]) -> None:
@@ -132,13 +131,11 @@ class CopyThread(OrderedThread):
             self._copies.arrive(fragment)
 
     def await_snapshot(self, taken: PendingSnapshot) -> None:
-        """Have the thread wait for a snapshot."""
         with self._lock:
             self._copies.begin(taken.fragment, taken.steps)
         self.submit(lambda: self._snapshot_arrives(taken))
 
     def await_piece(self, taken: PendingPiece) -> None:
-        """Have the thread wait for a piece of moments."""
         self.submit(lambda: self._report(taken.on_host()))
 
     def _snapshot_arrives(self, taken: PendingSnapshot) -> None:

@@ -68,11 +68,7 @@ class Engine:
         return self._leases
 
     def probe_batch(self) -> object:
-        """A batch like those to come, for compiling and for counting its tokens.
-
-        Raises:
-            StopIteration: every shard is empty.
-        """
+        """A batch like those to come, for compiling and for counting its tokens."""
         return next(first_pass(self.trainer))
 
     def _follow(self, leases: tuple[Lease, ...]) -> None:

@@ -92,7 +92,6 @@ class GossipPort:
         self._values.begin(action.fragment, action.payload)
 
     def take_snapshot(self, taken: SnapshotTaken, round_: int) -> None:
-        """Make a snapshot a share, with its digest."""
         payload = self._values.share(taken.fragment, taken.payload)
 
         def post(computed: str) -> None:
@@ -101,7 +100,6 @@ class GossipPort:
         self._worker.submit(lambda: digest_of(payload), post)
 
     def perform(self, action: GossipAction) -> None:
-        """Perform an action that the state decided."""
         match action:
             case ToNeighbour(peer, message, payload):
                 self.links.send(peer, message, payload)
@@ -192,7 +190,6 @@ class GossipValues:
         self._name = name
 
     def begin(self, fragment: int, value: memoryview) -> None:
-        """Begin with a published value."""
         origin = np.frombuffer(value, np.float32)
         self.slow[fragment] = Slow(origin, np.zeros_like(origin), origin)
 
@@ -203,7 +200,6 @@ class GossipValues:
         slow.momentum = np.zeros_like(slow.value)
 
     def share(self, fragment: int, gradient: memoryview) -> tuple[memoryview, memoryview]:
-        """The payload of a share: φ, and φ − θ as the snapshot has it."""
         return as_buffer(self.slow[fragment].value), gradient
 
     def mixing(
@@ -255,12 +251,6 @@ class GossipValues:
         """Return the work of checking a neighbour's values, to be done off the loop.
 
         It returns why they are refused: their size, digest, or a number that is not finite.
-
-        Args:
-            fragment: whose they are said to be.
-            parts: how many parts they have, each as large as the fragment.
-            expected: their digest.
-            payload: the parts that came.
         """
         slow = self.slow.get(fragment)
         if slow is None:

@@ -96,11 +96,7 @@ class CheckpointFile:
         return tuple(pieces)
 
     def write(self, kept: CheckpointedMoments, pieces: Iterable[memoryview]) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            OSError: the disk is full or broken; the previous checkpoint stays.
-        """
+        """Replace the checkpoint."""
         with atomic_write(self._path) as file:
             file.write(msgspec.json.encode(Header(self._run, kept)) + b"\n")
             for piece in pieces:
@@ -242,11 +238,7 @@ class _Writing:
             self._queue.put(None)
 
     def buffers(self) -> Iterator[memoryview]:
-        """Yield the pieces in order, as they arrive.
-
-        Raises:
-            _GivenUpError: the write was aborted, or a piece is not finite: the learner diverged.
-        """
+        """Yield the pieces in order, as they arrive."""
         for _ in range(self.kept.pieces):
             snapshot = self._queue.get()
             if snapshot is None or not snapshot.finite():
@@ -319,7 +311,6 @@ class Pieces:
         self._submit(lambda: digest(payload), arrive)
 
     def perform(self, action: ToPeer | LoadCheckpoint) -> None:
-        """Perform an action that the state decided."""
         match action:
             case ToPeer(peer, StateOffer() as offer, memoryview() as payload):
                 self._offer(peer, offer, payload)

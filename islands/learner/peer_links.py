@@ -75,7 +75,6 @@ class PeerLinks:
         self._ended = [0, 0]
 
     def listen(self) -> str:
-        """Let others dial this learner; returns the address."""
         actor = self._actor
         listener = self._network.listen(actor.name, guests=True)
         self._acceptor = LinkAcceptor(
@@ -89,12 +88,10 @@ class PeerLinks:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes sent over links that this learner dialled."""
         return self._ended[0] + sum(one.dialer.bytes_sent for one in self._sessions.values())
 
     @property
     def bytes_received(self) -> int:
-        """Bytes received over links that this learner dialled."""
         return self._ended[1] + sum(one.dialer.bytes_received for one in self._sessions.values())
 
     def follow(self, incarnation: Incarnation | None) -> None:

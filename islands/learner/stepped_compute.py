@@ -139,7 +139,6 @@ class SteppedCompute:
         self._outlet.report(TrainerReady(self.batch_tokens))
 
     def command(self, command: EngineAction) -> None:
-        """Queue a command for the next boundary; if none follows, only tell that none does."""
         with self._lock:
             if not self._resting:
                 self._commands.put(command)
@@ -169,7 +168,6 @@ class SteppedCompute:
 
     @property
     def whole(self) -> bool:
-        """Whether every fragment was adopted."""
         return bool(self._boundary.versions)
 
     @property
@@ -179,7 +177,6 @@ class SteppedCompute:
 
     @property
     def steps(self) -> int:
-        """The number of steps that were counted."""
         return self._boundary.steps
 
     def reads(self, data: Leased) -> None:
@@ -199,9 +196,6 @@ class SteppedCompute:
 
     def arrive(self, until: Callable[[], bool] | None = None) -> bool:
         """Carry out what is due at a boundary, and wait for as long as no step may be taken.
-
-        Args:
-            until: with it, no step is to be taken: wait until it is true.
 
         Returns:
             Whether a step may be taken, or what was waited for is true. False: the learner ended.
@@ -233,7 +227,6 @@ class SteppedCompute:
                 self.command(command)
 
     def close(self) -> None:
-        """End the threads."""
         self._copier.close()
         self._finisher.close()
 

@@ -95,7 +95,6 @@ class HostBackground(Background):
 
     @property
     def failed(self) -> bool:
-        """Whether the processes cannot go on together."""
         return self._failed
 
     def enter(self, compute: SteppedCompute) -> None:
@@ -104,7 +103,6 @@ class HostBackground(Background):
             super().enter(compute)
 
     def ask(self, reason: str) -> None:
-        """Ask that all processes leave the run in order."""
         self._soon(self._ask, reason)
 
     def leave(self, reason: str) -> None:
@@ -113,7 +111,6 @@ class HostBackground(Background):
             self.ask(reason)
 
     def not_begun(self, error: BaseException) -> None:
-        """Let all processes end, as this one's thread has failed before it held the run."""
         self.broken(error)
         self.join(2 * CONSEQUENCE_S)  # the others are told by a thread that ends with the process
 

@@ -290,7 +290,6 @@ class JaxMoments:
         return jax.tree.unflatten(self._tree, self._leaves)
 
     def prepare(self) -> None:
-        """Compile what `read` will call."""
         for parts in self.plan.pieces:
             for part in parts:
                 self._reading(part)

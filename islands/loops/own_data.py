@@ -62,7 +62,6 @@ class LeasedBatches(Generic[Batch]):
         self._batches = 0  # how many these are
 
     def follow(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
-        """Replace the leases, and return them; positions reached here outrank older ones."""
         self._leases = _advanced(leases, self._leases)
         held = [key_of(lease) for lease in self._leases if not lease.done]
         self._members = {key: self._members[key] for key in held if key in self._members}
@@ -70,7 +69,6 @@ class LeasedBatches(Generic[Batch]):
         return self._leases
 
     def ready(self) -> bool:
-        """Read the next batch unless it was read; return whether there is one."""
         if self._next is None:
             found = self._found()
             if found is None:
@@ -96,7 +94,6 @@ class LeasedBatches(Generic[Batch]):
         return batch
 
     def booked(self) -> tuple[Lease, ...]:
-        """Count the batches that were taken as trained on, and return the leases after them."""
         self._leases = _advanced(self._leases, self._taken)
         self._forget_taken()
         return self._leases

@@ -118,7 +118,6 @@ class OwnMoments:
             self.moments.prepare()
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece of the state, and its copy to the host."""
         if self.moments is None:
             raise InvariantError(f"piece {piece} of a model without moments was asked for")
         return self.moments.read(piece)

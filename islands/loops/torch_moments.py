@@ -65,11 +65,9 @@ class TorchCopy:
         return whole.data.toreadonly()
 
     def ready(self) -> bool:
-        """Whether `buffer` would return at once."""
         return self.arrived is None or bool(self.arrived.query())
 
     def finite(self) -> bool:
-        """Wait for the parts, and return whether all their floating numbers are finite."""
         if self.arrived is not None:
             self.arrived.synchronize()
         return all(bool(torch.isfinite(part).all()) for part in self.parts)
@@ -114,7 +112,6 @@ class TorchMoments:
         """Do nothing: nothing is compiled."""
 
     def read(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece into new buffers, and its copy to the host."""
         parts = tuple(self._copied(part) for part in self.plan.pieces[piece])
         return TorchCopy(parts, recorded() if self._queues else None)
 

@@ -73,21 +73,17 @@ class TorchModel(OwnMoments):
 
     @property
     def hardware(self) -> str:
-        """The device that holds the tensors, as people name it."""
         if self._device.type == "cuda":
             return str(torch.cuda.get_device_name(self._device))
         return host_named() if self._device.type == "cpu" else str(self._device)
 
     def share(self, fragment: int) -> Ranges:
-        """Return the whole fragment: there is one process."""
         return ((0, self.layout.fragments[fragment].size),)
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        """Return the share of the one process."""
         return (self.share(fragment),)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchCopy:
-        """Dispatch base − local of a fragment, and its copy to the host."""
         difference = (self._base[fragment] - self._read(fragment)).to(WIRE[precision])
         if not self._queues:
             return TorchCopy((difference.cpu(),), None)
@@ -96,24 +92,20 @@ class TorchModel(OwnMoments):
         return TorchCopy((host,), recorded())
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Copy the local value of a fragment to the host."""
         found: NDArray[np.float32] = self._read(fragment).cpu().numpy()
         return found
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        """Copy the base of a fragment to the host."""
         found: NDArray[np.float32] = self._base[fragment].cpu().numpy().copy()
         return found
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Dispatch base := value and local := value."""
         self._base[fragment] = self._uploaded(fragment, value)
         self._write(fragment, self._base[fragment])
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Dispatch local := local + (value − (base − sent)) and base := value."""
         new, known = self._uploaded(fragment, value), self._base[fragment]
         if sent is not None:
             known = known - self._uploaded(fragment, sent)
@@ -121,7 +113,6 @@ class TorchModel(OwnMoments):
         self._base[fragment] = new
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
-        """Dispatch local := share · local + (1 − share) · value and base := value."""
         new = self._uploaded(fragment, value)
         self._write(fragment, share * self._read(fragment) + (1 - share) * new)
         self._base[fragment] = new
@@ -163,7 +154,6 @@ class TorchModel(OwnMoments):
                 of_piece.copy_(part - held.reshape(-1))
 
     def _nothing_lost(self, fragment: int) -> torch.Tensor | None:
-        """Return zeros for what rounding took away; None if no tensor of a fragment rounds."""
         held = self.layout.fragments[fragment]
         narrow = [self._tensors[piece.leaf].dtype.itemsize < VALUE_BYTES for piece in held.pieces]
         if not any(narrow):

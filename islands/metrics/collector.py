@@ -24,7 +24,6 @@ class StateCollector(Collector):
         self._read = read
 
     def collect(self) -> Iterator[Family]:
-        """Yield the families that have samples."""
         families: dict[str, Family] = {}
         for sample in self._read():
             family = families.get(sample.name)

@@ -62,14 +62,7 @@ WAKING: frozenset[type[Entry]] = frozenset(
 
 
 def notice_of(run: str, actor: str, entry: Entry, wall_s: float) -> bytes:
-    """Return the JSON object of one notice.
-
-    Args:
-        run: the run's name.
-        actor: who wrote the entry.
-        entry: the entry.
-        wall_s: the wall time, in seconds since 1970.
-    """
+    """Return the JSON object of one notice."""
     fields = msgspec.to_builtins(entry)
     event = fields.pop("kind")
     at = datetime.fromtimestamp(wall_s, UTC).isoformat().replace("+00:00", "Z")

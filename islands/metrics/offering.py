@@ -37,5 +37,4 @@ def offer_syncer(
     syncer: SyncerActor,
     connecting: ConnectOptions,
 ) -> None:
-    """Offer the metrics of a syncer that is a process of its own."""
     network.serve(MetricsSite(SyncerSource(syncer), token_of(connecting)))

@@ -125,7 +125,6 @@ def _learner(line: LearnerLine) -> Iterator[Sample]:
 
 
 def disk_samples(disk: DiskFigures) -> Iterator[Sample]:
-    """Yield the samples of a disk."""
     yield Sample("islands_disk_free_bytes", disk.free_bytes)
     yield Sample("islands_disk_size_bytes", disk.size_bytes)
     yield Sample("islands_disk_reserve_bytes", disk.reserve_bytes)
@@ -134,7 +133,6 @@ def disk_samples(disk: DiskFigures) -> Iterator[Sample]:
 
 
 def syncer_samples(state: SyncerState) -> Iterator[Sample]:
-    """Yield the samples of a syncer that has begun."""
     journal, rows = state.core.journal, state.ledger_rows()
     yield Sample("islands_journal_pending_records", len(journal.journalling))
     yield Sample("islands_journal_lag_seconds", journal.lag_s)

@@ -163,11 +163,7 @@ class _Told(msgspec.Struct):
 
 
 def decode(content: bytes) -> list[Sample]:
-    """Return the samples of a page of `/status` that this version knows.
-
-    Raises:
-        msgspec.MsgspecError: it is no such page.
-    """
+    """Return the samples of a page of `/status` that this version knows."""
     return [
         Sample(each.name, float("nan") if each.value is None else each.value, labels)
         for each in msgspec.json.decode(content, type=_Told).samples

@@ -46,7 +46,6 @@ OF_SYNCER = ("islands_journal_", "islands_ledger_", "islands_rounds_")
 
 
 def process_samples(*, ready: bool) -> Iterator[Sample]:
-    """Yield what every process tells of itself."""
     yield Sample("islands_build_info", 1, (version("islands"),))
     yield Sample("islands_ready", ready)
 
@@ -88,7 +87,6 @@ class HubSource:
         await asyncio.gather(self._reading.run(), self._ask())
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples of now."""
         hub, syncer = self._hub, self._hub.syncer
         yield from process_samples(ready=not self.unready_because())
         yield from run_samples(run_status_of(hub), hub.wall_s)
@@ -103,7 +101,6 @@ class HubSource:
                 yield from syncer_samples(syncer.state)
 
     def unready_because(self) -> str:
-        """Return why the hub cannot do its work yet; empty if it can."""
         core = self._hub.cluster.core
         if core is None:
             return "the supervisor begins"
@@ -186,13 +183,11 @@ class SyncerSource:
         """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples of now."""
         yield from process_samples(ready=not self.unready_because())
         if self._syncer.begun:
             yield from syncer_samples(self._syncer.state)
 
     def unready_because(self) -> str:
-        """Return why the syncer cannot do its work yet; empty if it can."""
         if not self._syncer.begun:
             return "the journal is being read"
         return BLOCKED if self._syncer.state.phase is Phase.BLOCKED else ""

@@ -25,7 +25,6 @@ class CompiledFunctions:
 
     @property
     def compiling(self) -> bool:
-        """Whether any thread is compiling a function."""
         return self._lock.locked()
 
     def compiled(self, place: Placement, name: object) -> Compiled | None:

@@ -95,17 +95,11 @@ class Split:
         return [item for item, first in zip(beside, self.firsts, strict=True) if not first]
 
     def split(self, tree: PyTree) -> tuple[Leaves, Leaves]:
-        """Return the leaves of each kind."""
         leaves = jax.tree.leaves(tree)
         return tuple(self.first(leaves)), tuple(self.second(leaves))
 
     def join(self, first: Sequence[PyTree], second: Sequence[PyTree] | None) -> PyTree:
-        """Rebuild the tree that `split` took apart, from arrays or from placeholders for them.
-
-        Args:
-            first: The leaves of the first kind.
-            second: Those of the second; None: each is None.
-        """
+        """Rebuild the tree that `split` took apart, from arrays or from placeholders for them."""
         one = iter(first)
         other = iter([None] * self.firsts.count(False) if second is None else second)
         leaves = [next(one if is_first else other) for is_first in self.firsts]
@@ -218,14 +212,12 @@ class CompiledSteps:
         return Start((*trained, *averaged, *moments), frozen, carried)
 
     def parts(self, local: Sequence[PyTree]) -> Local:
-        """Return the local leaves by what they are."""
         trained = self._params.firsts.count(True)
         kept = trained + self._state.firsts.count(True)
         return Local(tuple(local[:trained]), tuple(local[trained:kept]), tuple(local[kept:]))
 
     @property
     def freezes(self) -> bool:
-        """Whether some parameters are not trained."""
         return not all(self._params.firsts)
 
     @property
@@ -238,7 +230,6 @@ class CompiledSteps:
         return self._params.join(self.parts(local).trained, frozen)
 
     def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
-        """Build the state from the local and the carried leaves."""
         return self._state.join(self.parts(local).averaged, carried)
 
     def carried(self, key: PRNGKeyArray) -> Leaves:

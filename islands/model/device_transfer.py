@@ -61,7 +61,6 @@ class PieceShape:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape) // self.leaf_rows * self.rows
 
     @property
@@ -196,21 +195,13 @@ class FragmentShape:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return sum(piece.size for piece in self.pieces)
 
 
 def shape_of(
     layout: Layout, fragment: Fragment, cuts: Mapping[int, Cut], place: Placement
 ) -> FragmentShape:
-    """Return the shape of a fragment; fragments of equal shape share compiled functions.
-
-    Args:
-        layout: The layout of all leaves.
-        fragment: One of its fragments.
-        cuts: How each leaf that the fragment touches is cut, by its index in the layout.
-        place: The devices on which the leaves are.
-    """
+    """Return the shape of a fragment; fragments of equal shape share compiled functions."""
     places = {leaf: place for place, leaf in enumerate(touched(fragment))}
     pieces = [
         piece_shape(
@@ -236,7 +227,6 @@ def rounding(layout: Layout, fragment: Fragment) -> bool:
 
 
 def first_rows(fragment: Fragment) -> NDArray[np.int32]:
-    """Return the first row of each piece."""
     return np.array([piece.row_start for piece in fragment.pieces], np.int32)
 
 
@@ -392,7 +382,6 @@ def assembled(shape: FragmentShape, share: Array) -> Array:
 def written(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
 ) -> Leaves:
-    """Return the leaves with a fragment's flat value written into them, in their own dtypes."""
     filled = list(leaves)
     offset = 0
     for piece, start in zip(shape.pieces, starts, strict=True):

@@ -58,9 +58,6 @@ def evaluated(evaluate: Callable[..., object], params: object, state: object) ->
         evaluate: the task's method; it may have no `state` argument.
         params: the task's tree of parameters, of the published values.
         state: the task's state that belongs to these parameters.
-
-    Raises:
-        TaskError: the result is no dictionary, or one of its values is no number; names the value.
     """
     alone = len(inspect.signature(evaluate).parameters) == 1
     found = evaluate(params) if alone else evaluate(params, state)

@@ -172,9 +172,6 @@ class JaxModel:
             donate: Whether an adoption overwrites the buffers of the leaves that it changes. A loop
                 that keeps another reference to them, such as an average of its own, says no.
             functions: Compiled functions to be shared; None: the model has its own.
-
-        Raises:
-            TaskError: A leaf cannot be handled; the sentence names it and says why.
         """
         share_compilations()
         _check_number(layout, leaves)
@@ -187,11 +184,7 @@ class JaxModel:
 
     @property
     def local(self) -> Leaves:
-        """The leaves. Once a step has donated them, set them to what the step returned.
-
-        Raises:
-            TaskError: Their number is wrong, a leaf was deleted, or it is no array.
-        """
+        """The leaves. Once a step has donated them, set them to what the step returned."""
         return self._local
 
     @local.setter
@@ -202,12 +195,7 @@ class JaxModel:
         self._local: Leaves = tuple(leaves)
 
     def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
-        """Compile all functions that boundaries need.
-
-        Args:
-            precision: Precision of the snapshots that will be taken.
-            adoption: How values will be adopted.
-        """
+        """Compile all functions that boundaries need."""
         self.mark()
         for fragment in range(len(self.base)):
             self.prepare_fragment(fragment, precision, adoption)
@@ -226,7 +214,6 @@ class JaxModel:
 
     @property
     def hardware(self) -> str:
-        """The devices that hold the model, as people name them."""
         return self._place.named
 
     @property
@@ -235,11 +222,9 @@ class JaxModel:
         return self._functions.compiling
 
     def share(self, fragment: int) -> Ranges:
-        """Return the elements of a fragment's flat value that this process gives and is given."""
         return self._shares[fragment]
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        """Return the share of each process that has some of the devices, by ascending index."""
         return self._place.shares(self.layout.fragments[fragment].size)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
@@ -250,24 +235,20 @@ class JaxModel:
         return JaxSnapshot(array, self.layout.fragments[fragment].size)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Copy this process's share of a fragment's local value to the host."""
         size = self.layout.fragments[fragment].size
         return np.array(share_of(self._gather(fragment), size))
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        """Copy this process's share of a fragment's base to the host."""
         size = self.layout.fragments[fragment].size
         return np.array(share_of(self.base[fragment], size))
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Dispatch base := value and local := value."""
         base = self._upload(fragment, value)
         self._take_over(fragment, base, self._overwrite(fragment, base))
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Dispatch local := local + (value − (base − sent)) and base := value."""
         base = self._upload(fragment, value)
         if sent is None:  # zeros need no function of their own, and leave the base as it is
             sent = np.zeros(size_of(self._shares[fragment]), np.float32)
@@ -275,7 +256,6 @@ class JaxModel:
         self._take_over(fragment, base, self._shift(fragment, base, taken))
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
-        """Dispatch local := share · local + (1 − share) · value and base := value."""
         base = self._upload(fragment, value)
         self._take_over(fragment, base, self._mix(fragment, base, share))
 
@@ -304,12 +284,7 @@ class JaxModel:
         return marked
 
     def contributed(self, fragment: int, sent: NDArray[np.float32] | None) -> Array:
-        """Dispatch a new array with this process's share of what was contributed of a fragment.
-
-        Args:
-            fragment: index of the fragment.
-            sent: base − local when it was; None: now.
-        """
+        """Dispatch a new array with this process's share of what was contributed of a fragment."""
         if sent is None:
             return self._gather(fragment)
         compiled, arguments = self._contributed(fragment, self._upload(fragment, sent))
@@ -321,7 +296,6 @@ class JaxModel:
         self._contributed(fragment, self.base[fragment])
 
     def _contributed(self, fragment: int, sent: Array) -> _Call:
-        """Return the call that subtracts what was sent from the base."""
         arguments, flat, name = (self.base[fragment], sent), self._place.flat, "contributed"
         of = (name, sent.shape)
         compiled = self._compile(of, jnp.subtract, arguments, parts_to=flat)
@@ -373,7 +347,6 @@ class JaxModel:
     def _writing(
         self, kind: str, function: Callable[..., Stored], fragment: int, *behind: PyTree
     ) -> _Call:
-        """Return the call of a function that gives a fragment's leaves anew, where they were."""
         known, pieces = self._pieces(fragment)
         arguments = (*pieces, *behind)
         lost_to = None if self._lost[fragment] is None else self._place.flat

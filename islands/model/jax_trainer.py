@@ -48,11 +48,9 @@ class JaxStep:
     told: Mapping[str, Array]
 
     def loss(self) -> float:
-        """Wait for the step and return its loss."""
         return float(self.array)
 
     def metrics(self) -> dict[str, float]:
-        """Wait for the step and return its metrics."""
         return {name: float(value) for name, value in jax.device_get(dict(self.told)).items()}
 
     def ready(self) -> bool:
@@ -138,11 +136,7 @@ class JaxTrainer:
         self._steps = 0
 
     def setup(self) -> None:
-        """Initialise the model and compile all functions that steps and boundaries need.
-
-        Raises:
-            TaskError: The rows of the task's first batch cannot be shared by the devices.
-        """
+        """Initialise the model and compile all functions that steps and boundaries need."""
         batch = next(first_pass(self), None)
         if batch is not None:
             self._place.check_batch(batch)
@@ -175,30 +169,24 @@ class JaxTrainer:
 
     @property
     def hardware(self) -> str:
-        """The devices that hold the model, as people name them."""
         return self._place.named
 
     @property
     def compiling(self) -> bool:
-        """Whether this trainer, or one that shares its functions, is compiling now."""
         return self._program.functions.compiling
 
     def prepare_giving(self) -> None:
-        """Compile the functions that `read_moments` will call."""
         for parts in self._program.moments.pieces:
             for part in parts:
                 self._copy(self._moment_likes[part.leaf], part)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Yield the batches of a shard from a position on, each with the position after it."""
         return self._task.batches(shard, position)
 
     def tokens(self, batch: object) -> int:
-        """Return how many tokens a step on this batch counts as processed."""
         return self._task.tokens(batch)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Dispatch one inner step."""
         learner = self._ready()
         compiled, arguments = self._step(learner, batch, learning_rate)
         local, learner.optimizer_state, learner.carried, loss, metrics = compiled(*arguments)
@@ -211,27 +199,21 @@ class JaxTrainer:
         return self._program.functions.compiled(self._place, self._step_name(batch))
 
     def share(self, fragment: int) -> Ranges:
-        """Return the elements of a fragment's flat value that this process gives and is given."""
         return self._place.held(self.layout.fragments[fragment].size)
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        """Return the share of each process that has some of the devices, by ascending index."""
         return self._place.shares(self.layout.fragments[fragment].size)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Dispatch base − local of a fragment and its copy to the host."""
         return self._ready().model.snapshot(fragment, precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Copy this process's share of a fragment's local value to the host."""
         return self._ready().model.value(fragment)
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        """Copy this process's share of a fragment's base to the host."""
         return self._ready().model.base_of(fragment)
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Dispatch base := value and local := value."""
         model = self._ready().model
         before, mine = model.base[fragment], self._contributed(fragment, None)
         model.adopt(fragment, value)
@@ -240,14 +222,12 @@ class JaxTrainer:
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Dispatch local := local + (value − (base − sent)) and base := value."""
         model = self._ready().model
         before, mine = model.base[fragment], self._contributed(fragment, sent)
         model.carry_on(fragment, value, sent)
         self._advance_second_moments(fragment, before, mine)
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
-        """Dispatch local := share · local + (1 − share) · value and base := value."""
         model = self._ready().model
         before, mine = model.base[fragment], self._contributed(fragment, None)
         model.mix(fragment, value, share)
@@ -292,7 +272,6 @@ class JaxTrainer:
             self._advance_second_moments(fragment, base, mine)
 
     def finite(self) -> bool:
-        """Whether parameters, moments and state are finite; waits for the device."""
         learner = self._ready()
         return learner.model.finite((learner.optimizer_state, learner.carried))
 
@@ -305,16 +284,13 @@ class JaxTrainer:
 
     @property
     def moments_schema(self) -> str:
-        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state."""
         return self._program.moments.schema
 
     @property
     def moment_pieces(self) -> int:
-        """How many pieces the moments are cut into."""
         return len(self._program.moments.pieces)
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
         learner = self._ready()
         leaves = jax.tree.leaves((learner.optimizer_state, learner.carried))
         parts = self._program.moments.pieces[piece]
@@ -325,11 +301,7 @@ class JaxTrainer:
         return MomentSnapshot(arrays)
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
-
-        Raises:
-            InvariantError: Number or lengths differ from this trainer's own; nothing was changed.
-        """
+        """Dispatch the replacement of the whole inner optimizer's state by these pieces."""
         learner = self._ready()
         leaves, tree = jax.tree.flatten((learner.optimizer_state, learner.carried))
         arrays = []

@@ -46,7 +46,6 @@ class JaxWorkload(Workload):
         self._evaluator = cache(self._make)
 
     def keep_compiled(self, folder: Path | None) -> None:
-        """Let JAX keep its compiled functions in a folder, if there is one."""
         enable_compilation_cache(folder)
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
@@ -101,7 +100,6 @@ class JaxWorkload(Workload):
         return RunPlan(self._evaluator(settings).layout, self.task.shards)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """Make one learner's trainer on its devices."""
         return self._make(settings, place)
 
     def evaluate(

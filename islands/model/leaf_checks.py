@@ -23,14 +23,7 @@ BYTE_BITS = 8
 
 
 def placement_of(leaves: Mapping[str, Array]) -> Placement:
-    """Return the devices on which all these leaves are.
-
-    Args:
-        leaves: The leaves by their paths; there is one at least.
-
-    Raises:
-        TaskError: A leaf cannot be handled, or they are not all on one device or one mesh.
-    """
+    """Return the devices on which all these leaves are."""
     for path, leaf in leaves.items():
         check_leaf(path, leaf)
     first, leaf = next(iter(leaves.items()))
@@ -41,18 +34,13 @@ def placement_of(leaves: Mapping[str, Array]) -> Placement:
 
 
 def place_of(sharding: Sharding) -> Placement:
-    """Return the devices that a sharding names."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
         return Placement(tuple(sharding.mesh.devices.flat), sharding.mesh)
     return Placement(tuple(sharding.device_set), None)
 
 
 def check_leaf(path: str, leaf: object) -> None:
-    """Refuse a leaf that a boundary cannot read, or not write back as it was.
-
-    Raises:
-        TaskError: The sentence names the leaf, what is wrong with it, and how to mend it.
-    """
+    """Refuse a leaf that a boundary cannot read, or not write back as it was."""
     leaf = check_array(path, leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TaskError(
@@ -68,11 +56,7 @@ def check_leaf(path: str, leaf: object) -> None:
 
 
 def check_array(path: str, leaf: object) -> Array:
-    """Return a leaf, if it is an array whose buffers are there.
-
-    Raises:
-        TaskError: It is no array of JAX, is being traced, or was donated.
-    """
+    """Return a leaf, if it is an array whose buffers are there."""
     if isinstance(leaf, jax.core.Tracer):
         raise TaskError(
             f"{path} is being traced and has no value: call this between two steps, outside of "
@@ -86,11 +70,7 @@ def check_array(path: str, leaf: object) -> Array:
 
 
 def check_stored(path: str, leaf: Array) -> None:
-    """Refuse an array that cannot be read or written where it is stored.
-
-    Raises:
-        TaskError: The sentence names it, what is wrong with it, and how to mend it.
-    """
+    """Refuse an array that cannot be read or written where it is stored."""
     if not leaf.sharding.addressable_devices:
         raise TaskError(
             f"{path} has no part on a device of this process, which so has nothing to exchange: "
@@ -101,11 +81,7 @@ def check_stored(path: str, leaf: Array) -> None:
 
 
 def check_alive(path: str, leaf: Array) -> None:
-    """Refuse a leaf whose buffers are gone.
-
-    Raises:
-        TaskError: It was donated.
-    """
+    """Refuse a leaf whose buffers are gone."""
     if leaf.is_deleted():
         raise TaskError(
             f"{path} was deleted: it was donated to a step; hand in what the step returned"
@@ -113,17 +89,7 @@ def check_alive(path: str, leaf: Array) -> None:
 
 
 def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
-    """Refuse a leaf that is elsewhere than the others.
-
-    Args:
-        path: The path of the leaf.
-        leaf: The leaf, which was checked by itself.
-        place: Where the others are.
-        like: The path of one of them.
-
-    Raises:
-        TaskError: The leaf is on another device or another mesh.
-    """
+    """Refuse a leaf that is elsewhere than the others."""
     found = place_of(leaf.sharding)
     if found.key == place.key:
         return
@@ -141,11 +107,7 @@ def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
 
 
 def check_kind(path: str, leaf: Array, like: Leaf) -> None:
-    """Refuse a leaf that is not what the layout says.
-
-    Raises:
-        TaskError: Its shape or dtype is another.
-    """
+    """Refuse a leaf that is not what the layout says."""
     if leaf.shape != like.shape or str(leaf.dtype) != like.dtype:
         raise TaskError(
             f"{path} is {leaf.dtype}{list(leaf.shape)}, but {like.dtype}{list(like.shape)} in the "
@@ -154,11 +116,7 @@ def check_kind(path: str, leaf: Array, like: Leaf) -> None:
 
 
 def check_even(path: str, shape: tuple[int, ...], sharding: Sharding) -> None:
-    """Refuse a leaf whose devices have parts of unequal lengths.
-
-    Raises:
-        TaskError: A dimension is cut into a number of parts that does not divide it.
-    """
+    """Refuse a leaf whose devices have parts of unequal lengths."""
     if not isinstance(sharding, NamedSharding):
         return
     for length, names in zip(shape, cut_of(sharding, len(shape)), strict=True):

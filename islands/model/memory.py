@@ -55,7 +55,6 @@ class TrainerMemory:
 
     @property
     def total(self) -> int:
-        """Bytes of everything."""
         return self.parameters + self.base + self.moments + self.of_a_step
 
 
@@ -77,7 +76,6 @@ class SyncerMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.values + self.outer + self.rounds + self.increments
 
 

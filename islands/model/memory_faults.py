@@ -28,12 +28,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def compute_failure(error: BaseException, layout: Layout | None) -> Exception:
-    """Return the error that tells a learner's user why its compute has ended.
-
-    Args:
-        error: what was raised; an `IslandsError` is returned as it is.
-        layout: the layout of its model, if that was made.
-    """
+    """Return the error that tells a learner's user why its compute has ended."""
     if isinstance(error, IslandsError) or not lacks_memory(error):
         return task_failure(error, "the task failed while it trained")
     return _told(TaskFailedError, error, layout)
@@ -41,11 +36,7 @@ def compute_failure(error: BaseException, layout: Layout | None) -> Exception:
 
 @contextmanager
 def memory_told(layout: Layout) -> Iterator[None]:
-    """Tell a user's own loop in a sentence where its model does not fit.
-
-    Raises:
-        TaskError: the body of the `with` has found no memory; other errors pass.
-    """
+    """Tell a user's own loop in a sentence where its model does not fit."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -55,13 +46,7 @@ def memory_told(layout: Layout) -> Iterator[None]:
 
 
 def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> str:
-    """Return the sentence for a host on which a syncer of this model does not fit, or "".
-
-    Args:
-        layout: the layout of the model.
-        settings: the settings of the run.
-        room_bytes: memory of the host; None if it is not known.
-    """
+    """Return the sentence for a host on which a syncer of this model does not fit, or ""."""
     needed = round(ROOM * syncer_memory(layout, settings, 1).total)
     if room_bytes is None or needed <= room_bytes:
         return ""

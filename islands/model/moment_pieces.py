@@ -27,7 +27,6 @@ class MomentSnapshot:
         return whole.data.toreadonly()
 
     def finite(self) -> bool:
-        """Wait for the parts, and return whether all their floating numbers are finite."""
         floating = [x for x in self.arrays if jnp.issubdtype(x.dtype, jnp.floating)]
         return all(bool(np.isfinite(np.asarray(x)).all()) for x in floating)
 

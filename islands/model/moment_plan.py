@@ -27,7 +27,6 @@ class MomentLeaf:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes of the whole leaf."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -43,7 +42,6 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether the part is a whole leaf."""
         return self.rows == self.leaf_rows
 
 
@@ -79,11 +77,7 @@ def plan_leaves(leaves: Sequence[MomentLeaf], most_bytes: int) -> MomentPlan:
 
 
 def joined(plan: MomentPlan, pieces: Sequence[memoryview]) -> list[NDArray[np.generic]]:
-    """Copy the leaves out of all the pieces.
-
-    Raises:
-        InvariantError: The number or the lengths of the pieces are not those of the plan.
-    """
+    """Copy the leaves out of all the pieces."""
     wanted = [sum(part.size_bytes for part in piece) for piece in plan.pieces]
     if (given := [piece.nbytes for piece in pieces]) != wanted:
         raise InvariantError(f"moments are pieces of {wanted} bytes, not of {given}")

@@ -59,7 +59,6 @@ class Placement:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes of the mesh."""
         return () if self.mesh is None else tuple(self.mesh.axis_names)
 
     @cached_property
@@ -74,7 +73,6 @@ class Placement:
 
     @cached_property
     def process(self) -> int:
-        """Index of this process in its program."""
         index: int = self.devices[0].client.process_index()  # of a remote device, too
         return index
 
@@ -90,22 +88,15 @@ class Placement:
 
     @property
     def named(self) -> str:
-        """The devices as people name them."""
         first, count = self.devices[0], len(self.devices)
         return host_named() if first.platform == "cpu" else f"{count} × {first.device_kind}"
 
     @cached_property
     def alone(self) -> bool:
-        """Whether all devices are this process's."""
         return len(self.own_devices) == len(self.devices)
 
     def held(self, size: int, process: int | None = None) -> Ranges:
-        """Return the elements of a flat value that lie on a process's devices, without padding.
-
-        Args:
-            size: Number of elements of the value.
-            process: Index of the process; None: this one.
-        """
+        """Return the elements of a flat value that lie on a process's devices, without padding."""
         owners = [device.process_index for device in self.devices]
         return held_by(self.process if process is None else process, owners, size)
 
@@ -114,12 +105,7 @@ class Placement:
         return tuple(self.held(size, process) for process in self.processes)
 
     def put(self, x: NDArray[np.generic] | jax.Array, sharding: Sharding) -> jax.Array:
-        """Put an array that every process has whole on the devices; none waits for another.
-
-        Args:
-            x: The array, on the host or on a device of this process.
-            sharding: How it is sharded over the devices.
-        """
+        """Put an array that every process has whole on the devices; none waits for another."""
         if sharding.is_fully_addressable:
             array: jax.Array = jax.device_put(x, sharding)
             return array
@@ -157,7 +143,6 @@ class Placement:
         return self.whole
 
     def rows(self, shape: tuple[int, ...]) -> Sharding:
-        """Return the sharding of an array of a batch."""
         return self.whole
 
     def sharding(self, *axes: str | tuple[str, ...] | None) -> Sharding:
@@ -237,10 +222,6 @@ def choose(devices: Sequence[Device], spec: str) -> list[Device]:
     Args:
         devices: all devices of this host.
         spec: `all`, or numbers and ranges such as `0,1` or `0-3`, counted from 0.
-
-    Raises:
-        SettingsError: the setting is malformed, or names a device twice or one that does not
-            exist; correct it as the sentence says.
     """
     if spec.strip() == "all":
         return list(devices)
@@ -266,10 +247,6 @@ def devices_of_learner(spec: str) -> list[jax.Device]:
 
     Where the process is one of several of a program, the learner is theirs together and has the
     devices of all, in JAX's order.
-
-    Raises:
-        SettingsError: The setting is not one that `choose` accepts, or names only some of the
-            devices that several processes have.
     """
     if jax.process_count() == 1:
         return choose(jax.local_devices(), spec)
@@ -288,9 +265,6 @@ def shares(learners: int, each: int | None) -> list[list[jax.Device] | None]:
     Args:
         learners: number of learners in this process.
         each: devices per learner. None: each gets None, and all share the first device.
-
-    Raises:
-        SettingsError: this process has too few devices.
     """
     if each is None:
         return [None] * learners
@@ -308,9 +282,6 @@ def learner_mesh(devices: Sequence[jax.Device], model_parallel: int = 1) -> Mesh
 
     Neighbours in the list share a copy of the parameters, so list devices with fast links between
     them next to one another.
-
-    Raises:
-        SettingsError: `model_parallel` does not divide the number of devices.
     """
     count = len(devices)
     if model_parallel < 1 or count % model_parallel:
@@ -359,16 +330,12 @@ class LearnerPlacement(Placement):
         return self.sharding(*[None] * largest, MODEL)
 
     def rows(self, shape: tuple[int, ...]) -> Sharding:
-        """Return the sharding of an array of a batch: by rows, or whole if they do not divide."""
         return self.sharding(DATA) if self._divides(shape) else self.whole
 
     def check_batch(self, batch: PyTree) -> None:
         """Refuse a batch that every device would have to compute whole.
 
         A later, shorter batch is not refused: every device computes the whole of it.
-
-        Raises:
-            TaskError: no array of the batch can be sharded by rows.
         """
         shapes = [leaf.shape for leaf in jax.tree.leaves(batch) if leaf.shape]
         if self.mesh is None or not shapes or any(self._divides(shape) for shape in shapes):
@@ -389,12 +356,7 @@ class LearnerPlacement(Placement):
 
 
 def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> LearnerPlacement:
-    """Place a learner on these devices; None: on JAX's first device.
-
-    Raises:
-        SettingsError: there is no device, none of them is this process's, or `model_parallel` does
-            not divide their number.
-    """
+    """Place a learner on these devices; None: on JAX's first device."""
     chosen = tuple(jax.local_devices()[:1] if devices is None else devices)
     if not chosen:
         raise SettingsError("a learner needs at least one device")

@@ -202,10 +202,6 @@ def decays_of(
     none; and it does so once more with all counts far ahead. An optimizer that does not take such
     arrays, averages otherwise, or changes its decays with its steps has none of them.
 
-    Args:
-        make: makes the optimizer.
-        params: the parameters, or their shapes.
-
     Returns:
         By the path of the second moment in the optimizer's state.
     """

@@ -125,7 +125,6 @@ class TaskCheck:
         self._batch: PyTree = None
 
     def run(self) -> TaskReport:
-        """Check all parts in order."""
         if self._part("init", self._check_init):
             fits = self._part("memory", self._check_memory)
             self._values = fits and self._computes
@@ -172,7 +171,6 @@ class TaskCheck:
         return program.layout.told
 
     def _check_values(self) -> str:
-        """Check that the initial values are finite."""
         local, frozen, carried = self._program.init(_key())
         tree = {
             "params": self._program.tree(local, frozen),
@@ -397,11 +395,7 @@ class TaskCheck:
 
 
 def refuse_chance(task: Task[PyTree]) -> None:
-    """Refuse an `init` whose two traces with the same key differ.
-
-    Raises:
-        TaskError: names the line at which the traces begin to differ.
-    """
+    """Refuse an `init` whose two traces with the same key differ."""
     one, other = _traced_init(task), _traced_init(task)
     changed = {
         id(variable)

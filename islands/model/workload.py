@@ -33,10 +33,6 @@ def load_workload(
         spec: the run's spec, with the name and settings of the task.
         overrides: settings of the task that are this host's own, such as rows per batch.
         allowed: modules from which this host's operator lets a run name its task.
-
-    Raises:
-        TaskError: the name leads to nothing, to code that is not allowed here, or to what is no
-            task and no workload.
     """
     kind = find(spec.task, allowed)
     settings = {**spec.task_settings, **(overrides or {})}
@@ -72,12 +68,7 @@ class OwnLoop(Workload):
         return self.layout == FIRST and self.told is None
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout of the leaves in the file.
-
-        Raises:
-            SettingsError: The settings ask for what a loop of one's own does not do, or there is
-                no such layout.
-        """
+        """Return the layout of the leaves in the file."""
         if settings.merge_moments:
             raise SettingsError(
                 "run.merge_moments is set, but the optimizer of a loop of one's own is not merged; "
@@ -103,11 +94,7 @@ class OwnLoop(Workload):
         return RunPlan(made, file.shards, records=file.records)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """Refuse: there is no task to train.
-
-        Raises:
-            TaskError: Always.
-        """
+        """Refuse: there is no task to train."""
         raise TaskError(
             f"{place.name} has nothing to train: this run was begun with a layout in place of a "
             "task; join it from a training loop of your own, by islands.join"

@@ -103,7 +103,6 @@ class ObserverActor(RoleActor[Event]):
             self._perform(action)
 
     async def on_stop(self, reason: str) -> None:
-        """Tear down what was started, then raise a refusal, if there was one, from `run`."""
         await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)

@@ -25,11 +25,7 @@ NEWEST_BYTES = 8 * 2**20
 
 
 def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write the page of runs to a file.
-
-    Raises:
-        UserError: a folder holds no run, or the file cannot be written.
-    """
+    """Write the page of runs to a file."""
     runs = [run_lines(folder) for folder in folders]
     title = ", ".join(folder.resolve().name for folder in folders)
     try:
@@ -39,11 +35,7 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
 
 
 def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
-    """Return all entries of which the page of a run that does not go on is made.
-
-    Raises:
-        UserError: the folder holds no run.
-    """
+    """Return all entries of which the page of a run that does not go on is made."""
     tapes = RunTapes(folder, newest_bytes)
     entries = tapes.read()
     end_s = max((t for t, _ in entries), default=0.0)

@@ -114,25 +114,20 @@ class HubRun:
     """The run of a hub in this process."""
 
     def __init__(self, hub: "Coordinator") -> None:
-        """Look at a hub."""
         self._hub = hub
         self.folder = hub.settings.folder
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this hub began."""
         return self._hub.elapsed_s
 
     def about(self) -> Told:
-        """Return settings and plan."""
         return run_told(self.folder, self._hub.spec, self._hub.plan)
 
     def counted(self) -> tuple[RunFigures, float]:
-        """Return the figures of the run's folder."""
         return self._hub.folder.figures, self._hub.wall_s
 
     def figures(self, at_s: float) -> Told:
-        """Return the figures of the screen."""
         return live_figures(self._hub, at_s)
 
 
@@ -162,7 +157,6 @@ class PageSite:
     """
 
     def __init__(self, run: LiveRun, token: Secret | None, names: Iterable[str] = ()) -> None:
-        """Show nothing yet."""
         self._run = run
         self._token = token
         self.key = None if token is None else key_of(token)
@@ -174,17 +168,12 @@ class PageSite:
 
     @property
     def viewers(self) -> int:
-        """How many viewers there are."""
         return self._viewers
 
     def __call__(
         self, request: web.BaseRequest, visit: Visit
     ) -> Awaitable[web.StreamResponse] | None:
-        """Answer a request for the page; None if it is for something else.
-
-        Raises:
-            Refused: the request fails a check.
-        """
+        """Answer a request for the page; None if it is for something else."""
         path = request.rel_url.raw_path
         if path != PLACE.rstrip("/") and not path.startswith(PLACE):
             return None
@@ -207,11 +196,7 @@ class PageSite:
         return _answer(_file(name or PAGE, request))
 
     def _check_host(self, request: web.BaseRequest) -> None:
-        """Refuse a request by a name that is not known to be one of this machine.
-
-        Raises:
-            Refused: it is not, so that the browser may believe to talk to another site.
-        """
+        """Refuse a request by a name that is not known to be one of this machine."""
         host = request.headers.get("Host", "")
         if not is_named(host, self._names, by_address=True):
             raise Refused(
@@ -221,11 +206,7 @@ class PageSite:
             )
 
     def _tell_key(self, request: web.BaseRequest) -> web.Response:
-        """Tell the key to who shows it, or the token.
-
-        Raises:
-            Refused: neither is shown.
-        """
+        """Tell the key to who shows it, or the token."""
         if self._token is None or self.key is None:
             return web.Response(text="")
         header = request.headers.get("Authorization")
@@ -236,11 +217,7 @@ class PageSite:
         return web.Response(text=self.key)
 
     def _watch(self, request: web.BaseRequest, visit: Visit) -> Awaitable[web.StreamResponse]:
-        """Check a websocket's request, and serve it.
-
-        Raises:
-            Refused: it comes from another site, shows no key, or there are too many viewers.
-        """
+        """Check a websocket's request, and serve it."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
             raise Refused(HTTPStatus.FORBIDDEN, "another site asks for the page")
@@ -278,11 +255,7 @@ class PageSite:
             self._viewers -= 1
 
     async def _follow(self, viewer: web.WebSocketResponse, visit: Visit) -> None:
-        """Send all that is known, then what comes, until either side ends.
-
-        Raises:
-            TimeoutError: the viewer does not read.
-        """
+        """Send all that is known, then what comes, until either side ends."""
         tapes = RunTapes(self._run.folder, NEWEST_BYTES)
         async with self._beginning:  # one at a time, so that many viewers cost no more memory
             lines = await self._all(tapes)
@@ -343,17 +316,12 @@ def _next_of(waiting: IO[bytes]) -> bytes:
 
 
 async def _send(viewer: web.WebSocketResponse, text: bytes) -> None:
-    """Send one message; it returns as soon as the viewer has read the one before.
-
-    Raises:
-        TimeoutError: the viewer does not read.
-    """
+    """Send one message; it returns as soon as the viewer has read the one before."""
     async with asyncio.timeout(SEND_S):
         await viewer.send_str(text.decode(errors="replace"))
 
 
 def _messages(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Yield lines in messages of bounded size."""
     batch: list[bytes] = []
     size = 0
     for line in lines:

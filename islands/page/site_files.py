@@ -41,7 +41,6 @@ DATA = "application/x-ndjson"
 
 @cache
 def content_of(name: str) -> bytes:
-    """Return the content of one of the files."""
     return (FOLDER / name).read_bytes()
 
 
@@ -49,10 +48,6 @@ def single_page(runs: Sequence[Sequence[bytes]], title: str) -> str:
     """Return the page as one file, with the entries of runs inside.
 
     Its policy allows no script but those in it, and no network.
-
-    Args:
-        runs: the entries of each run.
-        title: the page's title.
     """
     scripts = [*map(_text, (EARLY, SCRIPT)), bundle({name: _text(name) for name in MODULES})]
     styles = [_text(name) for name in STYLES]

@@ -67,7 +67,6 @@ class GrowingTape:
     """
 
     def __init__(self, path: Path, newest_bytes: int = NEWEST_BYTES) -> None:
-        """Read nothing yet."""
         self._path = path
         self._newest_bytes = newest_bytes
         self._inode = 0
@@ -183,7 +182,6 @@ class RunTapes:
     """
 
     def __init__(self, folder: Path, newest_bytes: int = NEWEST_BYTES) -> None:
-        """Read nothing yet."""
         self._folder = folder
         self._newest_bytes = newest_bytes
         self._hub = GrowingTape(folder / "tape.jsonl", newest_bytes)
@@ -192,12 +190,10 @@ class RunTapes:
 
     @property
     def whole(self) -> bool:
-        """Whether all tapes were read from their beginning."""
         return self._hub.whole and all(tape.whole for tape in self._own.values())
 
     @property
     def names(self) -> list[str]:
-        """The processes whose own tapes are here."""
         return list(self._own)
 
     @property

@@ -215,9 +215,6 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
     Args:
         folder: the run's folder.
         at_s: wall time of the last that is known of the run.
-
-    Raises:
-        UserError: there is no such folder, or no run in it.
     """
     require_folder(folder)
     held = read(folder)

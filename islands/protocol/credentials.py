@@ -26,11 +26,7 @@ class Credentials:
     """
 
     def __init__(self, run: str, key: bytes, begun: str = "") -> None:
-        """Use a key of at least `KEY_BYTES_MIN` bytes.
-
-        Raises:
-            ValueError: the key is shorter.
-        """
+        """Use a key of at least `KEY_BYTES_MIN` bytes."""
         if len(key) < KEY_BYTES_MIN:
             raise ValueError(f"the run's key has {len(key)} bytes, fewer than {KEY_BYTES_MIN}")
         self.begun = begun
@@ -38,7 +34,6 @@ class Credentials:
         self._key = key
 
     def sign(self, name: str, incarnation: Incarnation, role: Role = Role.LEARNER) -> str:
-        """The credential of one incarnation in one role, in hexadecimal."""
         return self._signed_here(role.value, name, str(incarnation))
 
     def genuine(
@@ -87,7 +82,6 @@ class Credentials:
         return self._signed_here("supervisor epoch", str(epoch))
 
     def supervisor_proven(self, epoch: int, proof: str) -> bool:
-        """Whether a supervisor of this epoch issued this proof."""
         return _same(self.prove_supervisor(epoch), proof)
 
     def mark(self, text: str = "") -> str:

@@ -37,14 +37,11 @@ class Handlers(Generic[C, P]):
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._of: dict[type, Callable[..., None]] = {}
 
     def handles(
         self, kind: type[M]
     ) -> Callable[[Callable[Concatenate[C, M, P], None]], Callable[Concatenate[C, M, P], None]]:
-        """Register the handler of a type of message."""
-
         def register(
             handler: Callable[Concatenate[C, M, P], None],
         ) -> Callable[Concatenate[C, M, P], None]:
@@ -54,9 +51,7 @@ class Handlers(Generic[C, P]):
         return register
 
     def __contains__(self, message: object) -> bool:
-        """Return whether messages of this type are handled."""
         return type(message) in self._of
 
     def handle(self, core: C, message: object, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call the handler of a message that was received."""
         self._of[type(message)](core, message, *args, **kwargs)

@@ -122,7 +122,6 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether a member with this status has ended its incarnation."""
         return self in (Status.EVICTED, Status.LEFT)
 
 

@@ -34,5 +34,4 @@ def held_by(process: int, owners: Sequence[int], size: int) -> Ranges:
 
 
 def size_of(ranges: Iterable[tuple[int, int]]) -> int:
-    """Return the number of elements in some ranges."""
     return sum(stop - start for start, stop in ranges)

@@ -18,7 +18,6 @@ class MovingAverage:
     value: float | None = None
 
     def add(self, sample: float) -> None:
-        """Take in one sample."""
         if self.value is None:
             self.value = sample
         else:
@@ -45,7 +44,6 @@ class DurationHistogram:
         return tuple(sorted(self.counts.items()))
 
     def add(self, duration_s: float) -> None:
-        """Count one duration in seconds."""
         index = floor(PER_DECADE * log10(max(duration_s, LOWEST_S)))
         self.merge(((index, 1),), duration_s)
 

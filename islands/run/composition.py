@@ -144,7 +144,6 @@ class Cluster:
         return self._starts.due_in_s()
 
     def adopt(self) -> list[str]:
-        """Adopt the processes that an earlier start of the backend left running; return them."""
         found = self.launcher.adopt()
         self._ours.update(dict.fromkeys(found))
         return found
@@ -154,7 +153,6 @@ class Cluster:
         return [*self.launcher.names(), *self._starts.names()]
 
     def learners(self) -> list[str]:
-        """Return the learners that run."""
         return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
 
     @property
@@ -163,7 +161,6 @@ class Cluster:
         return still_compiles(self.core, self.learners())
 
     def fail(self, part: str, error: BaseException) -> None:
-        """Fail the run, because a part that it cannot do without has ended."""
         self.end.on_failed(part, error)
         self._tell_failure()
 
@@ -332,7 +329,6 @@ class DelayedStarts:
         return {name: max(0.0, due.when() - now_s) for name, due in self._timers.items()}
 
     def cancel(self, name: str) -> None:
-        """Cancel the scheduled start of a process, if there is one."""
         due = self._timers.pop(name, None)
         if due is not None:
             due.cancel()

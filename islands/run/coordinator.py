@@ -130,18 +130,13 @@ class CoordinatorSettings:
     sinks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a sink that there is not.
-
-        Raises:
-            SettingsError: the value and what is allowed.
-        """
+        """Refuse a sink that there is not."""
         unknown = [name for name in self.sinks if name not in SINKS]
         if unknown:
             raise SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
 
     @classmethod
     def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
-        """Return the settings of the hub that a command with these options starts."""
         settings = cls(
             folder=folder,
             spec=spec,
@@ -200,11 +195,7 @@ class Coordinator:
         kinds: tuple[str, ...] = (LEARNERS,),
         backend: Backend = start_nothing,
     ) -> None:
-        """Open the run's folder; start nothing yet.
-
-        Raises:
-            UserError: the folder cannot be used, or holds another run.
-        """
+        """Open the run's folder; start nothing yet."""
         self.settings = settings
         self.spec = settings.spec
         self.claim = claim
@@ -265,9 +256,6 @@ class Coordinator:
 
         Args:
             ready: called when all roles hosted here can be dialled.
-
-        Raises:
-            IslandsError: the run cannot go on; the sentence tells the user why.
         """
         self._ready = ready
         tell_stalls_unless(lambda: self.folder.starting)
@@ -286,10 +274,6 @@ class Coordinator:
 
         Processes of an earlier start that have an outdated address, secret or setting are ended
         before that: if this process dies in between, the next start finds the same difference.
-
-        Raises:
-            LocalFault: the address cannot be bound.
-            UserError: the folder cannot be written to.
         """
         with released_on_failure(self.claim):
             try:
@@ -468,7 +452,6 @@ class Coordinator:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this hub began."""
         return self.now_s - self._began_s
 
     @property
@@ -607,11 +590,9 @@ class NoLauncher:
         """Do nothing: no process was launched."""
 
     def names(self) -> list[str]:
-        """Return no names."""
         return []
 
     def adopt(self) -> list[str]:
-        """Return no names."""
         return []
 
     def close(self) -> None:

@@ -75,11 +75,7 @@ class LayoutReader:
         self._refused: tuple[bytes, str] | None = None
 
     def read(self, text: memoryview) -> tuple[Leaf, ...]:
-        """Return the leaves of a layout, by which a run can be planned.
-
-        Raises:
-            TaskError: there is no such run; says why.
-        """
+        """Return the leaves of a layout, by which a run can be planned."""
         digest = sha256(text).digest()
         if self._refused is not None and self._refused[0] == digest:
             raise TaskError(self._refused[1])
@@ -96,11 +92,6 @@ def answer(
     envelope: Envelope, taken: tuple[Leaf, ...] | None, reader: LayoutReader
 ) -> tuple[object, tuple[Leaf, ...] | None]:
     """Decide what a message is answered, and which leaves are the run's after it.
-
-    Args:
-        envelope: the message, of which nothing is believed.
-        taken: the leaves that were taken before; None if none were.
-        reader: reads the layout that is told.
 
     Returns:
         The answer, and the leaves of the run; None if there are none yet.
@@ -141,9 +132,6 @@ async def first_layout(
 
     Returns:
         What was told; None if a signal ended the wait.
-
-    Raises:
-        LocalFault: the address cannot be bound, or the token cannot be read.
     """
     limits = Limits(
         payload_bytes=LAYOUT_BYTES_MAX, payloads={LayoutTold.__name__: LAYOUT_BYTES_MAX}
@@ -186,7 +174,6 @@ class _Desk:
         )
 
     async def close(self) -> None:
-        """End all tasks."""
         await self._scope.close()
 
     def _failed(self, _: str, error: BaseException) -> None:

@@ -83,7 +83,6 @@ class Membership:
 
     @classmethod
     def of(cls, options: LearnerOptions, name: str, say: Callable[[str], object]) -> "Membership":
-        """Return where a learner with these options joins."""
         return cls(
             options.supervisor_urls,
             name,
@@ -153,11 +152,7 @@ async def fetch_run(
 
 
 def load_task(run: FetchedRun, options: LearnerOptions) -> Workload:
-    """Read the corpus and plan the model; it takes long, so it is called off the loop.
-
-    Raises:
-        RefusedError: this host's task has another layout than the run.
-    """
+    """Read the corpus and plan the model; it takes long, so it is called off the loop."""
     workload = load_workload(run.spec, options.task_settings, allowed=options.tasks)
     check_same(workload.plan(run.spec.settings).layout, run.plan.layout)
     workload.keep_compiled(compiled_folder())
@@ -232,9 +227,6 @@ class LearnerProcess:
 
         Args:
             leave: called with the signal's name; by default the learner leaves.
-
-        Raises:
-            Exception: the error with which it failed.
         """
         who = self._run.who
         who.report(f"joining run {self._run.spec.settings.run!r} at {who.addresses[0]}")

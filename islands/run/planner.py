@@ -56,7 +56,6 @@ class LearnerMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
         on_device = self.parameters + self.base + self.moments + self.gradients
         return on_device + self.snapshots + self.published
 
@@ -122,7 +121,6 @@ class Estimate:
 
     @property
     def steps_per_s(self) -> float:
-        """Steps of one learner per second."""
         return 1.0 if self.step_time_s is None else 1 / self.step_time_s
 
     def host_bytes(self, learners: int) -> int:
@@ -154,15 +152,7 @@ def estimate(
     step_time_s: float | None = None,
     trainer: TrainerMemory | None = None,
 ) -> Estimate:
-    """Estimate what a run of this layout needs.
-
-    Args:
-        layout: the model's parameters and their fragments.
-        settings: what all members of the run agree on.
-        learners: number of learners; below 1 it counts as 1.
-        step_time_s: seconds per step, if it is known.
-        trainer: memory of one trainer; if None, all parameters are trained, by Adam.
-    """
+    """Estimate what a run of this layout needs."""
     learners = max(1, learners)
     fragments = len(layout.fragments)
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]

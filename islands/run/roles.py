@@ -138,9 +138,6 @@ def journal_disk(folder: Path) -> RealDisk:
 
     On a file system without locks no other process is kept out; there the newest start owns the
     journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
-
-    Raises:
-        UserError: another syncer uses the journal, or it cannot be used.
     """
     place = folder / JOURNAL
     lock = lock_folder(place, JOURNAL_LOCK, "syncer")

@@ -73,11 +73,7 @@ class Claim:
     aside: Path | None = None
 
     def release(self) -> None:
-        """Undo a failed start: remove a folder that it made, move back a run that it set aside.
-
-        Raises:
-            UserError: the run cannot be moved back.
-        """
+        """Undo a failed start: remove a folder that it made, move back a run that it set aside."""
         with contextlib.closing(self.lock):
             if self.made:
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -96,11 +92,7 @@ def kept_files(folder: Path) -> Mapping[Path, bytes]:
 
 
 def restore_files(kept: Mapping[Path, bytes]) -> list[str]:
-    """Write those of the kept files that are gone, for their owner alone; return their names.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write those of the kept files that are gone, for their owner alone; return their names."""
     gone = [path for path in kept if not path.exists()]
     for path in gone:
         make_private(path.parent)
@@ -140,10 +132,6 @@ def claim_folder(
         start_from: file with the initial values of a new run, if they are not the task's.
         restart: whether to set aside a run that the folder holds, and begin anew.
         may_return: whether members of a hub whose folder was lost would find this one.
-
-    Raises:
-        UserError: the folder is in use, or holds a run that differs in what cannot change, or the
-            initial values of a new run are missing, or spec or plan are too large for a message.
     """
     earlier = None if restart else read(folder)
     if earlier is not None:
@@ -186,9 +174,6 @@ def spec_in(
         spec: the settings and task that are wanted now, defaults included.
         given: keys of those that the user gave; None for all.
         restart: whether the run in the folder is set aside.
-
-    Raises:
-        UserError: the run in the folder cannot be read, or does not go with what is given.
     """
     earlier = None if restart else read(folder)
     if earlier is None or given is None:
@@ -197,42 +182,26 @@ def spec_in(
 
 
 def check_plan(spec: RunSpec, plan: RunPlan) -> None:
-    """Check that a run can be told to those who join.
-
-    Raises:
-        UserError: spec or plan are too large for a message, or have too many fragments.
-    """
+    """Check that a run can be told to those who join."""
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
 
 
 def require_room(folder: Path, start_from: Path | None, *, restart: bool) -> None:
-    """Check that a new run can begin in a folder, whatever its plan.
-
-    Raises:
-        UserError: the folder holds parts of another run, or the initial values are missing.
-    """
+    """Check that a new run can begin in a folder, whatever its plan."""
     if not restart:
         _require_new(folder)
     require_file(start_from)
 
 
 def require_file(start_from: Path | None) -> None:
-    """Check that the file with a new run's initial values exists.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that the file with a new run's initial values exists."""
     if start_from is not None and not start_from.is_file():
         raise UserError(f"start_from is {start_from}; there is no such file")
 
 
 def _require_new(folder: Path) -> None:
-    """Check that the folder holds nothing of a run whose spec and plan are lost.
-
-    Raises:
-        DamagedError: a role has counted its starts there.
-    """
+    """Check that the folder holds nothing of a run whose spec and plan are lost."""
     for role in ROLES:
         if (folder / f"{role}.epoch").exists():
             copy = Slots(epoch_disk(folder, role)).alone(COPY)
@@ -244,11 +213,7 @@ def _require_new(folder: Path) -> None:
 
 
 def set_aside(folder: Path) -> None:
-    """Make room for a run that is begun anew: move the files of the last one to `earlier/`.
-
-    Raises:
-        UserError: somebody uses the folder, or it cannot be written to.
-    """
+    """Make room for a run that is begun anew: move the files of the last one to `earlier/`."""
     if folder.exists():
         with contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")):
             _set_aside(folder)
@@ -279,9 +244,6 @@ def _move(source: Path, target: Path) -> None:
     """Move the files of a run one by one, because a folder of them may be a volume of its own.
 
     The journal's lock file stays, because a process may hold it.
-
-    Raises:
-        OSError: a file cannot be moved.
     """
     for name in SET_ASIDE:
         for path in (source / name, *sorted((source / name).rglob("*"))):

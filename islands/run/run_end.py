@@ -65,7 +65,6 @@ class RunEnd:
 
     @property
     def over(self) -> bool:
-        """Whether the run is concluded."""
         return self.reason is not None or self.failure is not None
 
     @property
@@ -77,7 +76,6 @@ class RunEnd:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the process that hosts the run."""
         diverged = self.reason is not None and self.reason.startswith(DIVERGED)
         return OF_NO_USE if diverged else exit_code_of(self.failure)
 
@@ -96,14 +94,7 @@ class RunEnd:
     def on_process_ended(
         self, name: str, end: ProcessEnd, core: Core | None, awaited: Collection[str]
     ) -> ExitResponse:
-        """Record the end of a process, and decide what the cluster does about it.
-
-        Args:
-            name: the process that ended.
-            end: its exit code and error.
-            core: the supervisor's memory; None if it has not begun.
-            awaited: processes that run here, or are about to be started.
-        """
+        """Record the end of a process, and decide what the cluster does about it."""
         if end.code == REPLACED and name == SYNCER:
             return ExitResponse.STEP_ASIDE
         if end.code == OF_NO_USE:
@@ -116,14 +107,7 @@ class RunEnd:
     def on_gave_up(
         self, name: str, reason: str, core: Core | None, awaited: Collection[str]
     ) -> None:
-        """Record that the supervisor no longer restarts a process, because it ended too often.
-
-        Args:
-            name: the process that is given up.
-            reason: how often it ended, and how it ended last.
-            core: the supervisor's memory; None if it has not begun.
-            awaited: processes that run here, or are about to be started.
-        """
+        """Record that the supervisor no longer restarts a process, because it ended too often."""
         error = self._errors.get(name)
         self._lose(name, IslandsError(f"{name} {reason}"), error, core, awaited)
 
@@ -160,12 +144,7 @@ def has_live_syncer(core: Core) -> bool:
 
 
 def still_compiles(core: Core | None, learners: Collection[str]) -> bool:
-    """Return whether one of these learners, which run, still imports or compiles.
-
-    Args:
-        core: the supervisor's memory; None if it has not begun.
-        learners: their names.
-    """
+    """Return whether one of these learners, which run, still imports or compiles."""
     known = {} if core is None else core.members
     members = [known.get(name) for name in learners]
     return any(one is None or one.phase in (Phase.JOINING, Phase.COMPILING) for one in members)

@@ -59,7 +59,6 @@ class RunStatus:
 
     @property
     def tokens(self) -> int:
-        """Tokens that learners have processed."""
         return self.figures.tokens
 
     @property
@@ -129,7 +128,6 @@ class RunStatus:
         return f"took part {lately:.0%} in the last minute, {whole:.0%} in all"
 
     def lines(self) -> list["LearnerLine"]:
-        """Return all learners, in no order."""
         return [self._line(name, one) for name, one in self.figures.learners.items()]
 
     def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
@@ -192,12 +190,7 @@ def first_lines(every: Sequence[LearnerLine], most: int) -> list[LearnerLine]:
 
 
 def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]:
-    """Return what a learner is doing or what is wrong with it, and its health.
-
-    Args:
-        figures: what the learner did, and its status.
-        phase: its phase by the last heartbeat; None if it has sent none.
-    """
+    """Return what a learner is doing or what is wrong with it, and its health."""
     if figures.status in ("evicted", "suspect", "stalled"):
         return figures.status, Health.ILL
     if figures.status != "live" or phase is None:
@@ -210,7 +203,6 @@ def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]
 
 
 def run_status_of(hub: "Coordinator") -> RunStatus:
-    """Return the status of a hub's run now."""
     return RunStatus(
         figures=hub.folder.figures,
         settings=hub.spec.settings,

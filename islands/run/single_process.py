@@ -79,12 +79,7 @@ class LocalSystem:
         devices_per_learner: int | None = None,
         model_parallel: int = 1,
     ) -> None:
-        """Plan the fragments; start nothing yet.
-
-        Raises:
-            SettingsError: there is no learner, two have the same name, or devices are too few.
-            TaskError: the task's parameters cannot be trained.
-        """
+        """Plan the fragments; start nothing yet."""
         self.task = task
         self.settings = settings
         self.names = (
@@ -142,11 +137,7 @@ class LocalSystem:
     # --- the run ------------------------------------------------------------------------------
 
     async def run(self, folder: Path) -> Summary:
-        """Run to the end of the budget, write all files to the folder, and return the summary.
-
-        Raises:
-            IslandsError: an actor failed in a way that the user must know about.
-        """
+        """Run to the end of the budget, write all files to the folder, and return the summary."""
         self.begin(folder)
         try:
             await self._finished.wait()
@@ -165,7 +156,6 @@ class LocalSystem:
             self.folder.close()
 
     def begin(self, folder: Path) -> None:
-        """Start all processes."""
         loop = asyncio.get_running_loop()
         self.folder = RunFolder(folder, self.settings, fragments=len(self.model.layout.fragments))
         self._context = Context(
@@ -181,7 +171,6 @@ class LocalSystem:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start of the run."""
         return asyncio.get_running_loop().time() - self._context.origin_s
 
     @property
@@ -194,7 +183,6 @@ class LocalSystem:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over."""
         return self._finished.is_set()
 
     def finish(self, reason: str) -> None:

@@ -218,11 +218,7 @@ class EvaluateOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse to guess the run.
-
-        Raises:
-            SettingsError: no folder is named.
-        """
+        """Refuse to guess the run."""
         named(self.folder)
 
 
@@ -351,20 +347,12 @@ class CostOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse to guess the run.
-
-        Raises:
-            SettingsError: no folder is named.
-        """
+        """Refuse to guess the run."""
         named(self.folder)
 
 
 def named(folder: Path | None) -> Path:
-    """Return the folder of the run.
-
-    Raises:
-        SettingsError: none is named.
-    """
+    """Return the folder of the run."""
     if folder is None:
         raise SettingsError("folder is not set; name the folder of a run, such as runs/mine")
     return folder

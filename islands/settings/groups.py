@@ -59,11 +59,7 @@ class RunFile:
     preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
-        """Refuse a malformed task, one beside a layout, and a start that is no such file.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse a malformed task, one beside a layout, and a start that is no such file."""
         module, _, factory = self.task.partition(":")
         if not module or not factory:
             raise SettingsError(
@@ -99,11 +95,7 @@ class ListenOptions:
     tls_client_ca: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse malformed addresses, and a certificate without its key or the reverse.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse malformed addresses, and a certificate without its key or the reverse."""
         split_address("listen", self.listen)
         if self.advertise is not None:
             split_address("advertise", self.advertise)
@@ -113,12 +105,10 @@ class ListenOptions:
 
     @property
     def host(self) -> str:
-        """The host to bind."""
         return split_address("listen", self.listen)[0]
 
     @property
     def port(self) -> int:
-        """The port to bind."""
         return split_address("listen", self.listen)[1]
 
 
@@ -164,16 +154,11 @@ class KeepOptions:
     file_mib: Annotated[float, Setting(least=1 / 16, advanced=True)] = LIMIT_BYTES / 2**20
 
     def __post_init__(self) -> None:
-        """Refuse a size that has no room for a line.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse a size that has no room for a line."""
         check_ranges(self)
 
     @property
     def file_bytes(self) -> int:
-        """The size at which a file is rotated, in bytes."""
         return int(self.file_mib * 2**20)
 
 
@@ -190,11 +175,7 @@ class BudgetOptions:
     budget_cost: Annotated[float | None, Setting(above=0, below=inf)] = None
 
     def __post_init__(self) -> None:
-        """Refuse money that nothing is counted by, and none.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse money that nothing is counted by, and none."""
         check_ranges(self)
         if self.budget_cost is not None and self.prices is None:
             raise SettingsError("budget_cost is set; it needs prices, the file that money is of")
@@ -210,11 +191,7 @@ def default_name() -> str:
 
 
 def device_indices(devices: str) -> tuple[int, ...] | None:
-    """Parse indices of devices, in the order given; None for all devices.
-
-    Raises:
-        SettingsError: the value is neither `all` nor indices such as 0,1 or 0-3.
-    """
+    """Parse indices of devices, in the order given; None for all devices."""
     if devices == "all":
         return None
     indices: dict[int, None] = {}
@@ -234,22 +211,14 @@ def _certificate(certificate: Path | None, key: Path | None) -> None:
 
 
 def check_name(name: str, role: Role) -> None:
-    """Refuse a name that a member of this role, or its folder, cannot have.
-
-    Raises:
-        SettingsError: the value and what is allowed.
-    """
+    """Refuse a name that a member of this role, or its folder, cannot have."""
     wrong = wrong_name(name, role)
     if wrong is not None:
         raise SettingsError(wrong)
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a value below `least`.
-
-    Raises:
-        SettingsError: name, value and what is allowed.
-    """
+    """Refuse a value below `least`."""
     if not value >= least:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
 

@@ -203,7 +203,6 @@ class MemberOptions:
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
-        """URLs of the supervisor, in the order given."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 

@@ -45,23 +45,17 @@ class RunSpec:
 
     @staticmethod
     def of(file: RunFile) -> "RunSpec":
-        """Return the spec of the run that a run's file describes."""
         if file.layout is not None:
             own: dict[str, object] = {"layout": str(file.layout)}
             return RunSpec(file.run, OWN_LOOP, own, file.preset.value)
         return RunSpec(file.run, file.task, dict(file.task_settings), file.preset.value)
 
     def encode(self) -> str:
-        """Encode the spec as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def decode(text: str | bytes) -> "RunSpec":
-        """Decode a spec from JSON.
-
-        Raises:
-            RefusedError: the text is no spec that this version understands.
-        """
+        """Decode a spec from JSON."""
         try:
             return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
@@ -79,9 +73,6 @@ class RunSpec:
         Args:
             earlier: the spec with which the run was begun, or went on last.
             given: keys that were given now, as in a run's file: `run.seed`, `task_settings.rows`.
-
-        Raises:
-            SettingsError: what is given does not go with the run's other settings.
         """
         if "preset" in given and not earlier.preset:
             return self  # which settings were of another preset is not known
@@ -178,16 +169,11 @@ class RunPlan:
     may_return: bool = False
 
     def encode(self) -> bytes:
-        """Encode the plan as JSON."""
         return msgspec.json.encode(self)
 
     @staticmethod
     def decode(data: bytes | memoryview) -> "RunPlan":
-        """Decode a plan from JSON, and verify its fingerprint by computing it anew.
-
-        Raises:
-            RefusedError: the data is no plan, or the plan does not match its fingerprint.
-        """
+        """Decode a plan from JSON, and verify its fingerprint by computing it anew."""
         try:
             plan = msgspec.json.decode(data, type=RunPlan)
         except msgspec.MsgspecError as error:
@@ -200,11 +186,7 @@ class RunPlan:
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
-    """Write spec and plan into a run's folder, where a restarted hub finds them.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+    """Write spec and plan into a run's folder, where a restarted hub finds them."""
     try:
         make_private(folder)
         text = msgspec.json.format(spec.encode().encode(), indent=2)
@@ -215,13 +197,7 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
 
 
 def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
-    """Read spec and plan from a run's folder; None if it holds no run.
-
-    Raises:
-        UserError: a file cannot be read.
-        DamagedError: one of both files is damaged, or missing though the other is there.
-        RefusedError: a file was written by another version of islands.
-    """
+    """Read spec and plan from a run's folder; None if it holds no run."""
     try:
         spec, plan = read_sealed(folder / SPEC_FILE), read_sealed(folder / PLAN_FILE)
     except DamagedError as error:

@@ -48,11 +48,7 @@ STATUS_BYTES_MAX = 2**20
 
 
 def limits_of(layout: Layout) -> Limits:
-    """Compute the size limits of messages for a layout.
-
-    Raises:
-        SettingsError: The layout has more fragments than a report can name.
-    """
+    """Compute the size limits of messages for a layout."""
     fragments = len(layout.fragments)
     if fragments > FRAGMENTS_MAX:
         raise SettingsError(
@@ -94,9 +90,6 @@ def check_told(spec: str, plan: bytes) -> None:
     Args:
         spec: Settings and task, encoded as JSON.
         plan: Layout and shards, encoded as JSON.
-
-    Raises:
-        UserError: One of them is too large for a message; the sentence says which.
     """
     spec_bytes = len(spec.encode())
     if spec_bytes > SPEC_BYTES_MAX:

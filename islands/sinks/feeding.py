@@ -25,14 +25,7 @@ LEFT_BEHIND: list[subprocess.Popen[bytes]] = []
 async def fed(
     sinks: Sequence[str], folder: Path, say: Callable[[str], object], *, end_s: float = END_S
 ) -> AsyncIterator[None]:
-    """Send a run's records to sinks while the block lasts, and what is left after it.
-
-    Args:
-        sinks: names of the sinks.
-        folder: the run's folder.
-        say: told what a sink has to say, on another thread.
-        end_s: how long the end of the run waits for them.
-    """
+    """Send a run's records to sinks while the block lasts, and what is left after it."""
     started = {name: _started(name, folder, say) for name in dict.fromkeys(sinks)}
     running = {name: process for name, process in started.items() if process is not None}
     relays = [

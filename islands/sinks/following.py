@@ -40,7 +40,6 @@ class Follower:
     """
 
     def __init__(self, path: Path, kept: Path) -> None:
-        """Go on where an earlier follower was."""
         self._path = path
         self._kept = kept
         self._place = Place()

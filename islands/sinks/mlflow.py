@@ -38,11 +38,9 @@ class Mlflow:
             client.log_batch(self._id, params=params[first : first + AT_ONCE // 10])
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Log the points of some rows."""
         self._log([(points.tokens, points.named()) for points in points_in(rows)])
 
     def end(self, summary: Row | None) -> None:
-        """Write the summary, and end the run."""
         if summary is None:
             self._client.set_terminated(self._id, RunStatus.to_string(RunStatus.KILLED))
             return
@@ -64,5 +62,4 @@ class Mlflow:
 
 
 def start(run: RunFacts) -> Mlflow:
-    """Begin, or go on."""
     return Mlflow(run)

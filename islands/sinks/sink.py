@@ -33,7 +33,6 @@ NO_FIGURES = ("kind", "at_s", "clock", "tokens", "took_s")
 
 
 def sink_folder(run: Path) -> Path:
-    """Return the folder in a run's folder where sinks keep what they need."""
     return run / "sinks"
 
 
@@ -65,11 +64,7 @@ class RunFacts:
 
     @staticmethod
     def of(folder: Path) -> "RunFacts":
-        """Read the facts of the run in a folder.
-
-        Raises:
-            OSError: there is no such run.
-        """
+        """Read the facts of the run in a folder."""
         told = msgspec.json.decode(read_plain(folder / "settings.json"), type=dict[str, object])
         settings, name = dict(flat(told)), str(told["run"])
         plan = folder / "plan.json"
@@ -128,7 +123,6 @@ def points_of(row: Row) -> Points | None:
 
 
 def points_in(rows: Iterable[Row]) -> Iterator[Points]:
-    """Yield the points of the rows that have some."""
     return (points for points in map(points_of, rows) if points is not None)
 
 

@@ -74,7 +74,6 @@ class TensorBoard:
         self._settings: RunSettings | None = settings
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Add the points of some rows."""
         for points in points_in(rows):
             files = self._files(points.whose)
             if files is not None:
@@ -116,7 +115,6 @@ class EventFiles:
         self._wall = WallClock()
 
     def add(self, tag: str, value: float, step: int) -> None:
-        """Add a point of a curve."""
         self.add_summary(Summary(value=[Summary.Value(tag=tag, simple_value=value)]), step)
 
     def add_summary(self, summary: Summary, step: int) -> None:

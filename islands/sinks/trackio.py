@@ -20,7 +20,6 @@ class Trackio:
         )
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Log the points of some rows."""
         for points in points_in(rows):
             self._run.log({**points.named(), "tokens": points.tokens})
 
@@ -32,5 +31,4 @@ class Trackio:
 
 
 def start(run: RunFacts) -> Trackio:
-    """Begin, or go on."""
     return Trackio(run)

@@ -29,7 +29,6 @@ class Wandb:
         self._run.define_metric("*", step_metric="tokens")
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Log the points of some rows."""
         for points in points_in(rows):
             self._run.log({**points.named(), "tokens": points.tokens})
 
@@ -41,5 +40,4 @@ class Wandb:
 
 
 def start(run: RunFacts) -> Wandb:
-    """Begin, or go on."""
     return Wandb(run)

@@ -413,7 +413,6 @@ class SyncerActor(RoleActor[Event]):
         return None if self._acceptor is None else self._acceptor.link(connection)
 
     def drop(self, connection: int, reason: str) -> None:
-        """Close the link of a connection."""
         if self._acceptor is not None:
             self._acceptor.drop(connection, reason)
 

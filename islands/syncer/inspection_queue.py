@@ -41,7 +41,6 @@ class InspectionQueue:
         worker: Worker,
         post: Callable[[ContributionArrived | SeedArrived | Received], object],
     ) -> None:
-        """Start with nothing waiting."""
         self._store = store
         self._worker = worker
         self._post = post

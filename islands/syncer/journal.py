@@ -72,11 +72,7 @@ class Journal:
         """Number of the record that is durable and of which nobody may be told before a check."""
 
     def take_over(self) -> Recovered | None:
-        """Take a new epoch, which fences an older syncer, then read what was committed.
-
-        Raises:
-            JournalError: as in `recover`; after a DiskError, it may be called again.
-        """
+        """Take a new epoch, which fences an older syncer, then read what was committed."""
         other = self._slots.other_format([EPOCH, METADATA, *self._names])
         if other is not None:
             raise written_by_another(f"its records are {other}, not {MAGIC.decode()}")
@@ -117,12 +113,6 @@ class Journal:
 
         `sequence` becomes that of the newest record, even if that record is of no use: what is
         written from now on must be newer.
-
-        Raises:
-            DamagedError: a fragment has no version that is whole, or nothing is whole where there
-                was a run.
-            DiskError: the disk is broken.
-            JournalError: the journal is that of another run.
         """
         looked = {name: self._slots.look(name) for name in [METADATA, *self._names]}
         heads = {name: one.heads for name, one in looked.items()}
@@ -212,9 +202,6 @@ class Journal:
 
         It is a version of the next epoch, so that members adopt it in place of the one that is
         lost. The ledger stays: what was merged into the lost version counts as applied.
-
-        Raises:
-            DamagedError: there is no such version.
         """
         name, published = self._names[fragment], durable.published[fragment]
         assert published is not None, "only what is committed can be lost"
@@ -263,10 +250,6 @@ class Journal:
             fragment: the fragment whose value goes with it; None for none.
             version: version of that value.
             arrays: those of `ValueStore.journal_arrays`.
-
-        Raises:
-            FencedError: a syncer of a higher epoch owns the journal.
-            DiskError: the disk is full, read-only or broken; the same record may be tried again.
         """
         if self._unchecked != sequence:
             if self.check_owner() < self.epoch:
@@ -291,10 +274,6 @@ class Journal:
 
         Returns:
             The epoch that owns it; lower than this syncer's if the files are gone.
-
-        Raises:
-            FencedError: a syncer of a higher epoch owns it.
-            DiskError: the disk is broken.
         """
         owner = newest_epoch(self._slots)
         if owner > self.epoch:
@@ -311,11 +290,7 @@ def encode(durable: Durable) -> bytes:
 
 
 def decode(metadata: bytes) -> Durable:
-    """Return the durable state that a record's metadata holds.
-
-    Raises:
-        JournalError: another version of islands wrote it.
-    """
+    """Return the durable state that a record's metadata holds."""
     try:
         return msgspec.json.decode(metadata, type=Durable)
     except msgspec.MsgspecError as error:
@@ -323,7 +298,6 @@ def decode(metadata: bytes) -> Durable:
 
 
 def fragment_names(fragments: int) -> list[str]:
-    """Return the names of the fragments' records, in order."""
     return [f"fragment-{index:05d}" for index in range(fragments)]
 
 

@@ -57,7 +57,6 @@ class JournalWriter:
         failed: Callable[[JournalError], object],
         damaged: Callable[[list[str]], object],
     ) -> None:
-        """Start with no record to write."""
         self._journal = journal
         self._worker = worker
         self._written = written
@@ -70,11 +69,7 @@ class JournalWriter:
         self._closed = False
 
     def take_over(self, done: Callable[[Recovered | None], object]) -> None:
-        """Own the journal from now on, and read what was committed; nothing is written before.
-
-        Args:
-            done: called with what was recovered, or None.
-        """
+        """Own the journal from now on, and read what was committed; nothing is written before."""
 
         def own(recovered: Recovered | None) -> None:
             self._owned = True
@@ -118,7 +113,6 @@ class JournalWriter:
             self._worker.submit(lambda: _tried(self._journal.check_owner), self._on_looked)
 
     def close(self) -> None:
-        """Stop reading and writing."""
         self._closed = True
         self._journal.give_up()
         if self._retry is not None:

@@ -59,14 +59,7 @@ class IncrementShelf:
     def publish(
         self, before: Version, version: Version, published: Floats, exact: Floats
     ) -> tuple[Floats, IncrementFacts | None]:
-        """Return the value to publish after an outer step, and the facts of its increment.
-
-        Args:
-            before: the version that the step was taken from.
-            version: the version to be made.
-            published: value of the former.
-            exact: what the step made of it.
-        """
+        """Return the value to publish after an outer step, and the facts of its increment."""
         if self._codec is None:
             left, self.remainder = self.remainder, None
             return exact if left is None else exact + left, None
@@ -136,7 +129,6 @@ class ValueStore:
         layout: Layout,
         optimizer: OuterOptimizer,
     ) -> None:
-        """Start without values."""
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
@@ -228,11 +220,7 @@ class ValueStore:
         return kept
 
     def keep_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
-        """Keep a whole initial value that no learner sent; return its digests by fragment.
-
-        Raises:
-            UserError: it does not fit the layout, or is not finite; the text says where.
-        """
+        """Keep a whole initial value that no learner sent; return its digests by fragment."""
         fragments = self._layout.fragments
         if len(values) != len(fragments):
             raise UserError(
@@ -323,7 +311,6 @@ class ValueStore:
         self._increments[fragment].release()
 
     def value(self, fragment: int, version: Version) -> NDArray[np.float32]:
-        """Return the published value of a version that is kept."""
         return self._shelves[fragment].values[version]
 
     def payload(self, update: FragmentUpdate) -> tuple[memoryview, ...]:
@@ -333,7 +320,6 @@ class ValueStore:
         return (as_buffer(self.value(update.fragment, update.version)),)
 
     def journal_arrays(self, fragment: int, version: Version) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays that a fragment's journal record holds."""
         shelf, left = self._shelves[fragment], self._increments[fragment].remainder
         remainder = {} if left is None else {REMAINDER: left}
         return {"value": shelf.values[version], **shelf.state, **remainder}

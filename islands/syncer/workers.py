@@ -71,12 +71,7 @@ def attempt(
 
 
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
-    """Return workers that are threads of this host.
-
-    Args:
-        name: the syncer's name, with which the threads' names begin.
-        failed: called on the loop with an exception that the work, or its `done`, raised.
-    """
+    """Return workers that are threads of this host."""
     cores = len(os.sched_getaffinity(0))
     return SyncerWorkers(
         ThreadWorker(

@@ -73,7 +73,6 @@ class DecoderTask(Task[TokenBatch]):
 
     @property
     def shards(self) -> int:
-        """Number of virtual shards in one pass over the data."""
         return self.shard_count
 
     @property
@@ -98,7 +97,6 @@ class DecoderTask(Task[TokenBatch]):
         return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
-        """Yield the batches of a shard; a position counts windows."""
         return self.windows().batches(shard, position)
 
     def tokens(self, batch: TokenBatch) -> int:

@@ -52,12 +52,10 @@ class StdlibBytes(DecoderTask):
 
     @property
     def model(self) -> DecoderConfig:
-        """Shape of the model: its vocabulary is that of bytes."""
         assert isinstance(self.decoder, DecoderConfig), "it was looked up"
         return replace(self.decoder, vocabulary=BYTE_VALUES)
 
     def windows(self) -> TokenWindows:
-        """Return the windows of the files that are trained on."""
         return _training(self)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:

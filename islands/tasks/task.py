@@ -50,7 +50,6 @@ class Task(ABC, Generic[Batch]):
 
     @property
     def shards(self) -> int:
-        """Number of virtual shards in one pass over the data; all hosts must agree on it."""
         return 64
 
     @abstractmethod

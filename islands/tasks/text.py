@@ -97,12 +97,10 @@ class TextFiles(DecoderTask):
 
     @property
     def model(self) -> DecoderConfig:
-        """Shape of the model: its vocabulary is that of the tokens."""
         assert isinstance(self.decoder, DecoderConfig), "it was looked up"
         return replace(self.decoder, vocabulary=_corpus(self).vocabulary)
 
     def windows(self) -> TokenWindows:
-        """Return the windows of the text that is trained on."""
         return _training(self)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:

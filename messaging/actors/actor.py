@@ -54,7 +54,6 @@ class Actor(Generic[T]):
         """Prepare the actor; called once, before the first message."""
 
     async def on_message(self, message: T) -> None:
-        """Handle one message."""
         raise NotImplementedError
 
     async def on_stop(self, reason: str) -> None:
@@ -64,12 +63,7 @@ class Actor(Generic[T]):
         """Report an error that a handler raised; the actor ends, whatever this does."""
 
     async def run(self) -> None:
-        """Handle messages until the actor is stopped.
-
-        Raises:
-            LocalFault: The actor was run before; make a new one instead of restarting it.
-            Exception: A handler raised it, and `on_failure` has seen it.
-        """
+        """Handle messages until the actor is stopped."""
         if self._started:
             raise LocalFault(f"actor {self.name!r} ran already: make a new one instead")
         self._started = True
@@ -113,7 +107,6 @@ class ActorRef(Generic[T]):
         self._mailbox = mailbox
 
     def __repr__(self) -> str:
-        """Show the actor's name."""
         return f"ActorRef({self.name!r})"
 
     @property

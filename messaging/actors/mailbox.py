@@ -46,9 +46,6 @@ class Mailbox(Generic[T]):
         Args:
             capacity: The most messages that may wait; at least 1.
             room: From how many waiting messages on `wait_room` blocks; by default the capacity.
-
-        Raises:
-            LocalFault: The capacity is not positive, or the room is not between 1 and it.
         """
         if capacity < 1:
             raise LocalFault(f"a mailbox needs a capacity of at least 1, not {capacity}")
@@ -117,10 +114,6 @@ class Mailbox(Generic[T]):
         """Wait for a message and return the oldest one.
 
         Cancelling this call loses no message.
-
-        Raises:
-            MailboxClosed: The mailbox is closed and has been read empty.
-            LocalFault: Another reader waits already.
         """
         while not self._items:
             if self._closed:

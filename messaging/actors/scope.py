@@ -67,11 +67,7 @@ class Scope:
             self._raise_failure()
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task that this scope owns.
-
-        Raises:
-            LocalFault: The scope is closed.
-        """
+        """Start a task that this scope owns."""
         if self._closed:
             work.close()
             raise LocalFault(f"scope {self.name!r} is closed and starts nothing")
@@ -81,11 +77,7 @@ class Scope:
         return task
 
     async def close(self) -> None:
-        """Cancel every task, newest first, and wait for each to end before the next.
-
-        Raises:
-            BaseException: The first failure of a task, if no `on_failure` was given.
-        """
+        """Cancel every task, newest first, and wait for each to end before the next."""
         await self._cancel_all()
         self._raise_failure()
 

@@ -78,15 +78,7 @@ class Codec:
     """
 
     def __init__(self, message_types: Sequence[type], limits: Limits | None = None) -> None:
-        """Register the dataclasses that may be bodies.
-
-        Args:
-            message_types: Classes that `messaging.envelope.message` made.
-            limits: Bounds on sent and on accepted messages.
-
-        Raises:
-            LocalFault: Two types have one tag, or a type cannot be checked on arrival.
-        """
+        """Register the dataclasses that may be bodies."""
         self.limits = limits or Limits()
         self._types: dict[str, type] = {}
         for kind in message_types:
@@ -106,20 +98,11 @@ class Codec:
         return _HEAD.size + self.limits.header_bytes + 1
 
     def size_bytes(self, envelope: Envelope) -> int:
-        """Bytes of an envelope on a wire, without the overhead of its frames.
-
-        Raises:
-            EncodeError: The envelope cannot be encoded; see `encode`.
-        """
+        """Bytes of an envelope on a wire, without the overhead of its frames."""
         return len(self.encode(envelope)) + sum(buffer.nbytes for buffer in envelope.payload)
 
     def encode(self, envelope: Envelope) -> bytes:
-        """Return the header document: everything except the payload's bytes.
-
-        Raises:
-            EncodeError: The body is not registered, holds a value that cannot be encoded, or the
-                document would exceed the limits.
-        """
+        """Return the header document: everything except the payload's bytes."""
         name = self._tags.get(type(envelope.body))
         if name is None:
             kind = type(envelope.body).__name__
@@ -146,10 +129,6 @@ class Codec:
         Args:
             data: What `encode` returned, or what a peer sent in its place.
             payload: The bulk buffers that came with it.
-
-        Raises:
-            FrameError: It is not a valid header document, or the payload is not the announced
-                one. Close the link.
         """
         envelope, sizes = self.decode_head(data)
         if tuple(buffer.nbytes for buffer in payload) != sizes:
@@ -157,11 +136,7 @@ class Codec:
         return with_payload(envelope, tuple(payload))
 
     def decode_head(self, data: bytes) -> tuple[Envelope, tuple[int, ...]]:
-        """Return the envelope of a header document, without payload, and its buffers' sizes.
-
-        Raises:
-            FrameError: It is not a valid header document. Close the link.
-        """
+        """Return the envelope of a header document, without payload, and its buffers' sizes."""
         header = self._header_of(data)
         kind = self._types.get(header.type)
         if kind is None:
@@ -242,10 +217,6 @@ class Assembler:
 
         Returns:
             The envelope that this frame completes, if it completes one.
-
-        Raises:
-            FrameError: The frame is damaged, out of order, or beyond the limits.
-            LocalFault: `allocate` gave buffers of other sizes than the frame tells.
         """
         try:
             return self._take_chunk(frame) if is_chunk(frame) else self._take_head(frame)
@@ -294,9 +265,6 @@ class Assembler:
         """Check a chunk's prefix, and return the buffer into which its data must be written.
 
         Call `end_chunk` next, once the data is there.
-
-        Raises:
-            FrameError: The chunk is out of order or beyond the limits.
         """
         if self._head is None:
             raise FrameError("a chunk without a head")
@@ -314,11 +282,7 @@ class Assembler:
         return self._chunk
 
     def end_chunk(self) -> Envelope | None:
-        """Verify the data that was written; return the envelope if it is complete.
-
-        Raises:
-            FrameError: The data is damaged.
-        """
+        """Verify the data that was written; return the envelope if it is complete."""
         assert self._head is not None
         place = (self._head.id, self._index, self._offset)
         if _chunk_checksum(self._number, place, self._chunk) != self._expected:
@@ -353,12 +317,7 @@ def is_chunk(frame: bytes) -> bool:
 
 
 def head_frame(header: bytes, number: int) -> bytes:
-    """Return the frame that announces an envelope; its payload follows by `chunk_parts`.
-
-    Args:
-        header: What `Codec.encode` returned.
-        number: Sequence number of the frame on its socket.
-    """
+    """Return the frame that announces an envelope; its payload follows by `chunk_parts`."""
     array, zero, uint32, bin32 = _HEAD_TAGS
     value = _head_checksum(header, number)
     return _HEAD.pack(array, zero, uint32, value, bin32, len(header)) + header

@@ -77,12 +77,7 @@ _FORMS = _forms()
 
 
 def check_document(data: bytes, limits: Limits) -> None:
-    """Check one msgpack document against the limits without decoding it.
-
-    Raises:
-        FrameError: It is too large, too deep, has too many values, is truncated, is followed by
-            other bytes, or holds a type that this protocol does not use.
-    """
+    """Check one msgpack document against the limits without decoding it."""
     end = len(data)
     if end > limits.header_bytes:
         raise FrameError(f"a document of {end} bytes; at most {limits.header_bytes} are allowed")

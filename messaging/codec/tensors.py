@@ -18,11 +18,7 @@ DIGEST_BYTES = 16
 
 
 def as_buffer(array: NDArray[np.generic]) -> memoryview:
-    """View a contiguous array as read-only bytes, without a copy.
-
-    Raises:
-        LocalFault: The array is not contiguous and row-major.
-    """
+    """View a contiguous array as read-only bytes, without a copy."""
     if not array.flags.c_contiguous:
         raise LocalFault("only a contiguous, row-major array can be sent without a copy")
     return array.reshape(-1).view(np.uint8).data.toreadonly()

@@ -53,11 +53,7 @@ class DialSettings:
     liveness_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings with which no session could be kept open.
-
-        Raises:
-            LocalFault: A value is out of range.
-        """
+        """Refuse settings with which no session could be kept open."""
         waits = (self.backoff_first_s, self.backoff_longest_s, self.dial_timeout_s)
         if min(waits) <= 0 or self.backoff_factor < 1:
             raise LocalFault("back-off and timeout of a dialler are positive and do not shrink")
@@ -168,11 +164,7 @@ class LinkState:
     """
 
     def __init__(self, addresses: tuple[str, ...], settings: DialSettings) -> None:
-        """Prepare to dial the addresses in turn.
-
-        Raises:
-            LocalFault: There is no address.
-        """
+        """Prepare to dial the addresses in turn."""
         if not addresses:
             raise LocalFault("a dialler needs at least one address")
         self.phase = Phase.IDLE

@@ -64,7 +64,6 @@ class MemoryLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over."""
         return self.close_reason is not None
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
@@ -84,12 +83,7 @@ class MemoryLink:
         return False
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope; control has priority over bulk.
-
-        Raises:
-            LinkClosed: The session is over and everything that arrived has been received.
-            LocalFault: Another reader waits already.
-        """
+        """Wait for the next envelope; control has priority over bulk."""
         control = self._incoming.control.inbox
         bulk = self._incoming.bulk.inbox
         while not control:
@@ -114,7 +108,6 @@ class MemoryLink:
         """Do nothing: inside a process, bulk is accepted from the start."""
 
     def close(self, reason: str) -> None:
-        """End the session, and discard unread envelopes."""
         if self.close_reason is None:
             self._forget_unread()
             self._end(reason)
@@ -127,7 +120,6 @@ class MemoryLink:
             self._outgoing.abandon()
 
     def die(self, *, silent: bool) -> None:
-        """End like a killed process; if `silent`, like a machine that loses its power."""
         if self.close_reason is not None:
             return
         self._forget_unread()
@@ -189,11 +181,7 @@ class MemoryNetwork:
         self._listeners: dict[str, MemoryListener] = {}
 
     async def dial(self, address: str, *, local: str) -> MemoryLink:
-        """Open a session with whoever listens at `address`, under the name `local`.
-
-        Raises:
-            DialFailed: Nobody listens there, or no answer came in time.
-        """
+        """Open a session with whoever listens at `address`, under the name `local`."""
         if self.conditions is not None:
             await self.conditions.connect(local, address)
         listener = self._listeners.get(address)
@@ -212,11 +200,7 @@ class MemoryNetwork:
         return Channel(source, target, capacities=capacities, conditions=self.conditions)
 
     def listen(self, address: str, *, guests: bool = False) -> MemoryListener:
-        """Let others dial `address`.
-
-        Raises:
-            LocalFault: The address is taken.
-        """
+        """Let others dial `address`."""
         if address in self._listeners:
             raise LocalFault(f"somebody listens at {address!r} already")
         listener = MemoryListener(address, self)
@@ -228,7 +212,6 @@ class MemoryNetwork:
         return tuple(self._listeners.values())
 
     def forget_listener(self, listener: MemoryListener) -> None:
-        """Free the listener's address."""
         if self._listeners.get(listener.address) is listener:
             del self._listeners[listener.address]
 
@@ -246,7 +229,6 @@ class CompositeListener(BacklogListener[Link]):
             scope.spawn(self._take(listener), f"accept-{listener.address}")
 
     def close(self) -> None:
-        """Stop listening, and close the sessions that wait to be accepted."""
         for listener in self._listeners:
             listener.close()
         super().close()
@@ -275,19 +257,11 @@ class CompositeNetwork:
         self._scope = scope
 
     async def dial(self, address: str, *, local: str) -> Link:
-        """Open a session: on the outer network if the address has a scheme, else inside.
-
-        Raises:
-            DialFailed: Nobody listens there, or no answer came in time.
-        """
+        """Open a session: on the outer network if the address has a scheme, else inside."""
         network: Network = self._outer if "://" in address else self._inner
         return await network.dial(address, local=local)
 
     def listen(self, address: str, *, guests: bool = False) -> CompositeListener:
-        """Let others dial the outer address, and actors of this process the bare name.
-
-        Raises:
-            LocalFault: The address is taken.
-        """
+        """Let others dial the outer address, and actors of this process the bare name."""
         outer = self._outer.listen(address, guests=guests)
         return CompositeListener(self._inner.listen(address), outer, self._scope)

@@ -106,7 +106,6 @@ class SimulatedNetwork(MemoryNetwork):
         self._frozen: dict[str, asyncio.Event] = {}
 
     def route_between(self, source: str, target: str) -> Route:
-        """Return the route from one host to another."""
         return self._routes.get((source, target), self.route)
 
     def set_route(self, source: str, target: str, route: Route) -> None:
@@ -186,12 +185,10 @@ class SimulatedNetwork(MemoryNetwork):
             channel.receiver.die(silent=silent)
 
     def opened(self, channel: Channel) -> None:
-        """Register a direction of a new session."""
         self.channels[channel] = None
         self._channels_to.setdefault(host_of(channel.target), {})[channel] = None
 
     def ended(self, channel: Channel) -> None:
-        """Remove a direction, which carries nothing any more."""
         self.channels.pop(channel, None)
         host = host_of(channel.target)
         remaining = self._channels_to.get(host, {})

@@ -57,12 +57,6 @@ def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
         main: The coroutine to run. It may start tasks, set timers and call anything of asyncio
             except sockets, threads, processes and signals.
         limit_s: Virtual seconds after which the run is aborted.
-
-    Raises:
-        VirtualDeadlock: Every task waits for another one; the message names the tasks.
-        VirtualLivelock: Callbacks keep scheduling callbacks while the clock stands still.
-        VirtualTimeLimit: `main` did not end within `limit_s`.
-        BaseException: `main` or a bare callback raised it, or a task that nobody awaited did.
     """
     loop = VirtualTimeLoop(limit_s=limit_s)
     try:
@@ -150,11 +144,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do the same as `call_soon`; refuse other threads, whose timing cannot be repeated.
-
-        Raises:
-            LocalFault: The caller runs on another thread than the loop's.
-        """
+        """Do the same as `call_soon`; refuse other threads, whose timing cannot be repeated."""
         owner: int | None = self._thread_id  # type: ignore[attr-defined]
         if owner is not None and owner != threading.get_ident():
             raise LocalFault("the virtual loop has one thread: run compute inline on it")
@@ -163,11 +153,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        """Refuse to use a thread, because its timing cannot be repeated.
-
-        Raises:
-            LocalFault: Always.
-        """
+        """Refuse to use a thread, because its timing cannot be repeated."""
         raise LocalFault("the virtual loop has one thread: run compute inline on it")
 
     def create_task(  # type: ignore[override]

@@ -28,9 +28,6 @@ async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
         host: name or address; "" is every address of this machine.
         port: port number; 0 is any that is free at all of the addresses.
         backlog: connections that the system queues until they are accepted.
-
-    Raises:
-        OSError: The addresses cannot be bound; `errno` says why.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -106,7 +103,6 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """The port at which the sockets listen."""
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:

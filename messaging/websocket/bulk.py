@@ -69,7 +69,6 @@ class BulkQueue:
         return count >= self._capacity or (count > 0 and too_large)
 
     def holds(self, topic: str) -> bool:
-        """Whether an envelope of this topic waits."""
         return topic in self._topics
 
     def withdraw(self, topic: str) -> bool:
@@ -95,7 +94,6 @@ class BulkQueue:
         return waiting
 
     def clear(self) -> None:
-        """Discard all envelopes."""
         self._waiting.clear()
         self._topics.clear()
         self._topicless_bytes = 0

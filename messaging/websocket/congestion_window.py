@@ -140,11 +140,6 @@ class CongestionWindow:
     def echoed(self, number: int, now_s: float, received_s: float) -> bool:
         """Note the echo of a mark.
 
-        Args:
-            number: Sequence number of the mark.
-            now_s: When the echo came.
-            received_s: When the peer received the mark, by its own clock.
-
         Returns:
             False if no such mark awaits its echo.
         """

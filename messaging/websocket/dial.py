@@ -61,11 +61,7 @@ _DENIALS = (401, 426)
 
 
 def check_address(address: str) -> URL:
-    """Return the URL of a listener.
-
-    Raises:
-        LocalFault: The address is not of the form ws://host:port/name, or holds more than that.
-    """
+    """Return the URL of a listener."""
     try:
         url = URL(address)
         port = url.port
@@ -121,9 +117,6 @@ class Connector:
 
         Returns:
             The listener's name, the control socket, the bulk sockets.
-
-        Raises:
-            DialFailed: No session could be opened; the message says why.
         """
         try:
             url = check_address(address)
@@ -184,11 +177,7 @@ class Connector:
             raise DialFailed(f"{_place(url)} gave up the session while it was opened")
 
     async def _open_bulk(self, way: Way, headers: dict[str, str]) -> BulkProtocol:
-        """Open a websocket and take over its connection.
-
-        Raises:
-            WSServerHandshakeError: The server refused, or is no websocket server.
-        """
+        """Open a websocket and take over its connection."""
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         asked = {
             "Upgrade": "websocket",

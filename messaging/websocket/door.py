@@ -237,7 +237,6 @@ class Door(web.Server):
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
-        """Forget a connection."""
         self._leave(self._numbers.pop(handler, 0))
         super().connection_lost(handler, exc)
 
@@ -313,11 +312,7 @@ class Door(web.Server):
         await super().shutdown(timeout)
 
     def _judge(self, request: web.BaseRequest) -> str:
-        """Check a request, and return the name that it dials.
-
-        Raises:
-            Refused: The request fails a check; the exception holds the answer.
-        """
+        """Check a request, and return the name that it dials."""
         if request.query_string or "@" in request.path:
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
@@ -435,7 +430,6 @@ def _cut(connection: socket.socket) -> None:
 
 
 def path_of(name: str) -> str:
-    """Return the URL path at which a name is dialled."""
     return "/" + quote(name, safe="")
 
 

@@ -125,7 +125,6 @@ class WebsocketLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over; envelopes that arrived before can still be received."""
         return self.close_reason is not None
 
     @property
@@ -144,11 +143,7 @@ class WebsocketLink:
         return self._unread_bytes
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Queue an envelope; return False if it was not taken; see `messaging.links.link.Link`.
-
-        Raises:
-            EncodeError: The envelope cannot be encoded, or has a payload and not the bulk lane.
-        """
+        """Queue an envelope; return False if it was not taken; see `messaging.links.link.Link`."""
         if self.close_reason is not None:
             return False
         header = self._codec.encode(envelope)
@@ -164,20 +159,13 @@ class WebsocketLink:
         return True
 
     def holds(self, topic: str) -> bool:
-        """Whether a bulk envelope of this topic is queued, or not yet sent completely."""
         return self._bulk_out.holds(topic) or any(bulk.topic == topic for bulk in self._bulks)
 
     def withdraw(self, topic: str) -> bool:
-        """Discard a bulk envelope of this topic that waits; returns whether there was one."""
         return self._bulk_out.withdraw(topic)
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope; control has priority over bulk.
-
-        Raises:
-            LinkClosed: The session is over and everything that arrived has been received.
-            LocalFault: Another reader waits already.
-        """
+        """Wait for the next envelope; control has priority over bulk."""
         while True:  # until an envelope comes or the session is over
             envelope = self._next_unread()
             if envelope is not None:
@@ -193,7 +181,6 @@ class WebsocketLink:
                 self._waiter = None
 
     def admit(self) -> None:
-        """Read bulk from now on, because the peer has proven who it is."""
         if self._on_admitted is not None:
             admitted, self._on_admitted = self._on_admitted, None
             self._release()
@@ -243,7 +230,6 @@ class WebsocketLink:
                 bulk.socket.pause_reading()
 
     def bulk_marked(self, data: bytes) -> None:
-        """Echo a mark on the control socket."""
         if _MARK.fullmatch(data) is None:
             raise RemoteFault("a mark of another form")
         self._echoes.append(b"%s %d" % (data, int(asyncio.get_running_loop().time() * 1e6)))

@@ -85,9 +85,6 @@ class WebsocketNetwork:
             client_tls: Dial wss:// with these authorities and certificates; None: the system's.
             limits: The most that a peer may send.
             report: Called with a sentence about each peer that is refused or misbehaves.
-
-        Raises:
-            LocalFault: A chunk would exceed the limits.
         """
         self._settings = settings or WebsocketSettings()
         self._secret = secret
@@ -112,9 +109,6 @@ class WebsocketNetwork:
 
         Args:
             limits: Bounds on messages, as large as this process's own run can need.
-
-        Raises:
-            LocalFault: A chunk would exceed them.
         """
         if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > limits.frame_bytes:
             raise LocalFault(
@@ -130,10 +124,6 @@ class WebsocketNetwork:
             host: Address to bind.
             port: Port to bind; 0: any that is free.
             advertise: The address that others dial instead, as `host` or `host:port`.
-
-        Raises:
-            LocalFault: The address cannot be bound, or other machines could connect without a
-                secret.
         """
         if self._server is not None:
             raise LocalFault(f"this process listens at {self._place} already")
@@ -172,26 +162,14 @@ class WebsocketNetwork:
         self._door.sites.append(site)
 
     def url(self, name: str) -> str:
-        """Return the URL that others dial to reach a name of this process.
-
-        Raises:
-            LocalFault: Nobody can reach this process: `open` was not called.
-        """
+        """Return the URL that others dial to reach a name of this process."""
         if self._server is None:
             raise LocalFault(f"nobody can dial {name!r}: this network was not opened")
         scheme = "ws" if self._server_tls is None else "wss"
         return f"{scheme}://{self._place}{path_of(name)}"
 
     def listen(self, address: str, *, guests: bool = False) -> WebsocketListener:
-        """Let others dial a name of this process, at `url(address)`.
-
-        Args:
-            address: The name to listen at.
-            guests: See `messaging.links.link.Network`.
-
-        Raises:
-            LocalFault: The name is taken, or `open` was not called.
-        """
+        """Let others dial a name of this process, at `url(address)`."""
         if address in self._listeners:
             raise LocalFault(f"somebody listens at {address!r} already")
         listener = WebsocketListener(
@@ -202,11 +180,7 @@ class WebsocketNetwork:
         return listener
 
     async def dial(self, address: str, *, local: str) -> WebsocketLink:
-        """Open a session with whoever listens at `address`, under the name `local`.
-
-        Raises:
-            DialFailed: No session could be opened; the message says why and what to do.
-        """
+        """Open a session with whoever listens at `address`, under the name `local`."""
         if self._scope.closed:
             raise DialFailed("this network is closed")
         remote, control, bulks = await self._caller.call(address, local)
@@ -229,13 +203,11 @@ class WebsocketNetwork:
         await self._caller.close()
 
     def forget_listener(self, listener: WebsocketListener) -> None:
-        """Free the listener's name."""
         if self._listeners.get(listener.name) is listener:
             del self._listeners[listener.name]
             self._ended.add(listener.name)
 
     def _take(self, connection: socket.socket, address: str) -> None:
-        """Serve a connection that was accepted."""
         assert self._door is not None, "made before anything is accepted"
         serving = self._door.take(connection, address)
         if serving is not None:
@@ -313,7 +285,6 @@ def _cannot_bind(error: OSError, host: str, port: int) -> str:
 
 
 def _advertised(advertise: str | None, host: str, port: int) -> str:
-    """Return host and port as others dial them."""
     if advertise is not None:
         bare = advertise.count(":") != 1 and not advertise.endswith("]") and "]:" not in advertise
         if bare or advertise.endswith("]"):

@@ -35,12 +35,7 @@ class ReadScheduler:
         self._renewing = False
 
     async def wait(self, size_bytes: int, *, member: bool) -> None:
-        """Wait until a message may be processed.
-
-        Args:
-            size_bytes: size of the message.
-            member: whether its sender was admitted.
-        """
+        """Wait until a message may be processed."""
         cost = size_bytes + MESSAGE_BYTES
         self._renew_later()
         if self._left > 0 and not self._members and (member or not self._guests):

@@ -42,9 +42,6 @@ class Secret:
         Args:
             value: From 16 to 4096 visible ASCII characters.
             source: Where it came from; error messages name it.
-
-        Raises:
-            LocalFault: The secret is too short or too long, or a header cannot carry it.
         """
         self.warning: str | None = None
         self._value = value
@@ -66,16 +63,11 @@ class Secret:
 
     @classmethod
     def generate(cls) -> Self:
-        """Make a new random secret."""
         return cls(secrets.token_urlsafe(GENERATED_BYTES))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a secret from a file that holds nothing else.
-
-        Raises:
-            LocalFault: There is no such file, it cannot be read, or it holds no valid secret.
-        """
+        """Read a secret from a file that holds nothing else."""
         try:
             text = path.read_text(encoding="utf-8")
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -92,20 +84,12 @@ class Secret:
 
     @classmethod
     def from_env(cls, name: str, environment: Mapping[str, str]) -> Self | None:
-        """Return the secret in an environment variable; None if the variable is not set.
-
-        Raises:
-            LocalFault: The variable holds no valid secret.
-        """
+        """Return the secret in an environment variable; None if the variable is not set."""
         value = environment.get(name)
         return None if value is None else cls(value.strip(), source=f"the variable {name}")
 
     def write(self, path: Path) -> None:
-        """Write the secret to a new file that only its owner can read.
-
-        Raises:
-            LocalFault: The file exists already, or cannot be written.
-        """
+        """Write the secret to a new file that only its owner can read."""
         try:
             if path.exists():
                 raise FileExistsError(f"{path} is there already")
@@ -162,7 +146,6 @@ class Keyring:
             del self._shown[next(iter(self._shown))]
 
     def accept(self, secrets_: Iterable[str]) -> None:
-        """Accept these secrets from now on, and no others."""
         self._accepted = dict.fromkeys(_digest(one) for one in secrets_ if one)
 
     def header(self, address: str) -> str | None:
@@ -193,9 +176,6 @@ def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> s
         certificate: The listener's certificate with all intermediate certificates, as PEM.
         key: The listener's private key, as PEM.
         client_ca: Peers must show a certificate of this authority; None: they need none.
-
-    Raises:
-        LocalFault: A file is missing or not what it should be.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -215,9 +195,6 @@ def client_tls(
         ca: Authority that signed the listener's certificate; None: those that the system trusts.
         certificate: This peer's own certificate, if the listener demands one.
         key: Private key of that certificate.
-
-    Raises:
-        LocalFault: A file is missing or not what it should be.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -271,11 +248,7 @@ def _no_password() -> str:
 
 
 def only_loopback(host: str) -> bool:
-    """Whether all addresses of `host` can be reached from this machine alone.
-
-    Raises:
-        LocalFault: The name cannot be resolved.
-    """
+    """Whether all addresses of `host` can be reached from this machine alone."""
     try:
         places = {place[4][0] for place in socket.getaddrinfo(host, None)} if host else {"::"}
     except OSError as error:
@@ -337,5 +310,4 @@ class RefusalReport:
 
     @property
     def remembered(self) -> int:
-        """How many addresses are remembered."""
         return len(self._seen)

@@ -59,11 +59,7 @@ class WebsocketSettings:
     refusals_per_s: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse settings with which no session could work.
-
-        Raises:
-            LocalFault: A value is out of range.
-        """
+        """Refuse settings with which no session could work."""
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if value is not None and value <= 0:

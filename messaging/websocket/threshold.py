@@ -61,7 +61,6 @@ class WholeMessages:
         self._broken = False
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Pass on bytes; return whether the websocket is broken."""
         if self._broken:
             return True, b""
         good = self._whole(data)
@@ -72,7 +71,6 @@ class WholeMessages:
         return self._reader.feed_data(_STRAY_PIECE)
 
     def feed_eof(self) -> None:
-        """Learn that no more bytes come."""
         self._reader.feed_eof()
 
     def _whole(self, data: bytes) -> int:

@@ -60,12 +60,10 @@ class Crowd:
     size: int = 0
 
     def add(self, place: str, number: int) -> None:
-        """Add a connection."""
         self.places.setdefault(place, {})[number] = None
         self.size += 1
 
     def remove(self, place: str, number: int) -> None:
-        """Remove a connection."""
         here = self.places[place]
         del here[number]
         self.size -= 1
@@ -88,7 +86,6 @@ class Visitors:
     """
 
     def __init__(self, connections_max: int, strangers_max: int, guests_max: int) -> None:
-        """Begin without connections."""
         self._connections_max = connections_max
         self._most = {TrustLevel.STRANGER: strangers_max, TrustLevel.GUEST: guests_max}
         self._crowds = {trust: Crowd() for trust in TrustLevel}
@@ -96,15 +93,12 @@ class Visitors:
         self._waiting: dict[int, None] = {}  # those without a session, in the order of arrival
 
     def __len__(self) -> int:
-        """Return how many connections there are."""
         return len(self._here)
 
     def count(self, trust: TrustLevel) -> int:
-        """Return how many connections have this trust level."""
         return self._crowds[trust].size
 
     def trust(self, number: int) -> TrustLevel:
-        """Return the trust level of a connection."""
         return self._here[number].trust
 
     def come(self, number: int, place: str, now_s: float) -> int | None:

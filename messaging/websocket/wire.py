@@ -55,13 +55,10 @@ def frame_bytes(size: int, *, masked: bool) -> int:
 
 
 def dialled(websocket: ClientWebSocketResponse) -> Wire:
-    """Return the wire of a websocket that this process opened."""
     return Wire(websocket, lambda: _cut(websocket.get_extra_info("socket")))
 
 
 def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire:
-    """Return the wire of a websocket that a peer opened."""
-
     def abort() -> None:
         if request.transport is not None:
             request.transport.abort()
@@ -70,11 +67,7 @@ def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire
 
 
 def tune(connection: object, user_timeout_s: float) -> None:
-    """Disable Nagle's algorithm, keep the connection alive, give up bytes without acknowledgement.
-
-    Raises:
-        LocalFault: The connection is no socket.
-    """
+    """Disable Nagle's algorithm, keep the connection alive, give up unacknowledged bytes."""
     if not hasattr(connection, "setsockopt"):
         raise LocalFault(f"{connection!r} is no socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

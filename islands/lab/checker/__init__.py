@@ -77,11 +77,7 @@ class Violation:
 
 
 def judge(lines: Iterable[bytes], limits: Limits) -> list[Violation]:
-    """Check a tape by all rules; returns the violations, none if every promise is kept.
-
-    Raises:
-        TapeError: the tape has another version, or a line is no entry.
-    """
+    """Check a tape by all rules; returns the violations, none if every promise is kept."""
     history = History.of(lines)
     return [Violation(name, sentence) for name, rule in RULES for sentence in rule(history, limits)]
 

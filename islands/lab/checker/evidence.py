@@ -56,7 +56,6 @@ class TicketFacts:
 
 @lru_cache(maxsize=4096)
 def ticket(text: str) -> TicketFacts:
-    """Parse a ticket."""
     who, _, right = text.rpartition("@")
     name, _, incarnation = who.rpartition("/")
     epoch, _, round_ = right.partition(":")
@@ -168,7 +167,6 @@ class History:
 
     @classmethod
     def of(cls, lines: Iterable[bytes]) -> "History":
-        """Read a tape."""
         history = cls(read(lines))
         history._find_owners()
         history._replay()

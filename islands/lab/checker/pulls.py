@@ -49,7 +49,6 @@ class OpenPulls:
     longest_s: dict[str, float] = field(default_factory=dict)
 
     def ask(self, name: str, round_: int, fragment: int, at_s: float) -> Iterator[str]:
-        """Take in a pull."""
         own = self.of.setdefault(name, {})
         if round_ in own:
             yield f"{name} was asked for round {round_} again, before it had answered"
@@ -68,7 +67,6 @@ class OpenPulls:
                 yield f"{name} answered round {round_} of {fragment}, and never round {earlier}"
 
     def follow(self, at_s: float, entry: Entry, arrived: set[str]) -> Iterator[str]:
-        """Take in an entry of the syncer."""
         match entry:
             case Started():
                 self.of.clear()
@@ -135,7 +133,6 @@ class Able:
         self.held, self.merged, self.worked = {}, {}, {}
 
     def report(self, report: Reported, at_s: float) -> None:
-        """Take in a report of its own."""
         if report.incarnation != self.incarnation:
             self.begin(report.incarnation)
         if report.tokens > self.tokens:

@@ -129,7 +129,6 @@ class ElasticChips:
         self._draw(0.0)
 
     def step(self, begin_s: float, work_s: float) -> float:
-        """Take a step, which takes longer by the stalls that fall into it; returns its end."""
         self._pass_until(begin_s)
         now_s, left_s = begin_s, work_s
         while left_s > 0:

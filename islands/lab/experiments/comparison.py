@@ -82,7 +82,6 @@ class Key:
 
     @property
     def name(self) -> str:
-        """The fleet's name, with what is swept."""
         return f"{self.entry} {self.swept}".rstrip()
 
 
@@ -90,11 +89,7 @@ Runs = Mapping[Key, Played]
 
 
 def cells_of(options: ComparisonOptions) -> dict[Key, Cell]:
-    """Return every run that is asked for.
-
-    Raises:
-        SettingsError: a fleet cannot work; the sentence names its key.
-    """
+    """Return every run that is asked for."""
     entries = {name: _with_defaults(options.fleet, entry) for name, entry in options.fleets.items()}
     fleets = chosen(Fleet, "fleets", entries, options.baseline, options.only or "")
     return {
@@ -121,17 +116,7 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
 
 
 def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
-    """Return the run of a fleet with a seed.
-
-    Args:
-        base: settings of the file.
-        fleet: the fleet.
-        seed: of all chance.
-        place: of the fleet in the file.
-
-    Raises:
-        SettingsError: nobody is there all the time, or a setting cannot work.
-    """
+    """Return the run of a fleet with a seed."""
     if not any(not group.changes for group in fleet.learners):
         raise SettingsError(f"{place}.learners come and go; a group must be there all the time")
     if sum(group.count for group in fleet.learners) > LEARNERS_MOST:
@@ -294,7 +279,6 @@ def _present(played: Played) -> float:
 
 
 def figures_of(_: ComparisonOptions, runs: Runs) -> list[dict[str, object]]:
-    """Return the figures of every run."""
     return [
         {
             "fleet": key.entry,

@@ -141,12 +141,10 @@ class Member:
 
     @property
     def early(self) -> bool:
-        """Whether it is there from the start."""
         return self.visits[0][0] == 0.0
 
     @property
     def stays(self) -> bool:
-        """Whether it is there all the time."""
         return self.early and self.visits[0][1] == inf
 
     def killed(self, go_s: float) -> bool:
@@ -190,17 +188,14 @@ class Cell:
 
     @property
     def learners(self) -> int:
-        """Number of all learners."""
         return sum(group.count for group in self.groups)
 
     @property
     def chips(self) -> float:
-        """Chips of all learners together."""
         return self.each.count * self.learners
 
     @property
     def end_s(self) -> float:
-        """The end of the time that is measured."""
         return self.warmup_s + self.measured_s
 
     @property
@@ -214,7 +209,6 @@ class Cell:
         return self.settings.fragments * ceil(ROWS_LEAST / self.settings.fragments)
 
     def members(self) -> tuple[Member, ...]:
-        """Return all learners, and when each of them is there."""
         groups = [group for group in self.groups for _ in range(group.count)]
         return tuple(
             self._member(f"learner-{index:04}", group) for index, group in enumerate(groups)
@@ -233,7 +227,6 @@ class Cell:
         return Member(name, group, tuple(visits), end_s)
 
     def link_of(self, group: Group) -> Link:
-        """Return the link of a group's learners."""
         latency_s = self.link.latency_s if group.latency_s is None else group.latency_s
         return Link(latency_s, group.gbit_s or self.link.gbit_s)
 
@@ -267,13 +260,7 @@ class Figures:
 
     @classmethod
     def of(cls, cell: Cell, counted: Sequence[Sequence[Counted]], start_s: float = 0) -> "Figures":
-        """Return the figures of what chips did.
-
-        Args:
-            cell: the fleet.
-            counted: by learner, what was counted in each of its visits.
-            start_s: when the learners of the start began.
-        """
+        """Return the figures of what chips did."""
         members = zip(cell.members(), counted, strict=True)
         stalls = [visits[0].still for member, visits in members if member.stays]
         still = reduce(overlaps, stalls) if stalls else []
@@ -438,7 +425,6 @@ class MergeTape:
         self.history = MemoryTape() if history else None
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Keep an entry, or what is asked of it."""
         if isinstance(entry, Merged):
             self.merges.append((at_s, tuple(entry.participants)))
         if self.history is not None:
@@ -446,12 +432,7 @@ class MergeTape:
 
 
 def play(cell: Cell) -> Played:
-    """Run a fleet until it has been measured; where learners come and go, until its run has ended.
-
-    Raises:
-        InvariantError: an actor failed, or the syncer was gone at the end.
-        VirtualTimeError: the run stood still.
-    """
+    """Run a fleet until it is measured; where learners come and go, until its run has ended."""
     if cell.changes:
         budget_s = cell.end_s + SETTLE_S * cell.settings.timing.patience
         cell = replace(cell, settings=replace(cell.settings, budget_s=budget_s))
@@ -547,7 +528,6 @@ def world_of(
 
 
 def trainers_of(cell: Cell) -> Trainers:
-    """Return what makes the trainers of a fleet's learners."""
     shapes = tuple((f"layers/{row}", (COLUMNS,)) for row in range(cell.rows))
 
     def trainer(_: str, host: LearnerHost) -> Trainer:
@@ -571,9 +551,6 @@ async def _begin(world: World, cell: Cell) -> float:
 
     Returns:
         When all step.
-
-    Raises:
-        InvariantError: they do not.
     """
     early = [member for member in cell.members() if member.early]
     for name in (SUPERVISOR, SYNCER, *(member.name for member in early)):
@@ -674,11 +651,7 @@ async def _go(world: World, member: Member, *, abrupt: bool) -> None:
 
 
 def check_actors(world: World) -> None:
-    """Refuse the figures of a world in which an actor failed.
-
-    Raises:
-        InvariantError: an actor failed.
-    """
+    """Refuse the figures of a world in which an actor failed."""
     if world.failures:
         name, error = world.failures[0]
         raise InvariantError(f"{name} failed: {error}") from error

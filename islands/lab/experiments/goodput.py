@@ -35,7 +35,6 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The text of the table."""
         if self.learners > 1:
             return f"decoupled, M={self.learners}"
         return "data-parallel, elastic" if self.elastic else "data-parallel, not elastic"
@@ -83,7 +82,6 @@ Fleets = Mapping[Key, Played]
 
 
 def rows_of(options: GoodputOptions) -> list[Row]:
-    """Return the rows of the table."""
     if options.table is not None:
         return list(PUBLISHED)
     rows = [Row(learners) for learners in dict.fromkeys(options.learners)]
@@ -138,14 +136,7 @@ def published_of(fleets: Fleets, row: Row, chips: float) -> float | None:
 
 
 def differences(fleets: Fleets, *, elastic: bool, calibrated: bool | None = None) -> list[float]:
-    """Return goodput less the published one, in percent, of the fleets that have a published one.
-
-    Args:
-        fleets: the fleets that were played.
-        elastic: only fleets that are elastic, or only those that are not.
-        calibrated: only those that constants were fitted to, or only those they were not; None for
-            both.
-    """
+    """Return goodput less the published one, in percent, of fleets that have a published one."""
     return [
         100 * played.figures.goodput - theirs
         for key, played in fleets.items()

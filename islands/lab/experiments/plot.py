@@ -56,9 +56,6 @@ def chart(
         unit: of the quantity; `time` is in seconds.
         top: the upper end of values, whose lower end is 0.
         logarithmic: whether the quantity, which is above 0 then, has a logarithmic scale.
-
-    Raises:
-        UserError: matplotlib is not installed.
     """
     crossed = any(each.published for each in lines)
     legend_inches = LINE_INCHES * (len(lines) + crossed) / 2

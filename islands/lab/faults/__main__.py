@@ -52,7 +52,6 @@ class WatchedHub(Coordinator):
     watched: IO[bytes]
 
     async def open(self) -> None:
-        """Open as any hub does, and the file of what is watched."""
         await super().open()
         path = self.settings.folder / WATCHED_FILE
         self.watched = path.open("ab", buffering=0)

@@ -33,7 +33,6 @@ class Stall(msgspec.Struct, frozen=True):
 
     @property
     def length_s(self) -> float:
-        """The seconds that it lasted."""
         return self.to_s - self.from_s
 
     def overlaps(self, span: tuple[float, float]) -> bool:

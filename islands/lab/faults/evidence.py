@@ -54,11 +54,7 @@ MAILBOX_MOST = 2**31
 
 
 def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
-    """Read all tapes of a run's folder; times are the loop's, and in order.
-
-    Raises:
-        TapeError: a tape is damaged, or of another version.
-    """
+    """Read all tapes of a run's folder; times are the loop's, and in order."""
     hub = (SUPERVISOR, HUB, OBSERVER)  # the rest are copies of what other processes recorded
     central = [line for line in _tape(folder / "tape.jsonl", HUB) if line.actor in hub]
     ordered = [(line.at_s, 0, line) for line in central]
@@ -95,11 +91,6 @@ def history_of(
     A process that a fault ended was killed, and did not fail: that holds for its first end after
     the fault, and for none of those that it restarted as. Of one that a second hub took over
     nobody knows the exit code: if it ended once the run was over, it ended as it should.
-
-    Args:
-        lines: of all processes, at the loop's times.
-        struck: the faults.
-        healed: when all had recovered from them, and what was promised from then on.
     """
     blows = list(struck)
     ends = [
@@ -207,9 +198,6 @@ def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
     """Check the history of real processes; for a task of one's own, its shards are not checked.
 
     How many records one has is known of the sleeping task alone.
-
-    Raises:
-        TapeError: a line is no entry.
     """
     history = History.of(lines)
     unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)

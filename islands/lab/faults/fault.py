@@ -203,7 +203,6 @@ class Strike:
 
     @property
     def kind(self) -> FaultKind:
-        """The kind of its fault."""
         return self.fault.kind
 
     @property
@@ -232,7 +231,6 @@ class Strike:
         return SYNCER in self.victims or SUPERVISOR in self.victims
 
     def __str__(self) -> str:
-        """Say when what happens to whom."""
         whom = f" of {', '.join(self.victims)}" if self.victims else ""
         return f"{self.at_s:.3f} s: {self.kind}{whom}{f' to {self.peer}' if self.peer else ''}"
 

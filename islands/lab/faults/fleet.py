@@ -88,7 +88,6 @@ _DECODER: msgspec.json.Decoder[Watched] = msgspec.json.Decoder(Watched)
 
 
 def encode(row: Watched) -> bytes:
-    """Encode a row as one line."""
     return _ENCODER.encode(row) + b"\n"
 
 
@@ -169,11 +168,7 @@ class Fleet:
         return END_S + self.timing.scaled(self.timing.final_s)
 
     async def __aenter__(self) -> Self:
-        """Start the hub, and with it all processes.
-
-        Raises:
-            UserError: the folder holds another run, or cannot be written to.
-        """
+        """Start the hub, and with it all processes."""
         if (self.folder / HUB_FILE).exists():
             raise UserError(f"{self.folder} holds another chaos run; choose another folder")
         try:
@@ -218,11 +213,7 @@ class Fleet:
             self._hub.stdin.close()
 
     async def stop(self) -> int:
-        """Let the run come to its end, as an operator does; returns the exit code of the hub.
-
-        Raises:
-            IslandsError: it did not end in time.
-        """
+        """Let the run come to its end, as an operator does; returns the exit code of the hub."""
         self.order(SUPERVISOR, STOP)
         hub = self._hub
         assert hub is not None, "it was started"
@@ -230,11 +221,7 @@ class Fleet:
         return hub.returncode
 
     async def _ended(self, hub: subprocess.Popen[bytes]) -> None:
-        """Wait until a hub's process has ended.
-
-        Raises:
-            IslandsError: it did not end in time.
-        """
+        """Wait until a hub's process has ended."""
         try:
             await self.wait(lambda: hub.poll() is not None, self.end_s, until_end=True)
         except TimeoutError as error:
@@ -287,11 +274,7 @@ class Fleet:
         return True
 
     async def restart_hub(self, away_s: float) -> None:
-        """Wait for the end of a hub that was struck, and start it again after a while.
-
-        Raises:
-            IslandsError: it did not end in time.
-        """
+        """Wait for the end of a hub that was struck, and start it again after a while."""
         self._striking = True
         if self._hub is not None:
             await self._ended(self._hub)
@@ -312,17 +295,7 @@ class Fleet:
     async def wait(
         self, condition: Callable[[], bool], timeout_s: float, *, until_end: bool = False
     ) -> None:
-        """Wait until something holds; what the hub wrote down is read before each look.
-
-        Args:
-            condition: what is to hold.
-            timeout_s: how long it may take.
-            until_end: whether the hub is expected to end.
-
-        Raises:
-            UnreachableError: the hub's process has ended, so it never will.
-            TimeoutError: it did not come to hold in time.
-        """
+        """Wait until something holds; what the hub wrote down is read before each look."""
         async with asyncio.timeout(timeout_s):
             while True:  # until it holds
                 self.watched.read()

@@ -88,7 +88,6 @@ class FaultProxy:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen."""
         listening = socket.create_server((self.host, self.port), backlog=256)
         # Small: what waits in the kernel has no latency, and heeds no cut.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
@@ -137,16 +136,11 @@ class FaultProxy:
         self.inject(Faults())
 
     def reset_all(self) -> None:
-        """Reset every connection that there is now."""
         for connection in self.connections:
             connection.reset()
 
     async def wait(self, condition: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
-        """Wait until something holds of this proxy; it is asked after each step.
-
-        Raises:
-            TimeoutError: It did not come to hold in time.
-        """
+        """Wait until something holds of this proxy; it is asked after each step."""
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await self._progress.wait()
@@ -401,7 +395,6 @@ class Connection:
         self._tasks: list[asyncio.Task[None]] = []
 
     def pump(self, way: Way) -> Pump:
-        """The pump of one direction."""
         return self.up if way is Way.UP else self.down
 
     def inject(self, faults: Faults, *ways: Way) -> None:

@@ -42,13 +42,7 @@ REPORTS = 2
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
-    """Play a scenario on real processes, and judge what they recorded.
-
-    Raises:
-        UserError: the folder holds another run, cannot be written to, or the control is too short.
-        UnreachableError: the hub ended by itself.
-        IslandsError: the learners did not come together, or the run did not end.
-    """
+    """Play a scenario on real processes, and judge what they recorded."""
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     async with AsyncExitStack() as stack:
@@ -108,12 +102,7 @@ class Rehearsal:
         self._before: dict[str, dict[str, Identity | None]] = {}
 
     async def run(self) -> None:
-        """Wait until all learners merge, measure the control, strike, and wait for recovery.
-
-        Raises:
-            TimeoutError: the run did not recover.
-            UserError: the control shows too little.
-        """
+        """Wait until all learners merge, measure the control, strike, and wait for recovery."""
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
         await asyncio.sleep(self._reported_s)

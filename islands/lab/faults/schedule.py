@@ -14,9 +14,6 @@ def strikes_of(options: ChaosOptions) -> list[Strike]:
 
     Faults that name no time come one after another, each when the one before must be over. One that
     is drawn, by its time or its victim, is left out where it would undo another.
-
-    Raises:
-        SettingsError: two that are not drawn happen to the same process or link at once.
     """
     strikes: list[Strike] = []
     free_s = 0.0

@@ -48,7 +48,6 @@ NOBODY = Effect("nobody of that name runs")
 
 
 async def carry_out(means: Means, strike: Strike) -> Effect:
-    """Carry a strike out, to its end."""
     return await REAL[strike.kind](means, strike)
 
 

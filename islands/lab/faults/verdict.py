@@ -130,11 +130,7 @@ def control_of(
 
 
 def demand_rates(control: Control, names: Iterable[str]) -> None:
-    """Refuse a control with which nothing can be compared.
-
-    Raises:
-        UserError: it shows no step of some learner; it must be longer.
-    """
+    """Refuse a control with which nothing can be compared."""
     lacking = [name for name in names if not control.rates.get(name)]
     if lacking:
         raise UserError(
@@ -154,18 +150,7 @@ def finding_of(
     timing: Timing,
     stalls: Sequence[Stall] = (),
 ) -> Finding:
-    """Measure the effect of a strike.
-
-    Args:
-        struck: the strike.
-        all_struck: all of them: the others are those whom none struck at the time.
-        learners: names of all.
-        rows: reports of the learners on their steps, in order.
-        lines: all tapes, in order.
-        control: with what is compared.
-        timing: the run's timeouts.
-        stalls: of the machine itself, in order.
-    """
+    """Measure the effect of a strike."""
     if struck.missed:
         return Finding(struck)
     meanwhile = [o for o in all_struck if o.began_s < struck.until_s and struck.began_s < o.until_s]
@@ -340,7 +325,6 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict as one sentence."""
         if self.kept:
             return f"every promise was kept under {len(self.judged)} faults"
         if not self.judged and not self.violations:

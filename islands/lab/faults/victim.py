@@ -67,9 +67,6 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
     Args:
         orders: the named pipe; made if it is missing.
         further: more orders, by their first word; each is called with the rest of its line.
-
-    Raises:
-        UserError: somebody else may write orders; the run needs a folder of its own.
     """
 
     def in_main_thread(_: int, __: FrameType | None) -> None:
@@ -96,9 +93,6 @@ def open_orders(orders: Path) -> int:
 
     Orders end the process, so nobody but its own user may give any: who may write to the run's
     folder could otherwise have made the pipe first.
-
-    Raises:
-        UserError: it is no pipe, or not of this user alone.
     """
     make_private(orders.parent)
     with contextlib.suppress(FileExistsError):

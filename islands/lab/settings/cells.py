@@ -40,9 +40,6 @@ def chosen(
 
     Returns:
         Of each cell the key of its entry, its name with what is swept, and the cell.
-
-    Raises:
-        SettingsError: a cell cannot work, or none is asked for; the sentence names its key.
     """
     if not entries:
         raise SettingsError(f"{group} holds none; the file needs some, such as a: {{learners: 4}}")
@@ -88,11 +85,7 @@ def _sweep(entry: object, place: str) -> dict[str, Sequence[object]]:
 
 
 def converted(kind: type[Kind], entry: Mapping[str, object], place: str) -> Kind:
-    """Return an entry as a dataclass, whose fields may be dataclasses or tuples of them.
-
-    Raises:
-        SettingsError: a key is unknown, or a value is of another type or out of its range.
-    """
+    """Return an entry as a dataclass, whose fields may be dataclasses or tuples of them."""
     _check_keys(kind, entry, place)
     try:
         found = msgspec.convert(entry, kind)
@@ -132,9 +125,6 @@ def run_settings(
         preset: the algorithm that replaces them, but for what no preset decides; None = none does.
         run: those that differ, as in a run's file.
         place: of the cell in the file.
-
-    Raises:
-        SettingsError: a setting cannot work; the sentence names its key.
     """
     for key in DECIDED_BY_THE_FILE:
         if key in run:
@@ -162,11 +152,7 @@ def with_file(base: RunSettings, preset: RunSettings) -> RunSettings:
 def _merged(
     base: Mapping[str, object], over: Mapping[str, object], place: str
 ) -> dict[str, object]:
-    """Return nested settings, some of them replaced.
-
-    Raises:
-        SettingsError: a key is unknown, or a group of settings is given as a value.
-    """
+    """Return nested settings, some of them replaced."""
     merged = dict(base)
     for key, value in over.items():
         if key not in base:

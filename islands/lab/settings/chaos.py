@@ -97,16 +97,11 @@ class ChaosOptions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the learners."""
         return tuple(f"learner-{index}" for index in range(self.learners))
 
 
 def faults_of(options: ChaosOptions) -> dict[str, Fault]:
-    """Return the faults of a scenario by name, in their order.
-
-    Raises:
-        SettingsError: one cannot work; the sentence names its key.
-    """
+    """Return the faults of a scenario by name, in their order."""
     return {name: _fault(name, entry, options) for name, entry in options.faults.items()}
 
 
@@ -143,7 +138,6 @@ def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
 
 
 def keys_of(kind: FaultKind) -> tuple[str, ...]:
-    """Return the keys that a kind of fault has beside those of every fault."""
     return (*(("way", "link") if kind.of_links else ()), *OF_KINDS.get(kind, ()))
 
 

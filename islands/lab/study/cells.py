@@ -103,11 +103,7 @@ class Trial:
 
 
 def trials_of(options: StudyOptions) -> list[Trial]:
-    """All runs of a study: seed by seed, so that an early look compares equals.
-
-    Raises:
-        SettingsError: a cell cannot work; the sentence names its key.
-    """
+    """All runs of a study: seed by seed, so that an early look compares equals."""
     found = chosen(Cell, "cells", options.cells, options.baseline, options.only or "")
     return [_trial(options, *each, seed) for seed in options.seeds for each in found]
 

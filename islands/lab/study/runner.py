@@ -63,9 +63,6 @@ def run(
         folder: where results are kept.
         workers: processes side by side.
         prepare: called in each process before it plays.
-
-    Raises:
-        UserError: a result cannot be read.
     """
     missing: dict[str, Trial] = {}
     for trial in trials:
@@ -140,11 +137,7 @@ def _finished(ended: _Running, folder: Path) -> Finished:
 
 
 def prepare(folder: Path) -> IO[bytes]:
-    """Make the folder, and lock it against other studies; closing the file unlocks it.
-
-    Raises:
-        UserError: the folder cannot be written to, or another study uses it.
-    """
+    """Make the folder, and lock it against other studies; closing the file unlocks it."""
     lock = lock_folder(folder, LOCK_FILE, "study")
     try:
         _trials(folder).mkdir(exist_ok=True)
@@ -155,11 +148,7 @@ def prepare(folder: Path) -> IO[bytes]:
 
 
 def read(folder: Path, trial: Trial) -> Result | None:
-    """Return the result of an earlier run of the study; None if it did not come so far.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Return the result of an earlier run of the study; None if it did not come so far."""
     path = _path(folder, trial)
     try:
         return msgspec.convert(json.loads(path.read_bytes()), Result)  # it may hold NaN
@@ -172,11 +161,7 @@ def read(folder: Path, trial: Trial) -> Result | None:
 
 
 def write(folder: Path, trial: Trial, result: Result) -> None:
-    """Keep the result of a trial.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+    """Keep the result of a trial."""
     path = _path(folder, trial)
     try:
         replace_file(path, json.dumps(msgspec.to_builtins(result), indent=1).encode())

@@ -46,19 +46,13 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """The metric's mean over all seeds."""
         return mean(self.metric.values())
 
 
 def by_cell(
     trials: Sequence[Trial], ended: Mapping[str, Result | None]
 ) -> dict[str, dict[int, Result]]:
-    """Results by cell and seed, in the order of the study.
-
-    Args:
-        trials: all of the study.
-        ended: result of each, by fingerprint; None if it failed.
-    """
+    """Results by cell and seed, in the order of the study."""
     cells: dict[str, dict[int, Result]] = {}
     for trial in trials:
         cell, result = cells.setdefault(trial.name, {}), ended.get(trial.fingerprint)
@@ -68,15 +62,7 @@ def by_cell(
 
 
 def metric_of(options: StudyOptions, first: Result) -> str:
-    """The figure that is compared.
-
-    Args:
-        options: of the study.
-        first: any of its results.
-
-    Raises:
-        UserError: the task's evaluation has no such figure.
-    """
+    """The figure that is compared."""
     name = options.metric or next(iter(first.figures), "")
     if name not in first.figures:
         known = ", ".join(first.figures) or "none"
@@ -137,7 +123,6 @@ def _whole(metrics: Mapping[int, float]) -> bool:
 
 
 def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
-    """The table as Markdown."""
     head = (
         "cell",
         metric,
@@ -189,15 +174,6 @@ def plot(results: Results, rows: Sequence[Row], metric: str, name: str) -> bytes
     """Draw the metric over tokens as a PNG file: a line for each cell, the mean over its seeds.
 
     Lines of the baseline and of the best cell are thicker than the others.
-
-    Args:
-        results: what was found, by cell and seed.
-        rows: of the table.
-        metric: that is drawn.
-        name: of the study, which stands above it.
-
-    Raises:
-        UserError: matplotlib is not installed.
     """
     curves = {cell: points_of(found, metric) for cell, found in results.items()}
     ends = max((x for points in curves.values() for x, _ in points), default=1.0)

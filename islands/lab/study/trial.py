@@ -74,7 +74,6 @@ class Stage:
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens that all of them process in a second."""
         return sum(host.batch_tokens / host.step_s for host in self.hosts.values())
 
 
@@ -145,12 +144,7 @@ class _Seen:
 
 
 def play(trial: Trial) -> Result:
-    """Train, evaluate, and count.
-
-    Raises:
-        TaskError: the task cannot be trained.
-        VirtualTimeError: the run stood still.
-    """
+    """Train, evaluate, and count."""
     clock = MonotonicClock()
     begun_s = clock.now_s()
     workload, cell = _workload(trial), trial.cell

@@ -39,11 +39,9 @@ class WideTask(Task[PyTree]):
 
     @property
     def shards(self) -> int:
-        """Those of the other task."""
         return self.task.shards
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        """As the other task."""
         return self.task.init(key)
 
     def loss(
@@ -53,44 +51,34 @@ class WideTask(Task[PyTree]):
         return self.task.loss(params, state, batch, key)
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """As the other task."""
         return self.task.optimizer(learning_rate)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[PyTree, int]]:
-        """Several batches of a shard as one, with the position after the last of them."""
         each = self.task.batches(shard, position)
         while len(taken := list(islice(each, self.times))) == self.times:
             joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(b for b, _ in taken))
             yield joined, taken[-1][1]
 
     def tokens(self, batch: PyTree) -> int:
-        """As the other task counts them."""
         return self.task.tokens(batch)
 
     def metrics(self, params: PyTree, gradients: PyTree, updates: PyTree) -> Metrics:
-        """As the other task."""
         return self.task.metrics(params, gradients, updates)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """As the other task."""
         return evaluated(self.task.evaluate, params, state)
 
     def trainable(self, path: str) -> bool:
-        """As the other task."""
         return self.task.trainable(path)
 
     def role(self, path: str) -> Role:
-        """As the other task."""
         return self.task.role(path)
 
     def averaged(self, path: str) -> bool:
-        """As the other task."""
         return self.task.averaged(path)
 
     def stack(self, path: str) -> int:
-        """As the other task."""
         return self.task.stack(path)
 
     def labels(self) -> Mapping[str, str]:
-        """Those of the other task, and how wide a batch is."""
         return {**self.task.labels(), "batches per step": str(self.times)}

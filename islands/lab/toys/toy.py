@@ -62,7 +62,6 @@ class ToyStep:
     value: float
 
     def loss(self) -> float:
-        """Return the loss."""
         return self.value
 
     def metrics(self) -> dict[str, float]:
@@ -70,7 +69,6 @@ class ToyStep:
         return {}
 
     def ready(self) -> bool:
-        """Return True: there is nothing to wait for."""
         return True
 
 
@@ -81,11 +79,9 @@ class ToySnapshot:
     array: NDArray[np.generic]
 
     def buffer(self) -> memoryview:
-        """Return the bytes, read-only."""
         return self.array.view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
-        """Return True: there is nothing to wait for."""
         return True
 
 
@@ -153,32 +149,26 @@ class ToyTask:
 
     @property
     def hardware(self) -> str:
-        """Nothing worth a word."""
         return ""
 
     @property
     def compiling(self) -> bool:
-        """Always False: there is nothing to compile."""
         return False
 
     def share(self, fragment: int) -> Ranges:
-        """Return the whole fragment: there is one process."""
         return ((0, self.layout.fragments[fragment].size),)
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        """Return the share of the one process."""
         return (self.share(fragment),)
 
     def prepare_giving(self) -> None:
         """Do nothing: there is nothing to compile."""
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Yield the batches of a shard from a position on, each with the position after it."""
         for record, after in self._plan.groups(shard, position, 1):
             yield ToyBatch(int(record[0]), self._batch_tokens), after
 
     def tokens(self, batch: object) -> int:
-        """Return how many tokens a step on this batch counts as processed."""
         return _toy(batch).tokens
 
 
@@ -232,35 +222,29 @@ class NumpyTrainer(ToyTask):
         return ToyStep(0.5 * float(gradient @ gradient))
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Copy base − local of a fragment, cast to the wire's precision."""
         where = self._ranges[fragment]
         wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
         return ToySnapshot(outer_gradient(self._base[where], self._local[where], wire))
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Return a copy of the local value of a fragment."""
         return self._local[self._ranges[fragment]].copy()
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        """Return a copy of the base of a fragment."""
         return self._base[self._ranges[fragment]].copy()
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Set base := value and local := value."""
         where = self._ranges[fragment]
         self._base[where] = self._local[where] = value
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Set local := local + (value − (base − sent)), then base := value."""
         where = self._ranges[fragment]
         known = self._base[where] if sent is None else self._base[where] - sent
         self._local[where] = delay_corrected(self._local[where], value, known)
         self._base[where] = value
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
-        """Set local := share · local + (1 − share) · value, then base := value."""
         where = self._ranges[fragment]
         self._local[where] = mixed(self._local[where], value, share)
         self._base[where] = value
@@ -270,7 +254,6 @@ class NumpyTrainer(ToyTask):
         self._local *= np.float32(factor)
 
     def finite(self) -> bool:
-        """Whether weights and moments are finite."""
         return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())
 
     def reset_moments(self) -> None:
@@ -291,7 +274,6 @@ class NumpyTrainer(ToyTask):
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Copy a piece of the momentum."""
         piece_bytes = np.array(self._moment.view(np.uint8)[self._moment_range(piece)])
         return ToyMoments(piece_bytes, bool(np.isfinite(self._moment).all()))
 
@@ -326,7 +308,6 @@ class SleepingStep:
     clock: Clock
 
     def loss(self) -> float:
-        """Sleep until the step is done and return the loss."""
         while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
             time.sleep(left_s)
         return self.value
@@ -336,7 +317,6 @@ class SleepingStep:
         return {}
 
     def ready(self) -> bool:
-        """Whether the step is done."""
         return self.clock.now_s() >= self.done_s
 
 

@@ -58,11 +58,7 @@ class Sleeping(Workload):
         return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout, with as many fragments as the settings ask for.
-
-        Raises:
-            SettingsError: the pattern needs layers.
-        """
+        """Return the layout, with as many fragments as the settings ask for."""
         if settings.pattern is not Pattern.BALANCED:
             raise SettingsError(f"pattern is {settings.pattern}; a toy has no layers: use balanced")
         trainer = self._make(settings, 1.0)
@@ -153,7 +149,6 @@ class Accelerator(ToyTask):
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Return a copy of the value held."""
         return self._held[fragment].copy()
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
@@ -172,7 +167,6 @@ class Accelerator(ToyTask):
         self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - contained
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
-        """Hold the value, and a share of the drift from it."""
         local = float(self._held[fragment][0]) - self._drift[fragment]
         self._held[fragment] = value
         self._drift[fragment] = share * (float(value[0]) - local)
@@ -186,16 +180,13 @@ class Accelerator(ToyTask):
 
     @property
     def moments_schema(self) -> str:
-        """Digest of the size of the moments."""
         return digest(memoryview(f"zeros {self.layout.size}".encode()))
 
     @property
     def moment_pieces(self) -> int:
-        """How many pieces the moments are cut into."""
         return len(self._pieces_bytes())
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Return a piece of the moments, all zeros."""
         return ToyMoments(np.zeros(self._pieces_bytes()[piece], np.uint8), sound=True)
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:

@@ -165,7 +165,6 @@ def cut(world: World, source: str, target: str, *, one_way: bool, noted: bool = 
 
 
 def heal(world: World, source: str, target: str) -> None:
-    """End a cut."""
     world.network.heal(source, target)
 
 
@@ -183,7 +182,6 @@ def isolate(world: World, name: str) -> None:
 
 
 def rejoin(world: World, name: str) -> None:
-    """End an isolation."""
     for other in (SUPERVISOR, SYNCER):
         world.network.heal(name, other)
 
@@ -332,7 +330,6 @@ def _draining(strike: Strike, _usual: Route) -> Deeds:
 
 
 async def command(world: World, verb: Verb, target: str = "") -> None:
-    """Give an operator's command."""
     answer = await world.command(verb, target)
     if answer is not None and answer.done and verb is not Verb.RESUME:
         world.note(Fault(verb.value, [target] if target else []))

@@ -25,7 +25,6 @@ class SimulatedFile:
 
     @property
     def size(self) -> int:
-        """Size of the whole file in bytes."""
         return len(self._content)
 
     def read_into(self, buffer: memoryview) -> int:
@@ -67,7 +66,6 @@ class SimulatedDisk:
         self._shared = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content in the cache, which a crash may lose."""
         self._check_device(name)
         content = b"".join(parts)
         if self.full:
@@ -159,7 +157,6 @@ class SimulatedDisk:
         return dict(self._durable)
 
     def restore(self, copy: dict[str, bytes]) -> None:
-        """Replace all files by a copy."""
         self._durable.clear()
         self._durable.update(copy)
         self._cached.clear()

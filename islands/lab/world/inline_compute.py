@@ -73,7 +73,6 @@ class InlineCompute:
         post(made(self._engine.trainer))
 
     def command(self, command: EngineAction) -> None:
-        """Carry out a command at the next boundary, or at once if no step is running."""
         enqueue(self._engine.boundary.commands, command)
         self._wake()
 
@@ -137,7 +136,6 @@ class InlineCompute:
         self._post(event)
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
-        """Whether there is room for one more snapshot."""
         return self._copies.may_begin(fragment, steps)
 
     def await_snapshot(self, taken: PendingSnapshot) -> None:

@@ -41,7 +41,6 @@ class InlineWorker:
         self._closed = False
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Queue a piece of work."""
         self._pieces += 1
         number = self._pieces
 

@@ -38,11 +38,9 @@ class SimulatedProcess:
         self._lost = lost
 
     async def run(self) -> None:
-        """Run the actor until it ends by itself."""
         await self.actor.run()
 
     def leave(self, reason: str) -> None:
-        """Ask the actor to leave in order."""
         self.actor.leave(reason)
 
     async def kill(self) -> None:
@@ -76,7 +74,6 @@ class SimulatedProcesses(ProcessTable):
         self._network = network
 
     def start(self, name: str) -> None:
-        """Start a process, unless it runs already; all that it schedules is its own."""
         token = PROCESS.set(name)
         try:
             super().start(name)
@@ -101,7 +98,6 @@ class SimulatedProcesses(ProcessTable):
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """The stopped processes, in the order in which they were stopped."""
         return self._network.frozen
 
     def _loop(self) -> VirtualTimeLoop:

@@ -125,7 +125,6 @@ class Scenario:
     limit_s: float
 
     def of_kind(self, *kinds: FaultKind) -> list[Strike]:
-        """Return the strikes of some kinds."""
         return [strike for strike in self.strikes if strike.kind in kinds]
 
     @property
@@ -165,7 +164,6 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """Draw the scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     moments = random.Random(f"moments {seed}")
     hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))

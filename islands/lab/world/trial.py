@@ -56,7 +56,6 @@ def limits(scenario: Scenario) -> Limits:
 
 
 def trainers_of(scenario: Scenario) -> NumpyTrainers:
-    """Return what makes the trainers of a scenario's learners."""
     return NumpyTrainers(scenario.settings, scenario.shards, scenario.moment_piece_bytes)
 
 

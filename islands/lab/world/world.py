@@ -82,7 +82,6 @@ class LearnerHost:
         return self.copy_s * max(0.1, rng.gauss(1.0, self.noise)) if self.copy_s else 0.0
 
     def draw_step_s(self, rng: random.Random) -> float:
-        """Draw the time that one step takes."""
         step_s = self.step_s * max(0.1, rng.gauss(1.0, self.noise))
         stands = self.stands_s and rng.random() < step_s / self.stands_every_s
         return step_s + self.stands_s if stands else step_s
@@ -126,7 +125,6 @@ class NumpyTrainers:
     kind: type[NumpyTrainer] = NumpyTrainer
 
     def __call__(self, _: str, host: LearnerHost) -> NumpyTrainer:
-        """The trainer of one learner."""
         return self.kind(
             self.settings.fragments,
             seed=self.settings.seed,
@@ -234,7 +232,6 @@ class World:
         self.start(SPARE_SYNCER)
 
     def start(self, name: str) -> None:
-        """Start one process; do nothing if it runs."""
         self.processes.start(name)
 
     def _make(self, name: str) -> "SimulatedProcess":
@@ -375,7 +372,6 @@ class World:
             await self.kill(name)
 
     def note(self, entry: Entry) -> None:
-        """Write an entry to the tape with the world as its writer."""
         self.tape.write(asyncio.get_running_loop().time(), WORLD, entry)
 
     def _note_final(self, actor: RoleProcess) -> None:

@@ -108,7 +108,6 @@ class Gossip(Schedule):
         return self.view.listed.get(LearnerName(name))
 
     def listed(self) -> Iterable[Member]:
-        """Return all learners of the roster."""
         return self.view.listed.values()
 
     @property
@@ -196,7 +195,6 @@ class Gossip(Schedule):
     # --- events ---------------------------------------------------------------------------------
 
     def on_gossip(self, core: "Core", event: GossipEvent) -> None:
-        """Handle an event of gossip."""
         match event:
             case ShareTaken():
                 self.exchanges.on_own_share(event, core.now_s)

@@ -75,7 +75,6 @@ class Account:
     kept: Kept | None = None
 
     def next_incarnation(self) -> "Account":
-        """Return the account with which the next incarnation begins."""
         kept = self.kept if self.version is None else Kept(self.version, self.digest)
         return Account(kept=kept)
 
@@ -191,7 +190,6 @@ class Account:
 
     @property
     def progress(self) -> FragmentProgress:
-        """This fragment's entry in the progress report."""
         in_doubt = sum(_largest(group) for group in self.doubtful)
         return FragmentProgress(
             version=self.version,

@@ -116,7 +116,6 @@ class GivenPrecision:
         return None
 
     def why_declined(self, fragment: int, ticket: Ticket, now_s: float) -> str | None:
-        """Return why to decline a pull, to spare the link; None if it is to be answered."""
         return None
 
 
@@ -127,11 +126,6 @@ def precision_of(
 
     A precision is left out that has no fewer bytes than a finer one, as where `merge_moments` has
     most values sent exactly.
-
-    Args:
-        settings: settings of the run.
-        fragments: number of fragments.
-        largest_bytes: returns the bytes of the longest contribution in a precision.
     """
     if settings.precision is not Precision.ADAPTIVE:
         return GivenPrecision(settings.precision)
@@ -217,11 +211,9 @@ class LinkEstimate:
             self.latency.add(max(0.0, now_s - sent_s))
 
     def offered(self, ticket: Ticket, size_bytes: int, now_s: float) -> None:
-        """Note that the link took a contribution."""
         self.open[ticket] = _Offered(size_bytes, now_s)
 
     def skipped(self, ticket: Ticket) -> None:
-        """Forget a contribution that the link did not take."""
         self.open.pop(ticket, None)
 
     def received(self, ticket: Ticket, now_s: float) -> MeasuredExchange | None:
@@ -253,7 +245,6 @@ class LinkEstimate:
         return MeasuredExchange(offered.size_bytes, now_s - offered.at_s, transfer_s, under_way)
 
     def link_changed(self) -> None:
-        """Forget what was under way over a link that is gone; the latency stays as a guess."""
         self.open.clear()
         self.probes.clear()
         self.received_s = float("-inf")
@@ -310,7 +301,6 @@ class Adaptation(GivenPrecision):
     acknowledges = True
 
     def stepped(self, step_s: float) -> None:
-        """Average the time of steps."""
         if step_s > 0:
             self._step_s.add(step_s)
 
@@ -322,11 +312,9 @@ class Adaptation(GivenPrecision):
         return self.link.probe(now_s)
 
     def skipped(self, ticket: Ticket) -> None:
-        """Measure it no more."""
         self.link.skipped(ticket)
 
     def probed(self, number: int, now_s: float) -> None:
-        """Measure the latency."""
         self.link.answered(number, now_s)
 
     def received(self, ticket: Ticket, now_s: float) -> Adapted | None:
@@ -460,7 +448,6 @@ class Adaptation(GivenPrecision):
         return self._since_answer >= (every if fair else 2 * every)
 
     def link_changed(self) -> None:
-        """Forget what was under way over a link that is gone."""
         self.link.link_changed()
         self._roomy, self._slowest = 0, inf
         self._declined.clear()

@@ -48,7 +48,6 @@ def on_fragment_request(core: Core, request: FragmentRequest) -> None:
 
 
 def on_value_read(core: Core, event: ValueRead) -> None:
-    """Offer the value as a seed."""
     request, name = event.request, core.membership.name
     seed = FragmentSeed(request.epoch, request.fragment, name, event.incarnation, digest="")
     core.actions.append(OfferSeed(seed, event.payload))
@@ -118,7 +117,6 @@ def on_skipped(core: Core, event: ContributionSkipped) -> None:
 
 @FROM_SYNCER.handles(ContributionReceived)
 def on_received(core: Core, message: ContributionReceived) -> None:
-    """Measure a contribution that has arrived."""
     _record(core, core.precision.received(message.ticket, core.now_s))
 
 

@@ -70,12 +70,10 @@ class ComputeView:
 
     @property
     def own_steps(self) -> int:
-        """Steps of this incarnation."""
         return self.steps - self.origin_steps
 
     @property
     def own_tokens(self) -> int:
-        """Tokens of this incarnation."""
         return self.tokens - self.origin_tokens
 
 
@@ -161,7 +159,6 @@ class Moments:
 
     @property
     def waiting(self) -> bool:
-        """Whether the first step has to wait for the moments."""
         return self.stage in (MomentsStage.ASKING, MomentsStage.LOADING)
 
     def deadline_s(self, limit_s: float) -> float:
@@ -205,12 +202,10 @@ class Core:
 
     @property
     def fragments(self) -> int:
-        """P, the number of fragments in the plan."""
         return len(self.accounts)
 
     @property
     def phase(self) -> Phase:
-        """The learner's present phase."""
         compute = self.compute
         if self.incarnation is None:
             return Phase.JOINING

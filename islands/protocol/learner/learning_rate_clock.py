@@ -65,13 +65,7 @@ class FleetClock:
         self.stood = True
 
     def carried(self, clock: float, *, epoch: int, steps: int) -> None:
-        """Correct the clock by the value in an update that was adopted at a boundary.
-
-        Args:
-            clock: the fleet's clock when the update was sent, in steps.
-            epoch: epoch of the syncer that sent it.
-            steps: this process's own steps at that boundary.
-        """
+        """Correct the clock by the value in an update that was adopted at a boundary."""
         newest = self.newest
         if epoch < self.epoch or (epoch == self.epoch and newest and clock <= newest.clock):
             return

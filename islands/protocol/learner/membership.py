@@ -123,13 +123,11 @@ def on_view(core: Core, page: MembershipChanged) -> None:
 
 @FROM_SUPERVISOR.handles(Refused)
 def on_supervisor_refusal(core: Core, refused: Refused) -> None:
-    """Exit or wait, as the supervisor refused."""
     _on_refused(core, "the supervisor", refused.reason, retry=refused.retry)
 
 
 @FROM_SYNCER.handles(Refused)
 def on_syncer_refusal(core: Core, refused: Refused) -> None:
-    """Exit or wait, as the syncer refused."""
     _on_refused(core, "the syncer", refused.reason, retry=refused.retry)
 
 

@@ -38,7 +38,6 @@ class OwnTurns(Schedule):
     refused_steps: dict[int, int] = field(default_factory=dict)
 
     def due(self, core: "Core", fragment: int) -> int:
-        """Return the total at which the turn at a fragment is due."""
         base_steps = core.compute.origin_steps + core.accounts[fragment].base_steps
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
         return begun + self.interval_steps
@@ -47,7 +46,6 @@ class OwnTurns(Schedule):
         return [self.due(core, fragment) for fragment in range(core.fragments)]
 
     def end(self, *, sound: bool) -> None:
-        """Forget all turns."""
         self.refused_steps.clear()
 
     def until_steps(self, core: "Core") -> int | None:
@@ -55,14 +53,12 @@ class OwnTurns(Schedule):
         return min(self._due(core)) if self.waits else None
 
     def plan(self, core: "Core") -> PlanSnapshots:
-        """Return one of each fragment, where its turn is due."""
         if core.compute.stopped:
             return super().plan(core)
         due = self._due(core)
         return PlanSnapshots(tuple(map(FragmentIndex, range(len(due)))), tuple(due))
 
     def least_steps(self, core: "Core", pull: PullFragment) -> int:
-        """Return the total at which the fragment's turn is due."""
         if core.compute.stopped:
             return super().least_steps(core, pull)
         return self.due(core, pull.fragment)
@@ -74,7 +70,6 @@ class OwnTurns(Schedule):
         return None if asked else "its turn is not due"
 
     def asking(self, core: "Core") -> tuple[FragmentIndex, ...]:
-        """Return the fragments whose turn is due."""
         if core.phase not in WHOLE:
             return ()
         due = enumerate(self._due(core))
@@ -85,7 +80,6 @@ class OwnTurns(Schedule):
         return core.compute.steps in self._due(core)
 
     def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
-        """Begin a turn."""
         self.refused_steps.pop(update.fragment, None)
         return True
 

@@ -105,7 +105,6 @@ class Figures:
 
 
 def reported(report: Progress) -> Reported:
-    """Return the tape entry of a progress report."""
     leases = [(lease.pass_index, lease.shard, lease.position) for lease in report.leases]
     return Reported(
         str(report.incarnation), report.phase, report.tokens, report.quota_tokens, leases

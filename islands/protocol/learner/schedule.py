@@ -72,7 +72,6 @@ class Schedule:
         return True
 
     def why_declined(self, core: "Core", pull: PullFragment) -> str | None:
-        """Return why to decline a pull for good; None if it is to be answered."""
         return None
 
     def asking(self, core: "Core") -> tuple[FragmentIndex, ...]:

@@ -87,7 +87,6 @@ class LearnerState:
 
     @property
     def name(self) -> LearnerName:
-        """The learner's name, unique in the run."""
         return self._core.membership.name
 
     @property
@@ -108,7 +107,6 @@ class LearnerState:
 
     @property
     def phase(self) -> Phase:
-        """The learner's present phase."""
         return self._core.phase
 
     def handle(self, event: events.Event, *, now_s: float) -> list[Action]:
@@ -206,7 +204,6 @@ class LearnerState:
 
 
 def schedule_of(settings: RunSettings, name: LearnerName, fragments: int) -> Schedule:
-    """Return the schedule that the settings of a run ask for."""
     if settings.gossip.on:
         return Gossip(Exchanges(settings, name, fragments))
     if settings.trigger is Trigger.LEARNER:

@@ -148,7 +148,6 @@ class Contribution:
 
     @property
     def name(self) -> LearnerName:
-        """The learner that was asked."""
         return self.ticket.name
 
 
@@ -179,7 +178,6 @@ class ContributionDeclined:
 
     @property
     def name(self) -> LearnerName:
-        """The learner that was asked."""
         return self.ticket.name
 
 

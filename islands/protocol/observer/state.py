@@ -78,7 +78,6 @@ class ObserverState:
 
     @property
     def phase(self) -> Phase:
-        """The observer's present phase."""
         if self.membership.incarnation is None:
             return Phase.JOINING
         return Phase.OBSERVING if self.whole else Phase.HEALING

@@ -16,9 +16,6 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     Args:
         name: name of the setting, for the error message.
         address: value of the setting; a missing port is `DEFAULT_PORT`.
-
-    Raises:
-        SettingsError: the value is no such address.
     """
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
     port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
@@ -81,9 +78,6 @@ def hub_urls(
         addresses: values, each a host, host:port or ws[s]://host:port[/actor].
         actor: name of the actor for addresses that name none.
         tls: whether addresses without a scheme are dialled by wss://.
-
-    Raises:
-        SettingsError: a value is no such address, or carries more, such as a token.
     """
     return tuple(_url(name, address, actor, tls=tls) for address in addresses)
 

@@ -36,7 +36,6 @@ class GossipSettings:
 
     @property
     def on(self) -> bool:
-        """Whether learners gossip at all."""
         return self.neighbours is not Neighbours.NOBODY
 
     @property
@@ -52,11 +51,7 @@ class GossipSettings:
 
 
 def check_graph(gossip: GossipSettings) -> None:
-    """Refuse a graph that cannot work, whoever takes part.
-
-    Raises:
-        SettingsError: what is wrong with the first wrong line.
-    """
+    """Refuse a graph that cannot work, whoever takes part."""
     if (gossip.neighbours is Neighbours.GRAPH) != bool(gossip.graph):
         raise SettingsError(
             f"gossip.neighbours is {gossip.neighbours}, and gossip.graph names "
@@ -74,15 +69,7 @@ def check_graph(gossip: GossipSettings) -> None:
 
 
 def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
-    """Refuse neighbours that the learners of a run cannot have.
-
-    Args:
-        gossip: settings.
-        names: of all learners that the run starts with.
-
-    Raises:
-        SettingsError: the value and what is allowed.
-    """
+    """Refuse neighbours that the learners of a run cannot have."""
     members = sorted(names)
     if gossip.on and len(members) == 1:
         raise SettingsError(
@@ -103,12 +90,7 @@ def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
 
 
 def neighbours_mean(gossip: GossipSettings, learners: int) -> float:
-    """Return with how many others a learner exchanges values in a round, on average.
-
-    Args:
-        gossip: settings.
-        learners: how many take part.
-    """
+    """Return with how many others a learner exchanges values in a round, on average."""
     others = learners - 1
     match gossip.neighbours:
         case Neighbours.NOBODY:

@@ -43,16 +43,11 @@ class OuterSettings:
 
     @property
     def kind(self) -> str:
-        """One of the kinds above."""
         return self.optimizer if self.optimizer in (SGD, DELAYED_NESTEROV) else OPTAX
 
 
 def check_taken(outer: OuterSettings) -> None:
-    """Refuse a setting that the optimizer does not take.
-
-    Raises:
-        SettingsError: its name and value.
-    """
+    """Refuse a setting that the optimizer does not take."""
     default = OuterSettings()
     for name, fact in facts_of(OuterSettings).items():
         value = getattr(outer, name)

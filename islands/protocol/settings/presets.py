@@ -134,15 +134,7 @@ LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
 
 
 def run_settings(preset: Preset | str = Preset.DECOUPLED, **given: object) -> RunSettings:
-    """Return the settings that a command has: those of a preset, and what was given.
-
-    Args:
-        preset: the preset by its name; the default is that of all commands.
-        given: fields of `RunSettings`, which documents them.
-
-    Raises:
-        SettingsError: name, value and what is allowed of the first wrong setting.
-    """
+    """Return the settings that a command has: those of a preset, and what was given."""
     if preset not in [*Preset]:
         raise SettingsError(f"preset is {preset!r}; the names that there are: {', '.join(Preset)}")
     known = {one.name for one in fields(RunSettings)}

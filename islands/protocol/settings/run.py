@@ -200,11 +200,7 @@ class RunSettings:
     seed: Annotated[int, Setting(least=0)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work.
-
-        Raises:
-            SettingsError: name, value and allowed range of the first wrong setting.
-        """
+        """Refuse settings that cannot work."""
         if not RUN_NAME.fullmatch(self.run):
             raise SettingsError(
                 f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
@@ -300,11 +296,6 @@ class RunSettings:
 
         Where both are set, the clock runs to `total_steps` as the budget of tokens is used up: how
         many steps that takes depends on who trains, how fast, and who is away.
-
-        Args:
-            clock: the clock before.
-            steps: H/P for an opened round.
-            processed_tokens: tokens processed by all learners so far.
         """
         if self.total_steps is None or self.budget_tokens is None:
             return clock + steps
@@ -346,9 +337,6 @@ class RunSettings:
         it (`clock_after`). So learners that join late, or step slower or faster, use the same rate
         as the others. Between two values from the syncer, a learner advances the clock by its own
         steps, scaled to the fleet's (`protocol/learner/learning_rate_clock.py`).
-
-        Args:
-            clock: step t ≥ 0.
 
         Returns:
             η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,

@@ -53,7 +53,6 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """The range in words."""
         if self.above is None:
             if self.below == inf:
                 return f"at least {self.least}, and finite"
@@ -97,9 +96,6 @@ def make_choices(group: object, prefix: str = "") -> None:
     Args:
         group: a dataclass of settings, whose fields are replaced.
         prefix: what stands before their names in the sentence.
-
-    Raises:
-        SettingsError: name, value and the names that there are.
     """
     own: type = type(group)
     for name, kinds in _choices_of(own).items():
@@ -132,9 +128,6 @@ def check_ranges(group: object, prefix: str = "") -> None:
     Args:
         group: a dataclass of settings.
         prefix: what stands before their names in the sentence.
-
-    Raises:
-        SettingsError: name, value and allowed range of the first wrong setting.
     """
     for name, fact in facts_of(type(group)).items():
         value = getattr(group, name)

@@ -82,11 +82,9 @@ class Core:
     actions: list[Action] = field(default_factory=list)
 
     def record(self, entry: Entry) -> None:
-        """Put an entry on the tape."""
         self.actions.append(Record(entry))
 
     def send(self, connection: int, message: object) -> None:
-        """Send a message on a link."""
         self.actions.append(Send(connection, message))
 
     def present(self, role: Role) -> list[MemberRecord]:

@@ -244,11 +244,7 @@ def on_heartbeat(
     host: str | None = None,
     now_s: float,
 ) -> None:
-    """Take in a member's heartbeat and answer it; fence an incarnation that has ended.
-
-    Raises:
-        OutdatedError: a supervisor of a higher epoch admitted it; this one must end.
-    """
+    """Take in a member's heartbeat and answer it; fence an incarnation that has ended."""
     if beat.incarnation.epoch > core.epoch:
         give_way(core, beat.name, beat.incarnation.epoch, kept=False)
     member = core.members.get(beat.name)
@@ -275,18 +271,7 @@ def on_heartbeat(
 
 
 def give_way(core: Core, name: str, epoch: int, *, kept: bool) -> Never:
-    """End this supervisor, since a process follows one of a higher epoch.
-
-    Args:
-        core: the supervisor's memory.
-        name: the process.
-        epoch: epoch of the supervisor that it follows.
-        kept: whether the folder of this one has that epoch, of a newer start.
-
-    Raises:
-        RefusedError: a newer start uses this folder, and goes on.
-        OutdatedError: this folder did not know the epoch; a start after this one is above it.
-    """
+    """End this supervisor, since a process follows one of a higher epoch."""
     told = f"{name} follows a supervisor of epoch {epoch}, this one has {core.epoch}"
     if kept:
         raise RefusedError(f"{told}, so it ends: a newer one has taken over its folder")

@@ -51,16 +51,7 @@ def why_taken(
     shown: Incarnation | None,
     proven: bool,
 ) -> tuple[str, bool] | None:
-    """Why a name stays with its holder, and whether the joiner may retry; None if it is given up.
-
-    Args:
-        who: name and role that the joiner asks for.
-        holder: role and incarnation of the name's holder, which has not ended.
-        silent: whether the holder is suspect.
-        lines: lines of descent of the name's incarnations.
-        shown: the incarnation that the joiner proves to have been; None if it proves none.
-        proven: whether the joiner holds the run's key.
-    """
+    """Why a name stays with its holder, and whether to retry; None if it is given up."""
     name, role = who
     held_by, incarnation = holder
     if held_by is not role:

@@ -80,7 +80,6 @@ class SupervisorState:
 
     @property
     def epoch(self) -> int:
-        """Number of this start of the supervisor."""
         return self._core.epoch
 
     @property
@@ -94,12 +93,7 @@ class SupervisorState:
         return self._core.finished
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Handle one event; returns the actions to perform, in order.
-
-        Raises:
-            RefusedError: members follow a newer supervisor of this folder; this one must end.
-            OutdatedError: they follow one that this folder does not know; the next start goes on.
-        """
+        """Handle one event; returns the actions to perform, in order."""
         core = self._core
         core.actions = []
         notice_pause(core, now_s)

@@ -41,7 +41,6 @@ class View:
             self.changes[name] = self.number
 
     def forget(self, name: str) -> None:
-        """Remove a name from the view."""
         self.forgotten = max(self.forgotten, self.changes.pop(name, 0))
 
     def start(self, number: int) -> int:
@@ -52,11 +51,7 @@ class View:
         return number if self.forgotten <= number <= self.number else 0
 
     def pages(self, after: int) -> Iterator[tuple[int, int, list[str]]]:
-        """Pages of (after, up to, names) that changed; one page without names if nothing did.
-
-        Args:
-            after: the number that `start` returned.
-        """
+        """Pages of (after, up to, names) that changed; one page without names if nothing did."""
         names: list[str] = []
         for name in reversed(self.changes):
             if self.changes[name] <= after:

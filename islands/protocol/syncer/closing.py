@@ -173,7 +173,6 @@ def cannot_step(core: Core, name: LearnerName) -> bool:
 
 
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
-    """Begin the end of the run."""
     timing = core.settings.timing
     reachable = [one for one in core.members.learners.values() if one.reachable and not one.still]
     least_s = timing.scaled(timing.final_s)

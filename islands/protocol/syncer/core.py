@@ -86,12 +86,10 @@ class Closing:
         return now_s >= self.deadline_s
 
     def go_on(self, stage: ClosingStage, now_s: float) -> None:
-        """Go on to a stage that waits for learners."""
         self.enter(stage)
         self.deadline_s = min(now_s + self.patience_s, self.latest_s)
 
     def enter(self, stage: ClosingStage) -> None:
-        """Go on to a stage."""
         self.stage = stage
         self.changes += 1
 
@@ -136,7 +134,6 @@ class Core:
 
     @property
     def fragments(self) -> int:
-        """P, the number of fragments."""
         return len(self.versions.published)
 
     @property
@@ -262,7 +259,6 @@ class Core:
         return self.members.any(what, true_of)
 
     def pace_setter(self) -> LearnerName | None:
-        """Return the learner that sets the pace now."""
         self.update_indexes()
         return self.rounds.pace.setter()
 
@@ -318,7 +314,6 @@ class Core:
             self.actions.append(Send(connection, message))
 
     def grant_of(self, name: LearnerName) -> LeaseGranted:
-        """Return all leases and the whole quota of a learner."""
         holder = self.durable.leases.holders[name]
         return LeaseGranted(
             epoch=self.durable.epoch,

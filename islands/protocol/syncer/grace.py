@@ -70,7 +70,6 @@ class Durations:
 
     @classmethod
     def unknown(cls) -> "Durations":
-        """Return durations of which none is measured yet."""
         return cls(MovingAverage(), MovingAverage(), MovingAverage())
 
 
@@ -183,7 +182,6 @@ class Pace:
             del self.ranking[bisect_left(self.ranking, rank)]
 
     def set_interval(self, interval_steps: float) -> None:
-        """Set the price of a round."""
         self.round_interval_steps = interval_steps
 
     def setter(self) -> LearnerName | None:
@@ -208,11 +206,7 @@ class Pace:
         return self.credits.get(setter, 0.0) >= self.round_interval_steps - ROUNDING_STEPS
 
     def opened(self, next_interval_steps: float) -> None:
-        """Take the price of an opened round from every learner's credit, and set the next one's.
-
-        Args:
-            next_interval_steps: H/P of the next round.
-        """
+        """Take the price of an opened round from every learner's credit, and set the next one's."""
         for name in self.credits:
             paid = self.credits[name] - self.round_interval_steps
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)

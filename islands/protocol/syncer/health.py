@@ -80,7 +80,6 @@ class MergeWatch(Watch):
         return now_s - self.since_s if due and self.since_s is not None else None
 
     def count_abandoned(self) -> None:
-        """Count a round that was abandoned."""
         self.abandoned += 1
 
 
@@ -182,7 +181,6 @@ class Divergences:
 
 
 def end_reason(settings: RunSettings) -> str:
-    """Return the sentence with which a diverged run ends."""
     return (
         f"{DIVERGED}: {DIVERGED_MAX} times in a row the loss of every learner was not a finite "
         "number, although each had begun again from the published values with fresh moments; "
@@ -220,7 +218,6 @@ class Health:
         self.standing[name] = standing
 
     def forget_standing(self, but: Collection[LearnerName] = ()) -> None:
-        """Forget accounts that are closed."""
         for name in [name for name in self.standing if name not in but]:
             del self.standing[name]
 
@@ -231,5 +228,4 @@ class Health:
             del self.idle[next(iter(self.idle))]
 
     def works(self, name: LearnerName) -> None:
-        """Note that a name has done a step again."""
         self.idle.pop(name, None)

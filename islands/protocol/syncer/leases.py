@@ -67,7 +67,6 @@ class Holder(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def unused_tokens(self) -> int:
-        """The tokens that are left of the quota."""
         return self.quota_tokens - self.used_tokens
 
     @property
@@ -262,7 +261,6 @@ def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
 
 
 def ordinary_grant_steps(settings: RunSettings) -> int:
-    """Return the least size of an ordinary grant, in steps."""
     return max(8, GRANT_INTERVALS * settings.interval_steps)
 
 

@@ -100,7 +100,6 @@ class Account(msgspec.Struct, array_like=True, gc=False):
         return report.settled_tokens - applied - report.overwritten_tokens
 
     def newer_than(self, held: Version | None) -> bool:
-        """Return whether the learner has reported a newer version than this one."""
         known = self.reported.version
         return known is not None and (held is None or held < known)
 
@@ -139,7 +138,6 @@ class Ledger:
 
     @classmethod
     def of(cls, fragments: int) -> "Ledger":
-        """Return an empty ledger for so many fragments."""
         return cls(totals=[Totals() for _ in range(fragments)])
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
@@ -200,11 +198,7 @@ class Ledger:
         return contribution.tokens <= max(book.processed, processed) - settled
 
     def report(self, progress: Progress) -> None:
-        """Take in a learner's cumulative report.
-
-        Raises:
-            InvariantError: the learner's count and ours differ.
-        """
+        """Take in a learner's cumulative report."""
         book = self.books[progress.name]
         book.processed = max(book.processed, progress.tokens)
         for index, report in enumerate(progress.fragments):
@@ -247,9 +241,6 @@ class Ledger:
 
         Its sender's book may have been closed while the merge was computed; then its tokens were
         counted as lost, which is corrected.
-
-        Raises:
-            InvariantError: the sender has not adopted its previous merged contribution.
         """
         totals = self.totals[fragment]
         totals.applied += merged.tokens
@@ -282,7 +273,6 @@ class Ledger:
         self.books[name].accounts[fragment].claim = Claim(fate, tokens)
 
     def row(self, fragment: int) -> Row:
-        """Return the account of one fragment over all incarnations."""
         totals = self.totals[fragment]
         return Row(
             processed=self.processed,

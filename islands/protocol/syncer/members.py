@@ -148,7 +148,6 @@ class LearnerRecord:
 
     @property
     def phase(self) -> Phase:
-        """The phase that it reported last."""
         return self.progress.phase
 
     @property
@@ -177,7 +176,6 @@ class LearnerRecord:
         return self.reachable and self.phase not in (Phase.JOINING, Phase.COMPILING)
 
     def holds(self, fragment: int) -> Version | None:
-        """Return the version of a fragment that it reported as its base."""
         return self.progress.fragments[fragment].version
 
     def sending(self, fragment: int, version: Version, now_s: float) -> bool:
@@ -193,7 +191,6 @@ class LearnerRecord:
     def may_be_sent(
         self, fragment: int, version: Version, *, now_s: float, interval_s: float
     ) -> bool:
-        """Return whether a version may be sent now: it is a newer one, or that is due again."""
         before = self.sent.get(fragment)
         other = before is None or before.version != version
         return other or (before is not None and now_s >= before.due_s(interval_s))

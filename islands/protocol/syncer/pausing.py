@@ -32,7 +32,6 @@ def set_paused(core: Core, *, paused: bool) -> None:
 
 
 def send_paused(core: Core, name: LearnerName) -> None:
-    """Tell a learner whether the run is paused."""
     learner = core.members.learners[name]
     if learner.role is Role.LEARNER:
         core.send(learner.connection, Paused(core.durable.epoch, core.durable.paused))

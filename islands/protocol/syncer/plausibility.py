@@ -92,7 +92,6 @@ class ReportedTotals:
     kept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MARKS_KEPT))
 
     def add(self, steps: int, tokens: int) -> None:
-        """Take in a report."""
         if not self.kept or self.kept[-1] != (steps, tokens):
             self.kept.append((steps, tokens))
 
@@ -305,7 +304,6 @@ class NormGauge:
         return {name: 1.0 if rate <= allowed else allowed / rate for name, rate in rates.items()}
 
     def merged(self, name: str, rate: float, scale: float = 1.0) -> None:
-        """Take in the rate of a contribution that is merged, and its scale."""
         exceeds = dict(self._lately).values()
         if scale < 1 and 2 * sum(exceeds) <= len(exceeds):
             return

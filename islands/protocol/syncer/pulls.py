@@ -40,7 +40,6 @@ class Pulls:
         return len(self.open)
 
     def send(self, round_: int, fragment: int, now_s: float) -> None:
-        """Note that a pull is sent, or sent again."""
         pull = self.open.get(round_)
         if pull is None:
             self.open[round_] = Pull(fragment, now_s, now_s)

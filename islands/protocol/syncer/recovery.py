@@ -70,7 +70,6 @@ class Durable:
 
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
-    """Return the durable state of a run that has not begun."""
     return Durable(
         epoch=epoch,
         sequence=0,
@@ -96,9 +95,6 @@ def resume_run(
 
     Returns:
         An entry for the tape if the run was given more; None if it only goes on.
-
-    Raises:
-        JournalError: the run cannot go on with these settings; its text says why, and what to do.
     """
     for what, held, wanted in (
         ("run", durable.run, settings.run),

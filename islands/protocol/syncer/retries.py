@@ -52,7 +52,6 @@ def _repeat_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 
 def next_sweep_s(core: Core, now_s: float) -> float:
-    """Return when the next sweep is due."""
     return max(now_s, core.health.swept_s + core.resend_s() / SWEEPS_PER_RESEND)
 
 

@@ -90,7 +90,6 @@ class Round:
 
     @property
     def contributions(self) -> list[Contribution]:
-        """The contributions that have arrived, by name."""
         return [self.arrived[name].contribution for name in sorted(self.arrived)]
 
     @property
@@ -152,7 +151,6 @@ class Round:
             self.changes += 1
 
     def admit(self, name: LearnerName, admitted: Admitted) -> None:
-        """Admit a contribution."""
         self.excused.pop(name, None)
         self.unawaited.pop(name, None)
         self.arrived[name] = admitted
@@ -193,7 +191,6 @@ class Round:
             self.quorum_s = None
 
     def settle(self) -> None:
-        """Close with what has arrived."""
         self.quorum = len(self.arrived)
         self.changes += 1
 
@@ -247,11 +244,9 @@ class Rounds:
         return self.ended + sum(one.changes for one in self.open.values())
 
     def add(self, round_: Round) -> None:
-        """Open a round."""
         self.open[round_.fragment] = round_
 
     def remove(self, fragment: int) -> Round:
-        """End a round."""
         round_ = self.open.pop(fragment)
         self.ended += round_.changes + 1
         return round_

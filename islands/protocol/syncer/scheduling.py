@@ -95,7 +95,6 @@ def open_round(
     now_s: float,
     waits: Patience | None = None,
 ) -> None:
-    """Open one round on a fragment and ask these learners."""
     patient_s = 0.0 if waits is None or waits.within_s == inf else waits.within_s
     round_ = Round(
         number=core.durable.round,
@@ -128,7 +127,6 @@ def open_round(
 
 
 def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
-    """Ask a learner for its contribution to a round."""
     waits_s = core.answer_timeout_s(learner)
     if core.closing is not None:
         waits_s = core.closing.patience_s
@@ -251,7 +249,6 @@ def _may_ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) ->
 
 
 def ask_later(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
-    """Ask a learner after its round has opened."""
     ask(core, round_, learner, now_s)
     core.record(round_entries.Asked(str(round_.asked[learner.name]), round_.fragment))
 

@@ -35,10 +35,6 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
 
     Links are numbered in the order in which they were opened: a hello that comes late, over a link
     that its sender has replaced, changes nothing.
-
-    Raises:
-        OutdatedError: the peer proves that it follows another start of the syncer, with an epoch
-            that is not below this one's; this one must end, and the next one goes on.
     """
     hello, connection = event.hello, event.connection
     if event.trusted and event.fenced:

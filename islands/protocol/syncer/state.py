@@ -93,7 +93,6 @@ class SyncerState:
         epoch_proof: str = "",
         returns_s: float | None = None,
     ) -> None:
-        """Resume the run from the durable state."""
         fragments = len(durable.published)
         returns_until_s = None if returns_s is None else now_s + returns_s
         self._core = Core(
@@ -126,7 +125,6 @@ class SyncerState:
 
     @property
     def phase(self) -> Phase:
-        """The phase that this syncer reports to the supervisor."""
         if self.durable.finished is not None:
             return Phase.FINISHED
         if self._core.journal.blocked:
@@ -152,7 +150,6 @@ class SyncerState:
         return [self.durable.ledger.row(index) for index in range(self._core.fragments)]
 
     def version(self, fragment: int) -> Version | None:
-        """Return the committed version of a fragment, if there is one."""
         published = self._core.versions.published[fragment]
         return None if published is None else published.version
 
@@ -171,11 +168,7 @@ class SyncerState:
         )
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Handle one event and return the actions that follow from it.
-
-        Raises:
-            InvariantError: there is a bug; the actor must end, so that its supervisor restarts it.
-        """
+        """Handle one event and return the actions that follow from it."""
         core = self._core
         core.actions = []
         core.members.begin_event()

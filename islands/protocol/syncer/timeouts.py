@@ -83,7 +83,6 @@ class Longest:
         return max(self.current, self.before) or None
 
     def add(self, sample_s: float, window: int) -> None:
-        """Take in a sample."""
         self.current = max(self.current, min(sample_s, TIME_MAX_S))
         self.samples += 1
         if self.samples >= max(window, SAMPLES_LEAST):
@@ -117,11 +116,7 @@ class Exchange:
         return median_low(self.newest_s) if self.newest_s else None
 
     def measured_s(self, step_s: float) -> float | None:
-        """Return how long an answer takes, by what was measured; None if nothing was.
-
-        Args:
-            step_s: step time of this learner, or of the fleet.
-        """
+        """Return how long an answer takes, by what was measured; None if nothing was."""
         if self.answers_s.value is not None:
             return self.answers_s.value
         if self.adoptions_s.value is not None:
@@ -132,14 +127,7 @@ class Exchange:
 def answer_timeout_s(
     timing: Timing, *, fragments: int, step_s: float, exchange_s: float | None
 ) -> float:
-    """Return how long one learner's answer is waited for, and how long it may count as busy.
-
-    Args:
-        timing: the run's timing settings.
-        fragments: P, the number of fragments.
-        step_s: ξ_step, 0 while it is unknown.
-        exchange_s: the learner's exchange, None while it is unknown.
-    """
+    """Return how long one learner's answer is waited for, and how long it may count as busy."""
     steps = max(fragments, UNMEASURED_STEPS) if exchange_s is None else fragments
     answer_s = min(MARGIN * (exchange_s or 0.0), TIME_MAX_S)
     return max(timing.scaled(timing.round_s), MARGIN * steps * step_s, answer_s)
@@ -191,13 +179,6 @@ def end_at_most_s(
 def warning_patience_s(
     timing: Timing, *, interval_steps: float, step_s: float, exchange_s: float
 ) -> float:
-    """Return how long nothing is merged before a warning is recorded.
-
-    Args:
-        timing: the run's timing settings.
-        interval_steps: H/P.
-        step_s: ξ_step.
-        exchange_s: longest exchange of the reachable learners.
-    """
+    """Return how long nothing is merged before a warning is recorded."""
     intervals_s = INTERVALS_SILENT * interval_steps * step_s
     return max(timing.scaled(timing.round_s), intervals_s, MARGIN * (step_s + exchange_s))

@@ -69,7 +69,6 @@ class KeptVersions(Collection[Version]):
     """
 
     def __init__(self, most: int) -> None:
-        """Start without versions."""
         self.older_held = False
         self._most = most
         self._versions: OrderedDict[Version, None] = OrderedDict()
@@ -110,15 +109,12 @@ class KeptVersions(Collection[Version]):
         return any(held != self.newest for held in self._left_with.values())
 
     def __contains__(self, version: object) -> bool:
-        """Return whether a version is kept."""
         return version in self._versions
 
     def __iter__(self) -> Iterator[Version]:
-        """Yield the versions, oldest first."""
         return iter(self._versions)
 
     def __len__(self) -> int:
-        """Return how many are kept."""
         return len(self._versions)
 
 
@@ -212,7 +208,6 @@ class Seeding:
     asked: int = 0
 
     def ask_further(self, fragments: int) -> range:
-        """Return the fragments that are to be asked for now, and count them as asked for."""
         first = self.asked
         self.asked = max(first, min(fragments, len(self.digests) + SEEDS_AT_ONCE))
         return range(first, self.asked)
@@ -274,11 +269,7 @@ class Versions:
         )
 
     def commit(self, fragment: int, published: Published, durable: Published | None) -> None:
-        """Publish a version, which must be durable, as the newest of those kept.
-
-        Raises:
-            InvariantError: the version is not durable, which is a bug.
-        """
+        """Publish a version, which must be durable, as the newest of those kept."""
         if durable is None or published.version > durable.version:
             message = f"version {published} is published and not durable ({durable})"
             raise InvariantError(message)

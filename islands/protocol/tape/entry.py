@@ -25,7 +25,6 @@ class Entry(
 
     @property
     def kind(self) -> str:
-        """The name of its kind on the tape."""
         return kind_of(type(self))
 
 
@@ -70,7 +69,6 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def kind_of(entry: type[Entry]) -> str:
-    """The name on the tape of a type of entry."""
     return str(entry.__struct_config__.tag)
 
 

@@ -63,11 +63,7 @@ _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(AnyEntry)
 
 
 def read(lines: Iterable[bytes]) -> list[Line]:
-    """Decode the lines of a tape, in order.
-
-    Raises:
-        TapeError: the tape has another version, or a line is no entry.
-    """
+    """Decode the lines of a tape, in order."""
     found: list[Line] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -95,10 +91,5 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Entry]:
 
 
 def decode_fields(kind: str, fields: str) -> Entry:
-    """Decode an entry of a known kind from its fields as a JSON object; ignore unknown fields.
-
-    Raises:
-        msgspec.MsgspecError: a field is missing or has another type, or the text is no JSON.
-        RecursionError: the text is nested too deeply.
-    """
+    """Decode an entry of a known kind from its fields as a JSON object; ignore unknown fields."""
     return _decoder(kind).decode(fields)

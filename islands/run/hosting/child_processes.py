@@ -125,7 +125,6 @@ class ProcessLauncher:
         return name in self._children
 
     def names(self) -> list[str]:
-        """Return the processes that run, in the order of their start."""
         return list(self._children)
 
     def pid(self, name: str) -> int | None:
@@ -134,13 +133,11 @@ class ProcessLauncher:
         return None if child is None else child.identity.pid
 
     def log(self, name: str) -> Path:
-        """Return the log file to which a process of this name writes."""
         return self._folder / "processes" / name / "output.log"
 
     # --- starting -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Start a process, unless it runs already or the launcher is closed."""
         if not self._closed and name not in self._children:
             self._start_now(name)
 
@@ -202,13 +199,11 @@ class ProcessLauncher:
     # --- ending -------------------------------------------------------------------------------
 
     def kill(self, name: str) -> None:
-        """Kill a process at once."""
         if name in self._children:
             self._children[name].killed = True
         self._signal(name, signal.SIGKILL)
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
         child = self._children.get(name)
         if child is None:
             return
@@ -225,7 +220,6 @@ class ProcessLauncher:
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Continue a suspended process."""
         self._signal(name, signal.SIGCONT)
 
     async def wait_ended(self, timeout_s: float) -> bool:

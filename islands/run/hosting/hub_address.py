@@ -30,20 +30,12 @@ class HubAddress:
 
 
 def write_hub_address(folder: Path, place: HubAddress) -> None:
-    """Write the hub's address; a concurrent reader finds the old file or the new one.
-
-    Raises:
-        OSError: the folder cannot be written to.
-    """
+    """Write the hub's address; a concurrent reader finds the old file or the new one."""
     write_sealed(folder / HUB_FILE, msgspec.json.encode(place))
 
 
 def read_hub_address(folder: Path) -> HubAddress:
-    """Read the address at which the hub of a folder is, or was last.
-
-    Raises:
-        UserError: no hub on this host has used the folder, or the file is damaged.
-    """
+    """Read the address at which the hub of a folder is, or was last."""
     path = folder / HUB_FILE
     try:
         content = read_sealed(path)
@@ -68,12 +60,7 @@ def task_folders_of(folder: Path) -> tuple[str, ...]:
 
 
 def why_outdated(earlier: HubAddress | None, place: HubAddress) -> str:
-    """Say why this start cannot use processes that outlived an earlier one; "" if it can.
-
-    Args:
-        earlier: the address and digests of the earlier start; None if they are lost.
-        place: the address and digests of this start.
-    """
+    """Say why this start cannot use processes that outlived an earlier one; "" if it can."""
     if earlier is None or earlier.supervisor != place.supervisor:
         return "look for the hub where it was before"
     if (earlier.key_mark, earlier.token_mark) != (place.key_mark, place.token_mark):

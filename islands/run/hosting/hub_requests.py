@@ -64,11 +64,6 @@ async def fetch_run_spec(
         say: told why there is no answer yet, whenever the reason changes.
         leaves: returns what the user's own loop trains, to be told to a run that has no layout yet;
             None: a loop has to do that before this process can join.
-
-    Raises:
-        RefusedError: the supervisor that answered refuses this process.
-        RunOverError: it does so as the run is over.
-        UnreachableError: no supervisor answered in time.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
@@ -121,11 +116,7 @@ def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | LayoutWanted | None:
 
 
 def check_same(mine: Layout, run: Layout) -> None:
-    """Refuse if this host's task has another layout than the run.
-
-    Raises:
-        RefusedError: the layouts differ; the sentence names the first difference.
-    """
+    """Refuse if this host's task has another layout than the run."""
     difference = mine.first_difference(run)
     if difference is not None:
         raise RefusedError(
@@ -142,21 +133,7 @@ async def request(
     read: Callable[[Envelope], Answer | None],
     payload: bytes | None = None,
 ) -> Answer:
-    """Send a message to the addresses in turn until one answers, and return the answer.
-
-    Args:
-        network: dials the addresses.
-        addresses: the addresses of the supervisor; each is tried once.
-        sender: name of the process that asks.
-        body: the message.
-        read: given each envelope that arrives; returns None until the answer is complete.
-        payload: bulk bytes that belong to the message, if there are any.
-
-    Raises:
-        DialDenied: the supervisor does not accept this process's connection.
-        RefusedError: the supervisor refuses the request.
-        UnreachableError: no address answered; the sentence says for each of them why.
-    """
+    """Send a message to the addresses in turn until one answers, and return the answer."""
     failures: list[str] = []
     for address in addresses:
         try:

@@ -157,11 +157,7 @@ def on_ending_signals(handler: Callable[[str], object]) -> Iterator[None]:
 
 
 def token_of(connecting: ConnectOptions) -> Secret | None:
-    """Return the run's token from its file or the environment; None if there is none.
-
-    Raises:
-        LocalFault: the file is missing, unreadable, or holds no token.
-    """
+    """Return the run's token from its file or the environment; None if there is none."""
     told = Secret.from_env("ISLANDS_TOKEN", os.environ)
     named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
     if connecting.token_file is None and told is not None:
@@ -179,11 +175,6 @@ def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = N
 
     A folder that is lost then does not take the key with it. Where a key is in the folder already,
     or nothing can be written beside the token, it is in the folder.
-
-    Args:
-        folder: the run's folder.
-        connecting: names the file of the token.
-        named: the file that the user named; it is taken as it is.
     """
     inside, token = folder / KEY_FILE, connecting.token_file
     if named is not None:
@@ -198,11 +189,7 @@ def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = N
 
 
 def make_secret(path: Path) -> None:
-    """Write a new secret, readable by its owner only, unless the file exists.
-
-    Raises:
-        LocalFault: the file cannot be written.
-    """
+    """Write a new secret, readable by its owner only, unless the file exists."""
     if not path.exists():
         make_private(path.parent)
         Secret.generate().write(path)
@@ -215,9 +202,6 @@ def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
         run_name: name of the run.
         path: file with the run's key.
         begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
-
-    Raises:
-        UserError: the file is missing, unreadable, or too short for a key.
     """
     try:
         key = path.read_bytes().strip()
@@ -268,9 +252,6 @@ def network_of(
         limits: on what others may send; None where the layout is not known yet: it is fetched,
             and the limits are set later by `WebsocketNetwork.allow`.
         types: what links carry; by default the messages of a run.
-
-    Raises:
-        LocalFault: a certificate or key cannot be used.
     """
     server = None
     if listening is not None and listening.tls_certificate is not None:
@@ -297,9 +278,6 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) ->
 
     The times of its entries must count from `began_s` on the monotonic clock. The caller closes the
     tape, so that its last entries are written.
-
-    Raises:
-        UserError: the folder cannot be written to, for another reason than a full or failing disk.
     """
     place = folder / "processes" / name
     path = place / "tape.jsonl"
@@ -392,9 +370,6 @@ class ActorGroup:
         """Wait until all actors have ended, or one has failed; then kill those that still run.
 
         Signals are handled until `close`.
-
-        Raises:
-            Exception: the error with which an actor failed.
         """
         self._signals.enter_context(on_ending_signals(self._on_signal))
         try:
@@ -453,9 +428,6 @@ async def live(
         leave: asks them to end in order.
         tape: what they record on.
         starting: whether they still import or compile, so that stalls are not told.
-
-    Raises:
-        Exception: the error with which an actor failed.
     """
     tell_stalls_unless(starting)
     living = ActorGroup(actors[0].name, leave)

@@ -32,7 +32,6 @@ class LossyOutput:
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as error:

@@ -55,7 +55,6 @@ class ProcessTable:
         return name in self._entries
 
     def names(self) -> list[str]:
-        """Return the processes that run, in the order of their start."""
         return list(self._entries)
 
     def get(self, name: str) -> Process | None:
@@ -64,7 +63,6 @@ class ProcessTable:
         return None if entry is None else entry.process
 
     def last(self, name: str) -> Process | None:
-        """Return the process that runs under a name, or else the last one that did."""
         return self._last.get(name)
 
     def start(self, name: str) -> None:
@@ -102,7 +100,6 @@ class ProcessTable:
         return entry is not None
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
         entry = self._entries.get(name)
         if entry is None:
             return

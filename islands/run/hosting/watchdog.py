@@ -65,7 +65,6 @@ class Notifier:
             self._socket.sendto("\n".join(lines).encode(), self._address)
 
     def close(self) -> None:
-        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -119,7 +118,6 @@ class Watchdog:
         self._notifier.send(STOPPING="1", STATUS=reason)
 
     def close(self) -> None:
-        """End the heartbeat."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -385,7 +385,6 @@ class RunFigures:
 
     @property
     def tokens(self) -> int:
-        """Tokens that the run has processed: its one total."""
         return max(self.booked, self.heard)
 
     @property
@@ -507,12 +506,10 @@ class RunFigures:
 
     @property
     def bytes_up(self) -> int:
-        """Bytes that all learners have sent."""
         return sum(learner.bytes_up for learner in self.everybody())
 
     @property
     def bytes_down(self) -> int:
-        """Bytes that all learners have received."""
         return sum(learner.bytes_down for learner in self.everybody())
 
     def goodput(self, wall_s: float) -> float:

@@ -61,11 +61,7 @@ def metadata_of(spec: RunSpec, fingerprint: str, cut: FinalVersions) -> dict[str
 def write_model(
     path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
 ) -> None:
-    """Replace a file by one that holds these values as float32 tensors by their paths.
-
-    Raises:
-        DiskError: the disk is full or broken; the old file stays.
-    """
+    """Replace a file by one that holds these values as float32 tensors by their paths."""
     shapes = {leaf.path: leaf.shape for leaf in layout.leaves if _shown(leaf.path)}
     arrays = (array for leaf, array in layout.assembled(values) if _shown(leaf.path))
     _write(path, shapes, arrays, metadata)
@@ -77,9 +73,6 @@ def write_arrays(
     """Replace a file by one that holds these tensors by their paths.
 
     Moments of the inner optimizer that were merged with the parameters are left out.
-
-    Raises:
-        DiskError: the disk is full or broken; the old file stays.
     """
     shown = {name: array for name, array in arrays.items() if _shown(name)}
     _write(path, {name: x.shape for name, x in shown.items()}, shown.values(), metadata)
@@ -117,14 +110,7 @@ def _write(
 
 
 def described(path: Path | str) -> dict[str, object]:
-    """Return the metadata of a file of parameters, with JSON decoded.
-
-    Args:
-        path: the file, or the folder of a run.
-
-    Raises:
-        UserError: there is no such file, or it cannot be read.
-    """
+    """Return the metadata of a file of parameters, with JSON decoded."""
     with _opened(_file(path), NOT_WRITTEN) as tensors:
         told = tensors.metadata
     return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
@@ -142,9 +128,6 @@ def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
     Returns:
         Arrays with the types of `like`, in the same tree; without it, float32 arrays by path, where
         the paths of the state's leaves begin with `state:`.
-
-    Raises:
-        UserError: there is no such file, or it is of another model; names the first difference.
     """
     with _opened(_file(path), NOT_WRITTEN) as tensors:
         arrays = dict(tensors)
@@ -194,10 +177,6 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
         path: the .safetensors file.
         layout: the run's layout; the file must have its names and shapes. Any floating type is
             converted.
-
-    Raises:
-        UserError: the file is missing, damaged or of another model, or holds numbers that are not
-            finite.
     """
     with _opened(path, " to start from") as tensors:
         return fitted(tensors, layout, path)
@@ -212,9 +191,6 @@ def fitted(
         arrays: the parameters, each taken once; any floating type is converted.
         layout: must have their names and shapes.
         path: where they are from, for the error's sentence.
-
-    Raises:
-        UserError: they are of another model, or hold numbers that are not finite.
     """
     wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
     at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in arrays]
@@ -266,7 +242,6 @@ class _Tensors(Mapping[str, NDArray[np.generic]]):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the file, strings by name."""
         return self._file.metadata() or {}
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:

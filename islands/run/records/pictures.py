@@ -64,11 +64,7 @@ STATES = {
 
 @contextmanager
 def new_figure(height_inches: float) -> "Iterator[Figure]":
-    """Make an empty figure; what is drawn and encoded within the `with` has the common look.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Make an empty figure; what is drawn and encoded within the `with` has the common look."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of fonts and caches nobody asks
     try:
         import matplotlib as mpl
@@ -134,17 +130,7 @@ def seconds_below(axes: "Axes", most_s: float) -> float:
 
 
 def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: float) -> bytes:
-    """Draw a run as a PNG file: its loss and evaluations, and what each learner did when.
-
-    Args:
-        figures: the run's losses and evaluations, and what its learners did.
-        settings: the run's settings, for its name.
-        end_s: how long the run has lasted, over all its starts.
-        share: the run's yield.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Draw a run as a PNG file: its loss and evaluations, and what each learner did when."""
     name, _ = figures.metric
     rows = [row for row in figures.evaluations if drawable(row.get(name, float("nan")))]
     evaluated = [(float(row["tokens"]), row[name]) for row in rows]
@@ -206,18 +192,7 @@ def plot(
     metric: str | None = None,
     kind: Literal["png", "svg"] = "png",
 ) -> bytes:
-    """Draw each figure of runs over each quantity; return the content of a file.
-
-    Args:
-        runs: the curves of each run, by its name.
-        figures: names of what is shown; none: the loss and what was evaluated.
-        over: what horizontal axes show.
-        metric: the figure of the task's evaluation; None: the first one.
-        kind: of the file.
-
-    Raises:
-        UserError: no run has such a figure, they are too many, or matplotlib is not installed.
-    """
+    """Draw each figure of runs over each quantity; return the content of a file."""
     metrics = list(dict.fromkeys(name for run in runs.values() for name in run.evaluations))
     if metric is not None and metric not in metrics:
         known = ", ".join(metrics) or "no figures"
@@ -265,7 +240,6 @@ def _draw(axes: "Axes", runs: Mapping[str, Sequence[Mean]], over: Over) -> None:
 
 
 def figures_of(run: RunCurves, metric: str) -> dict[str, list[Mean]]:
-    """Return the line of each figure that a run has, by the figure's name."""
     found = {
         LOSS: _points(run.loss),
         EVALUATION: _points(run.evaluations.get(metric, Series())),

@@ -78,7 +78,6 @@ class Means:
     waiting: list[Mean] = field(default_factory=list)
 
     def add(self, tokens: float, at_s: float, value: float) -> None:
-        """Add a value, if it can be drawn."""
         if not drawable(value):
             return
         self.waiting.append(Mean(tokens, at_s, value))
@@ -130,9 +129,6 @@ def curves_of(folder: Path, most_bytes: int = WHOLE_BYTES) -> RunCurves:
     Args:
         folder: the run's folder.
         most_bytes: how much is read, evaluations and events apart.
-
-    Raises:
-        UserError: a file cannot be read.
     """
     path = folder / METRICS_FILE
     reading, damaged = _Reading(), ""

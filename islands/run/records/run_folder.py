@@ -101,11 +101,7 @@ class RunFolder:
         limit_bytes: int = LIMIT_BYTES,
         say: Callable[[str], object] = nobody,
     ) -> None:
-        """Make the folder, and write settings and versions.
-
-        Raises:
-            UserError: the folder cannot be made or written to, or holds a run that has ended.
-        """
+        """Make the folder, and write settings and versions."""
         self.path = path
         self._settings = settings
         self._fragments = fragments
@@ -517,7 +513,6 @@ class RunFolder:
 
     @property
     def trouble(self) -> str:
-        """Why the run's files cannot be written now; empty if they can."""
         return self._spool.trouble
 
     def close(self) -> None:

@@ -67,13 +67,7 @@ class RunValues:
 
 
 def newest_values(folder: Path) -> RunValues:
-    """Read the newest values that a run's folder holds.
-
-    Raises:
-        UserError: there is no such folder, or no run in it, or no version of a fragment yet.
-        JournalError: the journal is damaged, or another version of islands wrote it.
-        RefusedError: another version of islands wrote the run's spec or plan.
-    """
+    """Read the newest values that a run's folder holds."""
     require_folder(folder)
     held = read(folder)
     if held is not None and (folder / JOURNAL).is_dir():
@@ -95,9 +89,6 @@ def mend_final(folder: Path) -> bool:
 
     Returns:
         Whether it was written again.
-
-    Raises:
-        IslandsError: it cannot be read, and the journal neither, or it cannot be written.
     """
     file = folder / FINAL_FILE
     if not (folder / JOURNAL).is_dir():
@@ -113,11 +104,7 @@ def mend_final(folder: Path) -> bool:
 
 
 def require_folder(folder: Path) -> None:
-    """Check that a run's folder exists.
-
-    Raises:
-        UserError: it does not, or is a file.
-    """
+    """Check that a run's folder exists."""
     if not folder.exists():
         raise UserError(f"there is no folder {folder}; name the folder of a run")
     if not folder.is_dir():
@@ -150,11 +137,7 @@ def _journalled(folder: Path, spec: RunSpec, plan: RunPlan) -> RunValues | None:
 
 
 def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
-    """Return the newest whole record of a name, or None if it has none yet.
-
-    Raises:
-        DamagedError: neither of its files holds a record that is whole.
-    """
+    """Return the newest whole record of a name, or None if it has none yet."""
     for _ in range(READS_MOST):
         pair = slots.look(name)
         if not pair.heads and not pair.damaged:
@@ -207,15 +190,6 @@ def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -
 
     Data are searched for in the folders of this process first, then in those in which the run's hub
     found them. Code is not: the folder may be a stranger's.
-
-    Args:
-        found: the run's values.
-        task: the task by name; None for the run's, if it is one that comes with islands.
-        overrides: arguments of its factory that replace those of the run.
-
-    Raises:
-        TaskError: the task cannot be imported or made, or its code is not to run here.
-        UserError: its parameters have other names or shapes than the values.
     """
     spec = found.spec if task is None else replace(found.spec, task=task)
     search_data(task_folders_of(found.folder))

@@ -151,7 +151,6 @@ def summarise(
 
 
 def as_json(summary: Summary) -> bytes:
-    """Return the summary as the text of its file."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
 
 

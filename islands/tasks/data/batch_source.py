@@ -186,7 +186,6 @@ class Prefetcher:
 
     @property
     def expecting(self) -> bool:
-        """Whether a batch may come without another lease."""
         with self._changed:
             return bool(self._queue or self._next or self._reading is not None)
 

@@ -90,7 +90,6 @@ class TextFolder:
     field: str = "text"
 
     def manifest(self) -> tuple[SourceFile, ...]:
-        """Read every file once and describe it."""
         return tuple(
             SourceFile(name, (self.root / name).stat().st_size, file_digest(self.root / name))
             for name in self.names
@@ -227,7 +226,6 @@ class SavedDataset:
     field: str
 
     def manifest(self) -> tuple[SourceFile, ...]:
-        """Read every file of rows once and describe it."""
         paths = sorted(Path(each["filename"]) for each in self.rows.cache_files)
         return tuple(
             SourceFile(

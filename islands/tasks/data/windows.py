@@ -68,7 +68,6 @@ class TokenWindows:
         self.plan = ShardPlan(len(self._windows), shards, seed, unlike)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
-        """Yield the batches of a shard from a position on, each with the position after it."""
         for members, after in self.plan.groups(shard, position, self._rows):
             yield self._gather(members), after
 
