@@ -20,8 +20,6 @@ from islands.protocol.errors import DamagedError
 
 EPOCH = "epoch"
 COPY = "epoch.c"
-ANEW = b"anew"
-"""Marks a copy whose folder was put aside on purpose, to begin anew under higher epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +46,11 @@ def known_epochs(slots: Slots) -> KnownEpochs:
     epochs = [record.sequence for _, record in records if record is not None]
     damaged = [*found.damaged, *(file for file, record in records if record is None)]
     copy = slots.alone(COPY)
-    if copy.record is not None and copy.record.metadata != ANEW and not found.there:
+    if copy.record is not None and not found.there:
         return KnownEpochs((copy.record.sequence,), found.files, gone=True)
     if copy.record is not None:
         epochs.append(copy.record.sequence)
-        damaged += found.missing if copy.record.metadata != ANEW else []
+        damaged += found.missing
     elif copy.there or found.there:
         damaged.append(COPY)
     unused = bool(damaged) and not epochs and not copy.there
@@ -85,18 +83,6 @@ def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
 def newest_epoch(slots: Slots) -> int:
     """The highest epoch in the folder; 0 if there is none."""
     return max((record.sequence for record in slots.held(EPOCH)), default=0)
-
-
-def begin_anew(slots: Slots, used: KnownEpochs, at_least: int) -> None:
-    """Let the next start begin in an empty folder, under epochs that nobody has used.
-
-    Args:
-        slots: records of the folder whose other files were put aside.
-        used: epochs that were known before that.
-        at_least: the least epoch to take if none was known.
-    """
-    epoch = next_epoch(used, 1 if used.epochs else at_least)
-    slots.write_alone(COPY, epoch, ANEW)
 
 
 def epoch_disk(folder: Path, role: str, lock: IO[bytes] | None = None) -> RealDisk:

@@ -174,8 +174,7 @@ def _examine_hub(
     findings: Findings, options: RunOptions | SyncerOptions | SupervisorOptions, common: Common
 ) -> None:
     specs = [RunSpec.of(options.file)]
-    folder, restart = findings.folder, options.restart
-    findings.check(lambda: specs.append(spec_in(folder, specs[0], common.given, restart=restart)))
+    findings.check(lambda: specs.append(spec_in(findings.folder, specs[0], common.given)))
     spec, connecting = specs[-1], options.connecting
     findings.check(lambda: outer_optimizer(spec.settings.outer))
     allowed = allowed_by(options.file.task)

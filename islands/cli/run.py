@@ -96,12 +96,11 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     entries = read_entries(options)
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
-    spec = spec_in(folder, spec, given, restart=options.restart)
+    spec = spec_in(folder, spec, given)
     workload = load_workload(spec, allowed=allowed_by(options.file.task))
     workload.keep_compiled(compiled_folder())
     claim = claim_folder(
         *(folder, spec, workload, options.file.start_from),
-        restart=options.restart,
         may_return=options.folder is not None and options.listening.port != 0,
     )
     settings = CoordinatorSettings.of(options, spec, folder)

@@ -48,21 +48,20 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
         options: the options of the command.
         given: keys of the settings that the user gave; None for all.
     """
-    folder, restart, budget = options.folder, options.restart, budget_of(options.budget)
-    spec = spec_in(folder, spec_of(options.file), given, restart=restart)
+    folder, budget = options.folder, budget_of(options.budget)
+    spec = spec_in(folder, spec_of(options.file), given)
     settings = CoordinatorSettings.of(options, spec, folder)
-    planned = not restart and read(folder) is not None  # a planned run needs no JAX
+    planned = read(folder) is not None  # a planned run needs no JAX
     allowed = allowed_by(options.file.task)
     workload = None if planned else load_workload(spec, allowed=allowed)
     if isinstance(workload, OwnLoop) and workload.waits:
-        waited_for = _wait_for_layout(settings, workload, restart=restart)
+        waited_for = _wait_for_layout(settings, workload)
         if waited_for is None:
             return 0
         settings, workload = waited_for
     waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
     claim = claim_folder(
         *(folder, spec, workload, settings.start_from),
-        restart=restart,
         may_return=settings.listening.port != 0 and not waited,
     )
     with released_on_failure(claim):
@@ -71,10 +70,10 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
 
 
 def _wait_for_layout(
-    settings: CoordinatorSettings, workload: OwnLoop, *, restart: bool
+    settings: CoordinatorSettings, workload: OwnLoop
 ) -> tuple[CoordinatorSettings, OwnLoop] | None:
     """Wait for the layout that the first loop tells; None if a signal ended that."""
-    require_room(settings.folder, settings.start_from, restart=restart)
+    require_room(settings.folder, settings.start_from)
     listening = settings.listening
     layouts: list[FirstLayout] = []
 

@@ -52,7 +52,6 @@ from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.hub_address import (
     HubAddress,
     read_hub_address,
-    why_outdated,
     write_hub_address,
 )
 from islands.run.hosting.process_runtime import (
@@ -69,7 +68,6 @@ from islands.run.hosting.process_runtime import (
 )
 from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
-from islands.run.records.run_values import mend_final
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.run.run_claim import Claim, kept_files, released_on_failure, restore_files
@@ -224,8 +222,6 @@ class Coordinator:
             kinds=kinds,
         )
         self.cluster = Cluster(cluster, partial(backend, self))
-        if (settings.folder / SUMMARY_FILE).exists() and mend_final(settings.folder):
-            say(f"{self._final} was damaged, and is written from the journal again")
         self.folder = RunFolder(
             settings.folder,
             settings.spec.settings,
@@ -301,10 +297,10 @@ class Coordinator:
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
         )
-        self._compare_secrets(earlier, place)
         if self.claim.changed:
             say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        await self._end_outdated(why_outdated(earlier, place))
+        if self.claim.changed or earlier is None or place.needed != earlier.needed:
+            await self._end_outdated()
         write(self.settings.folder, self.spec, self.plan)
         write_hub_address(self.settings.folder, place)
         self._kept = kept_files(self.settings.folder)
@@ -318,19 +314,6 @@ class Coordinator:
             if self.claim.resumed:
                 say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
             return None
-
-    def _compare_secrets(self, earlier: HubAddress | None, place: HubAddress) -> None:
-        """Warn of a key or token that was lost and made anew: hosts have copies of the old one."""
-        if earlier is None or not earlier.key_mark:
-            return
-        other = "key" if earlier.key_mark != place.key_mark else ""
-        if not other and earlier.token_mark != place.token_mark:
-            other = "token"
-        if other:
-            say(
-                f"the run's {other} is not that of the last start: members of that start are "
-                "admitted anew, and hosts that have a copy of it need this one"
-            )
 
     async def _bind(self, earlier: HubAddress | None) -> None:
         """Listen; if any port will do, use the last start's again, which its members still dial."""
@@ -426,12 +409,11 @@ class Coordinator:
                 f"--folder {self.settings.folder} takes them up again"
             )
 
-    async def _end_outdated(self, why: str) -> None:
-        """End adopted processes whose settings, secrets or hub address are outdated."""
-        why = why or ("have the settings of before" if self.claim.changed else "")
-        found = self.cluster.adopt() if why else []
+    async def _end_outdated(self) -> None:
+        """End processes of the last start, whose settings, secrets or hub address are outdated."""
+        found = self.cluster.adopt()
         if found:
-            say(f"{', '.join(found)} {why}: they end, and are started anew")
+            say(f"{', '.join(found)} are of another start: they end, and are started anew")
             await self._ask_to_leave()
             self.cluster.end.leaving = False
 

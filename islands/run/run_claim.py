@@ -8,45 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from islands.actors.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
 from islands.files.folder_lock import lock_folder, make_private
-from islands.files.growing_files import older
-from islands.files.slots import Slots
-from islands.files.whole_files import flush_folder, replace_file
+from islands.files.whole_files import replace_file
 from islands.model.interfaces import Workload
-from islands.protocol.errors import DamagedError, UserError, unusable
+from islands.protocol.errors import DamagedError, UserError
 from islands.run.hosting.hub_address import HUB_FILE
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE
-from islands.run.records.figures import FIGURES_FILE
-from islands.run.records.run_folder import GROWING, PICTURE_FILE
-from islands.run.records.summary import SUMMARY_FILE
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
-from messaging.clock import WallClock
 
 LOCK_FILE = "hub.lock"
 JOURNAL = "journal"
 JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""
-SET_ASIDE = (
-    JOURNAL,
-    SPEC_FILE,
-    PLAN_FILE,
-    FIGURES_FILE,
-    SUMMARY_FILE,
-    "final.safetensors",
-    "tensorboard",
-    "sinks",
-    "engines.json",
-    PICTURE_FILE,
-    *GROWING,
-    *(older(Path(name)).name for name in GROWING),
-)
-"""Files and folders of the last run that a run begun anew in the same folder must not find."""
 BEGINNING = (SPEC_FILE, PLAN_FILE, HUB_FILE, KEY_FILE, TOKEN_FILE)
-EARLIER = "earlier"
-"""The folder that they are moved to, each time into a subfolder of the next number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +37,6 @@ class Claim:
         folder: the run's folder.
         made: whether this start made the folder.
         resumed: whether the folder holds a run that goes on.
-        aside: where the folder's last run was moved, if this one is begun anew.
     """
 
     plan: RunPlan
@@ -70,19 +45,12 @@ class Claim:
     folder: Path
     made: bool
     resumed: bool
-    aside: Path | None = None
 
     def release(self) -> None:
-        """Undo a failed start: remove a folder that it made, move back a run that it set aside."""
+        """Undo a failed start: remove a folder that it made."""
         with contextlib.closing(self.lock):
             if self.made:
                 shutil.rmtree(self.folder, ignore_errors=True)
-            elif self.aside is not None:
-                try:
-                    _move(self.aside, self.folder)
-                    shutil.rmtree(self.aside)
-                except OSError as error:
-                    raise unusable(f"the run is in {self.aside} and stays there", error) from error
 
 
 def kept_files(folder: Path) -> Mapping[Path, bytes]:
@@ -117,12 +85,11 @@ def claim_folder(
     workload: Workload | None,
     start_from: Path | None = None,
     *,
-    restart: bool = False,
     may_return: bool = False,
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot work is refused before a folder is made, or a run in it moved. The hub writes the
+    What cannot work is refused before a folder is made. The hub writes the
     spec to the folder later, once no process is left that has another one.
 
     Args:
@@ -130,10 +97,9 @@ def claim_folder(
         spec: the settings and task that are wanted now.
         workload: plans a new run; may be None where the folder holds one.
         start_from: file with the initial values of a new run, if they are not the task's.
-        restart: whether to set aside a run that the folder holds, and begin anew.
         may_return: whether members of a hub whose folder was lost would find this one.
     """
-    earlier = None if restart else read(folder)
+    earlier = read(folder)
     if earlier is not None:
         changed = spec.changed_from(earlier[0])
         if changed is not None:
@@ -144,38 +110,32 @@ def claim_folder(
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
-        require_room(folder, start_from, restart=restart)
+        require_room(folder, start_from)
         plan = replace(
-            workload.plan(spec.settings),
-            begun=secrets.token_hex(8),
-            may_return=may_return and not restart,
+            workload.plan(spec.settings), begun=secrets.token_hex(8), may_return=may_return
         )
     check_plan(spec, plan)
     made = not folder.exists()
     with contextlib.ExitStack() as unless_settled:
         lock = unless_settled.enter_context(lock_folder(folder, LOCK_FILE, "hub"))
-        aside = _set_aside(folder) if restart and not made else None
         if read(folder) != earlier:
             raise UserError(
                 f"the folder {folder} was taken by another hub just now; choose another"
             )
         unless_settled.pop_all()
     other = () if earlier is None else spec.differences(earlier[0])
-    return Claim(plan, other, lock, folder, made, earlier is not None, aside)
+    return Claim(plan, other, lock, folder, made, earlier is not None)
 
 
-def spec_in(
-    folder: Path, spec: RunSpec, given: Collection[str] | None, *, restart: bool = False
-) -> RunSpec:
+def spec_in(folder: Path, spec: RunSpec, given: Collection[str] | None) -> RunSpec:
     """Return what a start in this folder runs: what the run there has, and what is given now.
 
     Args:
         folder: the run's folder.
         spec: the settings and task that are wanted now, defaults included.
         given: keys of those that the user gave; None for all.
-        restart: whether the run in the folder is set aside.
     """
-    earlier = None if restart else read(folder)
+    earlier = read(folder)
     if earlier is None or given is None:
         return spec
     return spec.continued(earlier[0], given)
@@ -187,10 +147,14 @@ def check_plan(spec: RunSpec, plan: RunPlan) -> None:
     check_told(spec.encode(), plan.encode())
 
 
-def require_room(folder: Path, start_from: Path | None, *, restart: bool) -> None:
+def require_room(folder: Path, start_from: Path | None) -> None:
     """Check that a new run can begin in a folder, whatever its plan."""
-    if not restart:
-        _require_new(folder)
+    for role in ROLES:
+        if (folder / f"{role}.epoch").exists():
+            raise DamagedError(
+                f"{folder} holds the {role} of a run, but {SPEC_FILE} and {PLAN_FILE} are missing; "
+                f"{MEND}"
+            )
     require_file(start_from)
 
 
@@ -198,58 +162,3 @@ def require_file(start_from: Path | None) -> None:
     """Check that the file with a new run's initial values exists."""
     if start_from is not None and not start_from.is_file():
         raise UserError(f"start_from is {start_from}; there is no such file")
-
-
-def _require_new(folder: Path) -> None:
-    """Check that the folder holds nothing of a run whose spec and plan are lost."""
-    for role in ROLES:
-        if (folder / f"{role}.epoch").exists():
-            copy = Slots(epoch_disk(folder, role)).alone(COPY)
-            if copy.record is None or copy.record.metadata != ANEW:
-                raise DamagedError(
-                    f"{folder} holds the {role} of a run, but {SPEC_FILE} and {PLAN_FILE} are "
-                    f"missing; {MEND}"
-                )
-
-
-def set_aside(folder: Path) -> None:
-    """Make room for a run that is begun anew: move the files of the last one to `earlier/`."""
-    if folder.exists():
-        with contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")):
-            _set_aside(folder)
-
-
-def _set_aside(folder: Path) -> Path:
-    """Set the last run aside for a caller that holds the folder's lock; return its new place.
-
-    Epochs go on above those of the last run, because members of that run may still live.
-    """
-    with contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")):
-        used = {role: known_epochs(Slots(epoch_disk(folder, role))) for role in ROLES}
-        numbers = (path.name for path in folder.glob(f"{EARLIER}/*"))
-        last = max((int(name) for name in numbers if name.isdecimal()), default=0)
-        place = folder / EARLIER / str(last + 1)
-        try:
-            make_private(place)
-            _move(folder, place)
-        except OSError as error:
-            raise unusable(f"the run folder {folder} cannot be written", error) from error
-        for role in ROLES:
-            slots = Slots(epoch_disk(folder, role))
-            begin_anew(slots, used[role], int(WallClock().now_s()))
-    return place
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move the files of a run one by one, because a folder of them may be a volume of its own.
-
-    The journal's lock file stays, because a process may hold it.
-    """
-    for name in SET_ASIDE:
-        for path in (source / name, *sorted((source / name).rglob("*"))):
-            if path.is_file() and path.name != JOURNAL_LOCK:
-                moved = target / path.relative_to(source)
-                moved.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(path, moved)
-                flush_folder(moved.parent)
-                flush_folder(path.parent)

@@ -47,8 +47,6 @@ class HubOptions:
         keeping: how much it keeps of files that grow.
         budget: what the run may cost.
         extend: continue the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
-            remaining files are moved to earlier/ in the folder. For one start only.
         on_event: command, or http(s) URL, that is told of what a person may have to act on, by one
             JSON object on its standard input, or by POST.
         sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio.
@@ -60,7 +58,6 @@ class HubOptions:
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     budget: Annotated[BudgetOptions, ADVANCED] = field(default_factory=BudgetOptions, metadata=FLAT)
     extend: bool = False
-    restart: Annotated[bool, ADVANCED] = False
     on_event: Annotated[str | None, ADVANCED] = None
     sinks: Annotated[tuple[str, ...], ADVANCED] = ()
 

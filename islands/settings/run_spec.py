@@ -24,7 +24,7 @@ from islands.settings.groups import OWN_LOOP, RunFile, put
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
-MEND = "restore it from a copy, or begin the run anew with --restart"
+MEND = "restore it from a copy, or begin a run in another folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _differences(
 class RunPlan:
     """The plan that follows from a spec: the layout, and the number of virtual shards per pass.
 
-    `begun` tells a run from another of its name, such as the one before a `--restart`. `records` is
+    `begun` tells a run from another of its name. `records` is
     the number of records that loops of the users' own lease; 0: they read data of their own.
     `may_return` tells whether members of an earlier hub may find this one, so that their values are
     taken back if there is no journal.

@@ -43,13 +43,12 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.run.roles import hooks_of, journal_disk, make_syncer, read_initial
-    from islands.run.run_claim import require_file, set_aside
+    from islands.run.run_claim import require_file
     from messaging.clock import MonotonicClock
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
-    if options.restart:
-        require_file(options.file.start_from)
+    require_file(options.file.start_from)
     disk = journal_disk(options.folder)  # locked before any peer hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
@@ -60,10 +59,6 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         )
         key_file = key_file_of(options.folder, connecting, options.key_file)
         credentials = credentials_of(spec.settings.run, key_file, plan.begun)
-        if options.restart:  # every check that could refuse this start has passed
-            disk.close()
-            set_aside(options.folder)
-            disk = journal_disk(options.folder)
         began_s = MonotonicClock().now_s()
         tape = tape_in(options.folder, options.name, options.keeping, began_s=began_s)
         context = context_in(network, addresses, spec, plan, tape, began_s=began_s)

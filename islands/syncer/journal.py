@@ -100,7 +100,7 @@ class Journal:
         if known.gone and not any(self._slots.look(name).there for name in names):
             raise DamagedError(
                 "the journal is gone: its folder held a run, and is empty now; restore it from a "
-                "copy, or begin the run anew with --restart"
+                "copy, or begin a run in another folder"
             )
         if known.epochs or not known.damaged:
             self.begin_epoch(1)
@@ -182,7 +182,7 @@ class Journal:
         if len(names) > 1:
             raise DamagedError(
                 f"the journal holds no run any more, and {', '.join(sorted(self._torn))} are not "
-                "whole; restore its folder from a copy, or begin the run anew with --restart"
+                "whole; restore its folder from a copy, or begin a run in another folder"
             )
 
     def _of_version(
@@ -225,7 +225,7 @@ class Journal:
         raise DamagedError(
             f"{name}: version {lost} is committed and in neither slot, and "
             f"{', '.join(sorted(self._torn)) or 'none'} is damaged or missing; "
-            "restore the journal's folder from a copy, or begin the run anew with --restart"
+            "restore the journal's folder from a copy, or begin a run in another folder"
         )
 
     def begin_epoch(self, at_least: int) -> int:

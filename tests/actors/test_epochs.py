@@ -8,7 +8,6 @@ import pytest
 from islands.actors.epochs import (
     COPY,
     KnownEpochs,
-    begin_anew,
     known_epochs,
     next_epoch,
     take_epoch,
@@ -101,23 +100,6 @@ def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"none of epoch\.a, epoch\.b, epoch\.c is whole"):
         take_epoch(slots(tmp_path))
     assert {path: path.read_bytes() for path in files(tmp_path)} == before
-
-
-@pytest.mark.parametrize(("lost", "expected"), [(False, 4), (True, 1000)])
-def test_a_run_that_is_begun_anew_goes_on_counting(
-    tmp_path: Path, *, lost: bool, expected: int
-) -> None:
-    for _ in range(3):
-        take_epoch(slots(tmp_path))
-    for path in files(tmp_path) if lost else ():
-        path.write_bytes(b"")
-    used = known_epochs(slots(tmp_path))
-    for path in (tmp_path / "supervisor").iterdir():
-        path.unlink()
-    begin_anew(slots(tmp_path), used, 1000)
-    assert not known_epochs(slots(tmp_path)).gone
-    assert take_epoch(slots(tmp_path))[0] > expected - 1
-    assert known_epochs(slots(tmp_path)).damaged == ()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from islands.run.hosting.hub_address import (
     HUB_FILE,
     HubAddress,
     read_hub_address,
-    why_outdated,
     write_hub_address,
 )
 from islands.run.hosting.process_runtime import credentials_of
@@ -26,9 +25,9 @@ from islands.run.local_cluster import (
     dialled,
     listening_words,
 )
-from islands.run.run_claim import ROLES, claim_folder, set_aside
+from islands.run.run_claim import ROLES, claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.settings.run_spec import RunSpec, read, write
+from islands.settings.run_spec import RunSpec, write
 from messaging.errors import LocalFault
 from messaging.simulation.virtual_time import run_virtual
 
@@ -144,59 +143,26 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
     assert said in capsys.readouterr().err
 
 
-def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
+def test_a_journal_without_its_plan_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    claim = claim_folder(folder, toy(), load_workload(toy()))
-    write(folder, toy(), claim.plan)
+    claim_folder(folder, toy(), load_workload(toy())).lock.close()
     for role in ROLES:
-        for _ in range(3):
-            take_epoch(Slots(epoch_disk(folder, role)))
-    with pytest.raises(UserError, match="in use by another hub"):
-        set_aside(folder)
-    claim.lock.close()
-    set_aside(folder)
-    assert read(folder) is None
-    assert sorted(path.name for path in (folder / "earlier" / "1").iterdir()) == [
-        *("journal", "plan.json", "run.json"),
-    ]
-    for role in ROLES:
-        epoch, known = take_epoch(Slots(epoch_disk(folder, role)))
-        assert epoch > 3
-        assert known.damaged == ()
+        take_epoch(Slots(epoch_disk(folder, role)))
     with pytest.raises(DamagedError, match=r"holds the journal of a run, but run\.json and plan"):
         claim_folder(folder, toy(), load_workload(toy()))
-    set_aside(folder)
-    assert (folder / "earlier" / "2" / "journal").is_dir()
-    again = claim_folder(folder, toy(), load_workload(toy()))
-    again.lock.close()
-    assert again.plan.begun != claim.plan.begun, "what learners left belongs to the last run"
-    assert again.plan.layout == claim.plan.layout
-
-
-def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
-    set_aside(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 PLACE = HubAddress("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  # noqa: S106  no secret
 
 
-@pytest.mark.parametrize(
-    ("earlier", "why"),
-    [
-        (PLACE, ""),
-        (None, "look for the hub"),
-        (replace(PLACE, supervisor="ws://a:2/supervisor"), "look for the hub"),
-        (replace(PLACE, key_mark="other"), "key or the token"),
-        (replace(PLACE, token_mark=""), "key or the token"),
-    ],
-)
-def test_children_that_could_not_take_part_do_not_outlive_their_hub(
-    earlier: HubAddress | None, why: str
-) -> None:
-    """They would look for it elsewhere, or show it credentials of another key."""
-    found = why_outdated(earlier, PLACE)
-    assert found == why if not why else why in found
+def test_what_a_process_must_have_to_reach_its_hub() -> None:
+    for other in (
+        replace(PLACE, supervisor="ws://a:2/supervisor"),
+        replace(PLACE, key_mark="other"),
+        replace(PLACE, token_mark=""),
+    ):
+        assert other.needed != PLACE.needed
+    assert replace(PLACE, task_folders=("elsewhere",)).needed == PLACE.needed
 
 
 # --- children -------------------------------------------------------------------------------------

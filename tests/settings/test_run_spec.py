@@ -73,7 +73,7 @@ def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, da
     else:
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    with pytest.raises(DamagedError, match=rf"{name} is .*begin the run anew with --restart"):
+    with pytest.raises(DamagedError, match=rf"{name} is .*begin a run in another folder"):
         read(tmp_path)
 
 

@@ -285,7 +285,7 @@ def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) ->
     for path in folder.iterdir():
         path.unlink()
     for _ in range(2):
-        with pytest.raises(DamagedError, match=r"the journal is gone.*--restart"):
+        with pytest.raises(DamagedError, match=r"the journal is gone.*another folder"):
             Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
         assert list(folder.iterdir()) == []
 

@@ -28,6 +28,11 @@ class HubAddress:
     token_mark: str = ""
     task_folders: tuple[str, ...] = ()
 
+    @property
+    def needed(self) -> tuple[str, str, str]:
+        """What a process must have to reach the hub: its address, and what its secrets are."""
+        return self.supervisor, self.key_mark, self.token_mark
+
 
 def write_hub_address(folder: Path, place: HubAddress) -> None:
     """Write the hub's address; a concurrent reader finds the old file or the new one."""
@@ -57,12 +62,3 @@ def task_folders_of(folder: Path) -> tuple[str, ...]:
         return read_hub_address(folder).task_folders
     except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
         return ()
-
-
-def why_outdated(earlier: HubAddress | None, place: HubAddress) -> str:
-    """Say why this start cannot use processes that outlived an earlier one; "" if it can."""
-    if earlier is None or earlier.supervisor != place.supervisor:
-        return "look for the hub where it was before"
-    if (earlier.key_mark, earlier.token_mark) != (place.key_mark, place.token_mark):
-        return "have the key or the token of before"
-    return ""

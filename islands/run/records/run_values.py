@@ -27,8 +27,6 @@ from islands.run.records.model_files import (
     described,
     fitted,
     load_model,
-    metadata_of,
-    write_arrays,
 )
 from islands.run.run_claim import JOURNAL
 from islands.settings.run_spec import RunPlan, RunSpec, read
@@ -82,25 +80,6 @@ def newest_values(folder: Path) -> RunValues:
         f"the run in {folder} has published no values yet; it does so once its first learner has "
         "sent version 0"
     )
-
-
-def mend_final(folder: Path) -> bool:
-    """Write a run's exported file again from its journal, if it is missing or cannot be read.
-
-    Returns:
-        Whether it was written again.
-    """
-    file = folder / FINAL_FILE
-    if not (folder / JOURNAL).is_dir():
-        return False  # the syncer has a folder of its own
-    try:
-        load_model(file)
-    except UserError:
-        found = newest_values(folder)
-        cut, layout = found.cut, found.fingerprint
-        write_arrays(file, found.arrays, metadata_of(found.spec, layout, cut))
-        return True
-    return False
 
 
 def require_folder(folder: Path) -> None:
