@@ -28,16 +28,7 @@ from islands.island.agreement import (
 )
 from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    EngineAction,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetMoments,
-)
+from islands.protocol.learner import actions
 
 
 class _HostCommands:
@@ -67,7 +58,7 @@ class _HostCommands:
     def wake(self) -> None:
         """Do nothing: what a boundary waits for comes as a command."""
 
-    def _carried_out(self, entries: Sequence[LogEntry]) -> list[EngineAction | BookCopy]:
+    def _carried_out(self, entries: Sequence[LogEntry]) -> list[actions.EngineAction | BookCopy]:
         """Return the entries of a boundary that its thread carries out; the end is noted here."""
         self.doing = STEPPING
         carried_out = [entry for entry in entries if not isinstance(entry, End)]
@@ -144,7 +135,7 @@ class LeaderCommands(_HostCommands):
 
     # --- on the thread that steps -------------------------------------------------------------
 
-    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[actions.EngineAction | BookCopy]:
         """Come to a boundary, and return what all hosts carry out at theirs of this number."""
         self.steps = steps
         with self._changed:
@@ -157,7 +148,7 @@ class LeaderCommands(_HostCommands):
         self._decided(boundary, upto)
         return self._carried_out([self._own(entry) for entry in entries])
 
-    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+    def rest(self, steps: int = 0) -> list[actions.EngineAction | BookCopy]:
         """Let no boundary of this host follow; the other hosts leave at the same place."""
         with self._changed:
             if not self.ended:
@@ -206,7 +197,7 @@ class FollowerCommands(_HostCommands):
 
     # --- on the loop --------------------------------------------------------------------------
 
-    def put(self, command: EngineAction) -> None:
+    def put(self, command: actions.EngineAction) -> None:
         """Refuse: commands come from the leader alone."""
         raise NotImplementedError("a follower has no actor")
 
@@ -225,7 +216,7 @@ class FollowerCommands(_HostCommands):
 
     # --- on the thread that steps -------------------------------------------------------------
 
-    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[actions.EngineAction | BookCopy]:
         """Come to a boundary once its word is known, and return what all hosts carry out."""
         self.steps = steps
         with self._changed:
@@ -243,7 +234,7 @@ class FollowerCommands(_HostCommands):
             self._done = max(self._done, upto)
         return self._carried_out(entries)
 
-    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+    def rest(self, steps: int = 0) -> list[actions.EngineAction | BookCopy]:
         """Let no boundary of this host follow; what was commanded, rank 0 answers."""
         with self._changed:
             if not self.ended:
@@ -264,8 +255,8 @@ class FollowerCommands(_HostCommands):
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(AdoptValue, AllowSteps, LoadMoments, PlanSnapshots),
-        *(ReadMoments, ReadValue, ResetMoments, BookCopy, End),
+        *(actions.AdoptValue, actions.AllowSteps, actions.LoadMoments, actions.PlanSnapshots),
+        *(actions.ReadMoments, actions.ReadValue, actions.ResetMoments, BookCopy, End),
     )
 }
 """The commands that hosts agree on; learners that gossip are on one host each."""
@@ -277,9 +268,9 @@ ARRAYS = ("payload", "sent", "pieces")
 def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
     """Return the arrays of a command, in the order in which they are sent."""
     match entry:
-        case AdoptValue(sent=sent):
+        case actions.AdoptValue(sent=sent):
             return (entry.payload,) if sent is None else (entry.payload, sent)
-        case LoadMoments(pieces):
+        case actions.LoadMoments(pieces):
             return pieces
         case _:
             return ()
@@ -288,10 +279,10 @@ def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
 def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
     """Return a command with these arrays in the place of its own, in the order of `arrays_of`."""
     match entry:
-        case AdoptValue():
+        case actions.AdoptValue():
             sent = arrays[1] if len(arrays) > 1 else None
             return replace(entry, payload=arrays[0], sent=sent)
-        case LoadMoments():
+        case actions.LoadMoments():
             return replace(entry, pieces=tuple(arrays))
         case _:
             return entry
@@ -312,9 +303,9 @@ def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> L
     try:
         known = {name: msgspec.convert(value, hints[name]) for name, value in body.items()}
         empty: dict[str, object] = {}
-        if made is AdoptValue:
+        if made is actions.AdoptValue:
             empty = {"payload": memoryview(b"")}
-        elif made is LoadMoments:
+        elif made is actions.LoadMoments:
             empty = {"pieces": ()}
         entry: LogEntry = made(**known, **empty)
     except (msgspec.ValidationError, KeyError, TypeError) as error:

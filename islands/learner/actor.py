@@ -28,41 +28,9 @@ from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
-from islands.protocol.learner.actions import (
-    Action,
-    AdoptValue,
-    AllowSteps,
-    Contribute,
-    EngineAction,
-    LoadCheckpoint,
-    LoadMoments,
-    OfferSeed,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetFeedback,
-    ResetMoments,
-    SetTimer,
-    SettleFeedback,
-    ToPeer,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.learner.adaptation import precision_of
 from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER
-from islands.protocol.learner.events import (
-    ContributionEncoded,
-    ContributionSkipped,
-    Event,
-    FromSupervisor,
-    FromSyncer,
-    LeaveRequested,
-    SeedSkipped,
-    SnapshotTaken,
-    StateRequested,
-    Ticked,
-    TimerDue,
-    TrainerMade,
-    ValueAdopted,
-)
 from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import Leave
@@ -90,7 +58,7 @@ from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 
-Item = Event | ComputeEvent
+Item = events.Event | ComputeEvent
 
 
 class LearnerActor(RoleActor[Item]):
@@ -203,20 +171,20 @@ class LearnerActor(RoleActor[Item]):
                 if self._observe is not None:
                     self._observe(message)
                 self._handle(event)
-            case TrainerMade():
+            case events.TrainerMade():
                 self._figures.hardware = message.hardware
                 self._handle(message)
             case ComputeFailed(error):
                 raise error
             case CheckpointWritten():
                 self.record(learner_entries.MomentsKept(message.error))
-            case ValueAdopted():
+            case events.ValueAdopted():
                 self._on_adopted(message)
-            case SnapshotTaken(round=int(round_)) if self._gossip is not None:
+            case events.SnapshotTaken(round=int(round_)) if self._gossip is not None:
                 self._gossip.take_snapshot(message, round_)
-            case Ticked():
+            case events.Ticked():
                 self._tick_later()
-                self._handle(Ticked(self._compute.compiling))
+                self._handle(events.Ticked(self._compute.compiling))
                 self._send_figures()
             case _:
                 self._handle(message)
@@ -234,13 +202,13 @@ class LearnerActor(RoleActor[Item]):
             self._gossip.links.close()
 
     def leave(self, reason: str) -> None:
-        self.post(LeaveRequested(reason))
+        self.post(events.LeaveRequested(reason))
 
     def _tick_later(self) -> None:
         timing = self.context.settings.timing
-        self.ref.tell_later(timing.scaled(timing.heartbeat_s), Ticked())
+        self.ref.tell_later(timing.scaled(timing.heartbeat_s), events.Ticked())
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
         self._send_last_figures()
@@ -266,7 +234,7 @@ class LearnerActor(RoleActor[Item]):
         ):
             self._figures_sent = done
 
-    def _on_adopted(self, event: ValueAdopted) -> None:
+    def _on_adopted(self, event: events.ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version
         self._handle(event)
         account = self.state.accounts[event.fragment]
@@ -283,7 +251,7 @@ class LearnerActor(RoleActor[Item]):
 
     # --- actions ------------------------------------------------------------------------------
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: actions.Action) -> None:
         if isinstance(action, GossipAction):
             assert self._gossip is not None, "the state gossips only if the run does"
             self._gossip.perform(action)
@@ -304,29 +272,29 @@ class LearnerActor(RoleActor[Item]):
                 link = self._link(self._syncer)
                 if link is not None:
                     link.close(reason)
-            case Contribute():
+            case actions.Contribute():
                 self._contribute(action)
-            case SettleFeedback() | ResetFeedback():
+            case actions.SettleFeedback() | actions.ResetFeedback():
                 self._settle(action)
-            case OfferSeed():
+            case actions.OfferSeed():
                 self._offer_seed(action)
-            case ResetMoments():
+            case actions.ResetMoments():
                 self._compute.command(action)
                 self.record(learner_entries.MomentsReset())
             case (
-                AdoptValue()
-                | PlanSnapshots()
-                | AllowSteps()
-                | ReadValue()
-                | ReadMoments()
-                | LoadMoments()
+                actions.AdoptValue()
+                | actions.PlanSnapshots()
+                | actions.AllowSteps()
+                | actions.ReadValue()
+                | actions.ReadMoments()
+                | actions.LoadMoments()
             ):
                 self._command(action)
-            case SetTimer(after_s):
-                self.ref.tell_later(after_s, TimerDue())
+            case actions.SetTimer(after_s):
+                self.ref.tell_later(after_s, events.TimerDue())
             case Record(entry):
                 self.record(entry)
-            case ToPeer() | LoadCheckpoint():
+            case actions.ToPeer() | actions.LoadCheckpoint():
                 self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action
@@ -336,8 +304,8 @@ class LearnerActor(RoleActor[Item]):
             case _:
                 assert_never(action)
 
-    def _command(self, action: EngineAction) -> None:
-        if isinstance(action, AdoptValue) and self._gossip is not None:
+    def _command(self, action: actions.EngineAction) -> None:
+        if isinstance(action, actions.AdoptValue) and self._gossip is not None:
             self._gossip.adopts(action)
         self._compute.command(action)
 
@@ -369,7 +337,7 @@ class LearnerActor(RoleActor[Item]):
         self._sessions.append(session)
         return session
 
-    def _contribute(self, action: Contribute) -> None:
+    def _contribute(self, action: actions.Contribute) -> None:
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
         message, link = action.message, self._link(self._syncer)
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
@@ -386,15 +354,15 @@ class LearnerActor(RoleActor[Item]):
             payload, computed = finished
             complete = replace(message, digest=computed)
             if on_host:
-                self.post(ContributionEncoded(ticket, message.fragment, precision, payload))
+                self.post(events.ContributionEncoded(ticket, message.fragment, precision, payload))
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
             before = self._queued.get(message.fragment)
             self._queued[message.fragment] = ticket
             if before is not None and link is not None and link.withdraw(topic):
-                self.post(ContributionSkipped(before, message.fragment))
+                self.post(events.ContributionSkipped(before, message.fragment))
             if not (same and self._send_up(complete, (payload,), topic=topic)):
-                self.post(ContributionSkipped(message.ticket, message.fragment))
+                self.post(events.ContributionSkipped(message.ticket, message.fragment))
                 return
             self._contributed += 1
             self._send_last_figures()
@@ -410,12 +378,12 @@ class LearnerActor(RoleActor[Item]):
         self.record(contributed)
         self._worker.submit(finish, send)
 
-    def _settle(self, action: SettleFeedback | ResetFeedback) -> None:
+    def _settle(self, action: actions.SettleFeedback | actions.ResetFeedback) -> None:
         """Tell the error feedback, in order, on the worker that encodes contributions."""
         feedback = self._feedback
 
         def settle() -> None:
-            if isinstance(action, ResetFeedback):
+            if isinstance(action, actions.ResetFeedback):
                 feedback.reset()
                 return
             merged = action.merged
@@ -424,14 +392,14 @@ class LearnerActor(RoleActor[Item]):
 
         self._worker.submit(settle, lambda _: None)
 
-    def _offer_seed(self, action: OfferSeed) -> None:
+    def _offer_seed(self, action: actions.OfferSeed) -> None:
         """Send a fragment of version 0, once its digest was computed off the loop."""
         message, payload = action.message, action.payload
 
         def send(computed: str) -> None:
             topic = f"seed-{message.fragment}"
             if not self._send_up(replace(message, digest=computed), (payload,), topic=topic):
-                self.post(SeedSkipped(message.fragment))
+                self.post(events.SeedSkipped(message.fragment))
 
         self._worker.submit(lambda: digest(payload), send)
 
@@ -457,18 +425,18 @@ class LearnerActor(RoleActor[Item]):
     def _from_supervisor(self, envelope: Envelope) -> None:
         body = envelope.body
         if body in FROM_SUPERVISOR:
-            self.post(FromSupervisor(body))
+            self.post(events.FromSupervisor(body))
 
     def _from_syncer(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, FragmentUpdate):
             self._check_update(body, envelope.payload)
         elif isinstance(body, StateRequest):
-            self.post(StateRequested(envelope.sender, body))
+            self.post(events.StateRequested(envelope.sender, body))
         elif isinstance(body, StateOffer):
             self._pieces.receive(envelope, body)
         elif body in FROM_SYNCER:
-            self.post(FromSyncer(body))
+            self.post(events.FromSyncer(body))
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Take in an update off the loop, then pass the value to the state."""

@@ -31,6 +31,7 @@ from islands.protocol.gossip.actions import (
 )
 from islands.protocol.gossip.events import WorkGathered
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import (
     AdoptValue,
     AllowSteps,
@@ -41,13 +42,6 @@ from islands.protocol.learner.actions import (
     ReadValue,
     ResetMoments,
 )
-from islands.protocol.learner.events import (
-    MomentsLoaded,
-    MomentsRead,
-    SnapshotTaken,
-    ValueAdopted,
-    ValueRead,
-)
 from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
@@ -57,7 +51,7 @@ from messaging.codec.tensors import as_buffer
 
 T = TypeVar("T", bound=np.generic)
 
-EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered
+EngineEvent = events.ValueAdopted | events.ValueRead | events.MomentsLoaded | WorkGathered
 
 NEVER = (-1, -1)
 
@@ -86,9 +80,9 @@ class PendingSnapshot:
     snapshot: Snapshot
     round: int | None = None
 
-    def on_host(self) -> SnapshotTaken:
+    def on_host(self) -> events.SnapshotTaken:
         """Wait until the copy has ended; returns the event that reports it."""
-        return SnapshotTaken(
+        return events.SnapshotTaken(
             fragment=self.fragment,
             base=self.base,
             steps=self.steps,
@@ -106,9 +100,9 @@ class PendingPiece:
     asker: str
     snapshot: Snapshot
 
-    def on_host(self) -> MomentsRead:
+    def on_host(self) -> events.MomentsRead:
         """Wait until the copy has ended; returns the event that reports it."""
-        return MomentsRead(self.piece, self.asker, self.snapshot.buffer())
+        return events.MomentsRead(self.piece, self.asker, self.snapshot.buffer())
 
 
 class Copier(Protocol):
@@ -246,14 +240,14 @@ class Boundary:
                 self._follow(leases)
             case ReadValue(request, incarnation):
                 payload = as_buffer(self.model.base_of(request.fragment))
-                self._report(ValueRead(request, incarnation, payload))
+                self._report(events.ValueRead(request, incarnation, payload))
             case ResetMoments():
                 self.model.reset_moments()
                 self.resets += 1
             case ReadMoments():
                 self._asked.append(command)
             case LoadMoments(pieces):
-                self._report(MomentsLoaded(self._load(pieces)))
+                self._report(events.MomentsLoaded(self._load(pieces)))
             case _:
                 assert_never(command)
 
@@ -285,7 +279,9 @@ class Boundary:
         *,
         carried: bool = False,
     ) -> None:
-        event = ValueAdopted(fragment, version, self.steps, self.tokens, incarnation, carried)
+        event = events.ValueAdopted(
+            fragment, version, self.steps, self.tokens, incarnation, carried
+        )
         self._report(event)
 
     def _gossip(self, command: GossipEngineAction) -> None:

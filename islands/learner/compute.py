@@ -30,15 +30,8 @@ from islands.learner.moments import CheckpointFile, CheckpointWriter
 from islands.model.interfaces import Model, Trainer
 from islands.model.memory_faults import compute_failure, lacks_memory
 from islands.protocol.errors import IslandsError, TaskError
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import EngineAction
-from islands.protocol.learner.events import (
-    Idled,
-    MomentsRead,
-    SnapshotTaken,
-    StepFinished,
-    TrainerMade,
-    TrainerReady,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import BatchSource, DirectSource, Prefetcher, read_ahead
 from islands.tasks.source_location import task_error
@@ -64,7 +57,7 @@ class StepReport:
     the loop that took the step does not tell it. `metrics` are what else the step reports, by name.
     """
 
-    event: StepFinished
+    event: events.StepFinished
     loss: float | None
     gap_s: float
     data_wait_s: float
@@ -86,12 +79,12 @@ class ComputeFailed:
 
 
 ComputeEvent = (
-    TrainerMade
-    | TrainerReady
+    events.TrainerMade
+    | events.TrainerReady
     | StepReport
-    | Idled
-    | SnapshotTaken
-    | MomentsRead
+    | events.Idled
+    | events.SnapshotTaken
+    | events.MomentsRead
     | EngineEvent
     | CheckpointWritten
     | ComputeFailed
@@ -308,7 +301,7 @@ class ComputeThread:
             raise task_error(error, "the task fails before its first step") from error
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
-        self._outlet.report(TrainerReady(batch_tokens))
+        self._outlet.report(events.TrainerReady(batch_tokens))
         if self._commands.agreed:  # compilers of several hosts may talk to one another
             engine.trainer.prepare_giving()
         else:
@@ -343,7 +336,7 @@ class ComputeThread:
         loss = running.pending.loss()
         now_s = self._clock.now_s()
         step_time_s = now_s - before_s if running.steps > FIRST_STEPS_COMPILE else 0.0
-        event = StepFinished(
+        event = events.StepFinished(
             running.steps, running.tokens, step_time_s, isfinite(loss), running.leases
         )
         metrics = running.pending.metrics()
@@ -351,15 +344,15 @@ class ComputeThread:
         return now_s
 
 
-def made(model: Model) -> TrainerMade:
+def made(model: Model) -> events.TrainerMade:
     """The event that tells what is known of a model before it has compiled."""
-    return TrainerMade(model.moments_schema, model.moment_pieces, model.hardware)
+    return events.TrainerMade(model.moments_schema, model.moment_pieces, model.hardware)
 
 
-def idled(engine: Engine) -> Idled:
+def idled(engine: Engine) -> events.Idled:
     """The event that tells that an engine stands still, and why."""
     boundary = engine.boundary
-    return Idled(
+    return events.Idled(
         boundary.steps,
         boundary.tokens,
         engine.leases,

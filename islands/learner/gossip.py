@@ -19,28 +19,7 @@ from islands.layout.leaves import Layout
 from islands.learner.peer_links import PeerLinks
 from islands.numerics.gossip import Share as Values
 from islands.numerics.gossip import average_step, noloco_step
-from islands.protocol.gossip.actions import (
-    AdoptMixed,
-    FollowNeighbours,
-    Gather,
-    GiveValue,
-    GossipAction,
-    GossipEngineAction,
-    HoldValue,
-    Mix,
-    ReturnToOrigin,
-    TakeOver,
-    TakeShare,
-    ToNeighbour,
-)
-from islands.protocol.gossip.events import (
-    GossipEvent,
-    Mixed,
-    NeighbourSaid,
-    ShareArrived,
-    ShareTaken,
-    ValueArrived,
-)
+from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.learner.actions import AdoptValue
 from islands.protocol.learner.events import SnapshotTaken
@@ -68,7 +47,7 @@ class GossipPort:
         self,
         actor: RoleActor[Any],
         *,
-        command: Callable[[GossipEngineAction], object],
+        command: Callable[[actions.GossipEngineAction], object],
         worker: Worker,
         rng: random.Random,
         roster: Gossip,
@@ -78,7 +57,7 @@ class GossipPort:
         self._roster = roster
         self._command = command
         self._worker = worker
-        self._post: Callable[[GossipEvent], object] = actor.post
+        self._post: Callable[[events.GossipEvent], object] = actor.post
         self.links = PeerLinks(
             actor, rng, known=roster.neighbour, listed=roster.listed, receive=self._receive
         )
@@ -95,38 +74,43 @@ class GossipPort:
         payload = self._values.share(taken.fragment, taken.payload)
 
         def post(computed: str) -> None:
-            self._post(ShareTaken(taken.fragment, round_, taken.steps, computed, payload))
+            self._post(events.ShareTaken(taken.fragment, round_, taken.steps, computed, payload))
 
         self._worker.submit(lambda: digest_of(payload), post)
 
-    def perform(self, action: GossipAction) -> None:
+    def perform(self, action: actions.GossipAction) -> None:
         match action:
-            case ToNeighbour(peer, message, payload):
+            case actions.ToNeighbour(peer, message, payload):
                 self.links.send(peer, message, payload)
-            case GiveValue(peer, message):
+            case actions.GiveValue(peer, message):
                 self._give(peer, message)
-            case Mix():
+            case actions.Mix():
                 self._mix(action)
-            case Gather(fragment):
-                self._command(ReturnToOrigin(fragment, *self._values.gather(fragment)))
-            case FollowNeighbours(incarnation):
+            case actions.Gather(fragment):
+                self._command(actions.ReturnToOrigin(fragment, *self._values.gather(fragment)))
+            case actions.FollowNeighbours(incarnation):
                 self.links.follow(incarnation)
-            case TakeOver(fragment, _, value):
+            case actions.TakeOver(fragment, _, value):
                 self._values.take_over(fragment, value)
                 self._command(action)
-            case TakeShare() | AdoptMixed() | HoldValue() | ReturnToOrigin():
+            case (
+                actions.TakeShare()
+                | actions.AdoptMixed()
+                | actions.HoldValue()
+                | actions.ReturnToOrigin()
+            ):
                 self._command(action)
             case _:
                 assert_never(action)
 
-    def _mix(self, action: Mix) -> None:
+    def _mix(self, action: actions.Mix) -> None:
         fragment = action.fragment
         work = self._values.mixing(fragment, action.own, action.shares)
         gradient = action.own[1]
 
         def post(step: tuple[Floats, Floats]) -> None:
             value = self._values.mixed(fragment, step)
-            self._post(Mixed(fragment, action.steps_total, value, gradient))
+            self._post(events.Mixed(fragment, action.steps_total, value, gradient))
 
         self._worker.submit(work, post)
 
@@ -147,21 +131,21 @@ class GossipPort:
             case ValueGiven():
                 self._take_value(sender, body, payload)
             case ShareDeclined() | ValueWanted():
-                self._post(NeighbourSaid(sender, body))
+                self._post(events.NeighbourSaid(sender, body))
             case _:
                 return
 
     def _take_share(self, sender: str, share: Share, payload: tuple[memoryview, ...]) -> None:
         self._worker.submit(
             self._values.checking(share.fragment, 2, share.digest, payload),
-            lambda problem: self._post(ShareArrived(sender, share, problem, payload)),
+            lambda problem: self._post(events.ShareArrived(sender, share, problem, payload)),
         )
 
     def _take_value(self, sender: str, given: ValueGiven, payload: tuple[memoryview, ...]) -> None:
         value = payload[0] if payload else memoryview(b"")
         self._worker.submit(
             self._values.checking(given.fragment, 1, given.digest, payload),
-            lambda problem: self._post(ValueArrived(sender, given, problem, value)),
+            lambda problem: self._post(events.ValueArrived(sender, given, problem, value)),
         )
 
 

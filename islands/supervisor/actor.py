@@ -30,28 +30,8 @@ from islands.protocol.messages.membership import (
     RunSpecReply,
     Stop,
 )
-from islands.protocol.supervisor.actions import (
-    Action,
-    CountFigures,
-    Drop,
-    FinishRun,
-    GiveUp,
-    KillProcess,
-    Send,
-    SendRunSpec,
-    StartProcess,
-)
+from islands.protocol.supervisor import actions, events
 from islands.protocol.supervisor.core import HANDLERS, Core
-from islands.protocol.supervisor.events import (
-    CommandArrived,
-    Event,
-    HeartbeatArrived,
-    JoinArrived,
-    LinkClosed,
-    NewerSupervisorProven,
-    ProcessEnded,
-    Ticked,
-)
 from islands.protocol.supervisor.eviction import tick_s
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.membership import ends_the_run
@@ -69,7 +49,7 @@ NOTE_EARLY_CHARACTERS_MAX = 1024
 """Most notes that are buffered on a link before its member is known, and the longest of them."""
 
 
-class SupervisorActor(RoleActor[Event]):
+class SupervisorActor(RoleActor[events.Event]):
     """The actor of one start of the supervisor.
 
     Args:
@@ -145,12 +125,12 @@ class SupervisorActor(RoleActor[Event]):
         )
         self._tick_later()
 
-    async def on_message(self, message: Event) -> None:
+    async def on_message(self, message: events.Event) -> None:
         """Handle one event and perform the actions that follow."""
-        if isinstance(message, Ticked):
+        if isinstance(message, events.Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
-            if isinstance(message, Received) and isinstance(action, FinishRun):
+            if isinstance(message, Received) and isinstance(action, actions.FinishRun):
                 self._tell_share(action.reason, message.connection)
             self._perform(action)
 
@@ -161,49 +141,49 @@ class SupervisorActor(RoleActor[Event]):
 
     def process_ended(self, name: str, reason: str) -> None:
         """Report that a launched process has ended; `reason` is empty after an orderly end."""
-        self.post(ProcessEnded(name, reason))
+        self.post(events.ProcessEnded(name, reason))
 
     def _tick_later(self) -> None:
-        self.ref.tell_later(tick_s(self.context.settings.timing), Ticked())
+        self.ref.tell_later(tick_s(self.context.settings.timing), events.Ticked())
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: actions.Action) -> None:
         match action:
-            case Send(connection, Joined() as joined):
+            case actions.Send(connection, Joined() as joined):
                 self._name(connection, joined.name)
                 role = self.state.members[joined.name].role
                 credential = self._credentials.sign(joined.name, joined.incarnation, role)
                 signed = replace(joined, credential=credential, supervisor_proof=self._proof)
                 self.send(self._link(connection), signed)
-            case Send(connection, HeartbeatAck() as ack):
+            case actions.Send(connection, HeartbeatAck() as ack):
                 self.send(self._link(connection), replace(ack, supervisor_proof=self._proof))
-            case Send(connection, MembershipChanged() as page) if self._gossips:
+            case actions.Send(connection, MembershipChanged() as page) if self._gossips:
                 self.send(self._link(connection), self._proven(connection, page))
-            case Send(connection, CommandAnswer(done=True, more=False) as answer) if (
+            case actions.Send(connection, CommandAnswer(done=True, more=False) as answer) if (
                 status := self._status()
             ):
                 self.send(self._link(connection), answer, (memoryview(status),), Lane.BULK)
-            case Send(connection, message):
+            case actions.Send(connection, message):
                 self.send(self._link(connection), message)
-            case Drop(connection, reason):
+            case actions.Drop(connection, reason):
                 self._drop(connection, reason)
-            case SendRunSpec(connection, name):
+            case actions.SendRunSpec(connection, name):
                 self._tell_run(connection, name)
-            case StartProcess(name, delay_s):
+            case actions.StartProcess(name, delay_s):
                 if self._hooks.start is not None:
                     self._hooks.start(name, delay_s)
-            case KillProcess(name, reason):
+            case actions.KillProcess(name, reason):
                 self.record(Killed(name, reason))
                 if self._hooks.kill is not None:
                     self._hooks.kill(name)
-            case GiveUp(name, reason):
+            case actions.GiveUp(name, reason):
                 if self._hooks.gave_up is not None:
                     self._hooks.gave_up(name, reason)
-            case CountFigures(name, figures):
+            case actions.CountFigures(name, figures):
                 if self._hooks.figures is not None:
                     self._keep(name, partial(self._hooks.figures, name, figures))
             case Record(entry):
                 self.record(entry)
-            case FinishRun(reason, stay_s):
+            case actions.FinishRun(reason, stay_s):
                 self._finish(reason, stay_s)
             case _:
                 assert_never(action)
@@ -262,7 +242,7 @@ class SupervisorActor(RoleActor[Event]):
         self._early.pop(connection, None)
         self._shares.pop(connection, None)
         if not self.ref.stopped:
-            self.post(LinkClosed(connection))
+            self.post(events.LinkClosed(connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
         body = envelope.body
@@ -273,19 +253,19 @@ class SupervisorActor(RoleActor[Event]):
                 self._drop(connection, "a link is of one name, and this one spoke for two")
             case Join() | Heartbeat() if newer := self._newer_epoch(body):
                 kept = self._outlive(newer)
-                self.post(NewerSupervisorProven(body.name, newer, kept=kept))
+                self.post(events.NewerSupervisorProven(body.name, newer, kept=kept))
             case Join():
                 self._join(connection, body)
             case Heartbeat() if self._genuine(body):
                 self._name(connection, body.name)
                 link = self._link(connection)
                 host = None if link is None else link.host
-                self.post(HeartbeatArrived(body, connection, host))
+                self.post(events.HeartbeatArrived(body, connection, host))
             case Heartbeat():
                 self._disown(connection, body.name, body.incarnation)
             case Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
-                self.post(CommandArrived(body, connection, genuine=genuine))
+                self.post(events.CommandArrived(body, connection, genuine=genuine))
             case RunEnded(reason):
                 if ends_the_run(self.state.core, connection):  # else keep nothing: it is sent again
                     self._shares[connection] = b"".join(envelope.payload)
@@ -341,7 +321,7 @@ class SupervisorActor(RoleActor[Event]):
         )
         if join.previous is not None and join.credential and not returns:
             self._disown(connection, join.name, join.previous)
-        self.post(JoinArrived(join, connection, proven=proven, returns=returns))
+        self.post(events.JoinArrived(join, connection, proven=proven, returns=returns))
 
     def _disown(self, connection: int, name: str, incarnation: Incarnation) -> None:
         """Have a process join anew whose credential this beginning of the run did not sign."""

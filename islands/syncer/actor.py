@@ -24,6 +24,7 @@ from islands.protocol.errors import IslandsError, JournalError, RefusedError
 from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
     HeartbeatAck,
@@ -32,14 +33,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionReceived,
-    FragmentSeed,
-    FragmentUpdate,
-    Hello,
-    LinkProbe,
-)
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import (
     Action,
     BeginMerge,
@@ -55,18 +49,6 @@ from islands.protocol.syncer.actions import (
 )
 from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.events import (
-    EndHeard,
-    Event,
-    InitialRead,
-    JournalFinished,
-    LinkClosed,
-    LinkOpened,
-    MergeFinished,
-    StopRequested,
-    SupervisorLinkChanged,
-    Ticked,
-)
 from islands.protocol.syncer.members import ConnectionIndex
 from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
@@ -85,7 +67,7 @@ EARLY_MAX = 64
 """Events that are buffered until the journal has been read."""
 
 
-class SyncerActor(RoleActor[Event]):
+class SyncerActor(RoleActor[events.Event]):
     """One start of the syncer.
 
     Args:
@@ -129,7 +111,7 @@ class SyncerActor(RoleActor[Event]):
         self._writer = JournalWriter(
             self._journal,
             workers.writing,
-            written=lambda sequence: self.post(JournalFinished(sequence)),
+            written=lambda sequence: self.post(events.JournalFinished(sequence)),
             delayed=lambda error: self.record(process_entries.Disk(str(error))),
             failed=lambda error: self.fail("the journal", error),
             damaged=lambda files: self.record(process_entries.Damaged(files)),
@@ -148,7 +130,7 @@ class SyncerActor(RoleActor[Event]):
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
         self.begun = False
-        self._early: list[Event] = []
+        self._early: list[events.Event] = []
         self._due_s = float("inf")
 
     async def on_start(self) -> None:
@@ -199,19 +181,19 @@ class SyncerActor(RoleActor[Event]):
             lost=self._on_lost,
         )
         if self._membership.membership.supervisor_up:
-            self.post(SupervisorLinkChanged(up=True))
+            self.post(events.SupervisorLinkChanged(up=True))
         for event in self._early:
             self.post(event)
         self._early.clear()
         if self._membership.membership.incarnation is not None:
             self._membership.beat()  # it tells the supervisor the address to dial
-        self._handle(Ticked())
+        self._handle(events.Ticked())
         if begins and self._initial is not None:
             initial = self._initial
             attempt(
                 self._workers.merging,
                 lambda: self.store.keep_initial(initial()),
-                done=lambda digests: self.post(InitialRead(digests)),
+                done=lambda digests: self.post(events.InitialRead(digests)),
                 failed=lambda error: self.fail("the initial value", error),
             )
         if self._hooks.ready is not None:
@@ -246,13 +228,13 @@ class SyncerActor(RoleActor[Event]):
             epoch_proof=self._credentials.prove_epoch(epoch, f"{self._rng.getrandbits(64):016x}"),
         )
 
-    async def on_message(self, message: Event) -> None:
+    async def on_message(self, message: events.Event) -> None:
         """Handle one event and perform the actions that follow."""
         if not self.begun:
             if len(self._early) < EARLY_MAX:  # the supervisor resends what is lost here
                 self._early.append(message)
             return
-        if isinstance(message, JournalFinished):
+        if isinstance(message, events.JournalFinished):
             self.record(round_entries.Journalled(message.sequence))
         self._handle(message)
 
@@ -268,11 +250,11 @@ class SyncerActor(RoleActor[Event]):
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""
-        self.post(StopRequested(reason))
+        self.post(events.StopRequested(reason))
 
     # --- actions ------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         now_s = self.now_s()
         actions = self.state.handle(event, now_s=now_s)
         for action in actions:
@@ -285,7 +267,7 @@ class SyncerActor(RoleActor[Event]):
         deadline_s = self.state.deadline_s(now_s)
         if deadline_s < self._due_s or self._due_s <= now_s:
             self._due_s = deadline_s
-            self.ref.tell_later(max(0.0, deadline_s - now_s), Ticked())
+            self.ref.tell_later(max(0.0, deadline_s - now_s), events.Ticked())
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -299,7 +281,7 @@ class SyncerActor(RoleActor[Event]):
             case BeginMerge(fragment, number):
                 self._workers.merging.submit(
                     lambda: self.store.merge(action),
-                    lambda facts: self.post(MergeFinished(fragment, number, facts)),
+                    lambda facts: self.post(events.MergeFinished(fragment, number, facts)),
                 )
             case DropContribution(ticket, connection):
                 self.store.drop(ticket, connection)
@@ -318,7 +300,7 @@ class SyncerActor(RoleActor[Event]):
             case _:
                 assert_never(action)
 
-    def _send_value(self, connection: int, message: FragmentUpdate) -> None:
+    def _send_value(self, connection: int, message: training.FragmentUpdate) -> None:
         """Send a version, unless it is still being sent: that may outlast a resend interval.
 
         A newer version is queued behind it, and replaces any that is still queued.
@@ -382,14 +364,18 @@ class SyncerActor(RoleActor[Event]):
 
     def _on_supervisor_link(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
         if self.begun and not self.ref.stopped:
-            self.post(SupervisorLinkChanged(up))
+            self.post(events.SupervisorLinkChanged(up))
 
     def _on_supervisor_message(self, body: object) -> None:
         match body:
             case MembershipChanged():
                 self.post(body)
             case Stop():
-                self.post(EndHeard() if self._end is not None else StopRequested(body.reason))
+                self.post(
+                    events.EndHeard()
+                    if self._end is not None
+                    else events.StopRequested(body.reason)
+                )
             case Refused(_, reason, retry) if not retry:
                 self.fail("supervisor", RefusedError(reason))
 
@@ -421,7 +407,7 @@ class SyncerActor(RoleActor[Event]):
         self._sent.pop(connection, None)
         name = self._callers.forget(connection)
         if name is not None and not self.ref.stopped:
-            self.post(LinkClosed(name, connection))
+            self.post(events.LinkClosed(name, connection))
 
     def _on_envelope(self, connection: int, envelope: Envelope) -> None:
         body, name = envelope.body, self._callers.names.get(connection)
@@ -429,16 +415,16 @@ class SyncerActor(RoleActor[Event]):
         if answer is not None:
             self.send(self.link(connection), answer)
         match body:
-            case Hello():
+            case training.Hello():
                 self._on_hello(connection, body)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
             case _ if claimed_name(body) not in (None, name):
                 self.record(process_entries.Impostor(name, type(body).__name__))
                 self.drop(connection, "spoke in another's name")
-            case Contribution():
+            case training.Contribution():
                 self._inspections.inspect(connection, body, envelope.payload)
-            case FragmentSeed():
+            case training.FragmentSeed():
                 self._on_seed(body, envelope.payload)
             case _ if body in HANDLERS:
                 self.post(Received(body, connection))
@@ -460,7 +446,7 @@ class SyncerActor(RoleActor[Event]):
             self._undelivered[connection] = None
             self.record(process_entries.Undelivered(sender, recipient))
 
-    def _on_hello(self, connection: int, hello: Hello) -> None:
+    def _on_hello(self, connection: int, hello: training.Hello) -> None:
         """Handle a peer's hello; its new session replaces the earlier one."""
         genuine = self._credentials.genuine(
             hello.name, hello.incarnation, hello.credential, hello.role
@@ -468,7 +454,7 @@ class SyncerActor(RoleActor[Event]):
         core, seen = self.state.core, (hello.epoch_seen, hello.epoch_proof)
         own = core.durable.epoch, core.epoch_proof
         fenced = genuine and self._credentials.another_start(seen, own)
-        self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
+        self.post(events.LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
         if fenced:  # the next start then gets a higher epoch; if this fails, it is fenced again
             with suppress(JournalError):
                 self._journal.begin_epoch(hello.epoch_seen)
@@ -480,18 +466,18 @@ class SyncerActor(RoleActor[Event]):
         if earlier is not None and earlier != connection:
             self.drop(earlier, "replaced by a newer link")
 
-    def _on_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
+    def _on_seed(self, seed: training.FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
             self._inspections.inspect_seed(seed, payload, len(self.context.layout.fragments))
 
 
-def acknowledgement(body: object) -> ContributionReceived | LinkProbe | None:
+def acknowledgement(body: object) -> training.ContributionReceived | training.LinkProbe | None:
     """Return the answer to a message that asks for one at once; None if it asks for none.
 
     A learner that measures its link asks for it. The time until it comes holds none of the syncer's
     work: neither the inspection of a contribution, nor the round that it belongs to.
     """
-    if isinstance(body, Contribution) and body.acknowledge:
-        return ContributionReceived(body.ticket)
-    return body if isinstance(body, LinkProbe) else None
+    if isinstance(body, training.Contribution) and body.acknowledge:
+        return training.ContributionReceived(body.ticket)
+    return body if isinstance(body, training.LinkProbe) else None

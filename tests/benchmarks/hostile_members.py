@@ -21,6 +21,7 @@ from islands.protocol.identities import (
     Ticket,
     Version,
 )
+from islands.protocol.messages import training
 from islands.protocol.messages.control import Verb
 from islands.protocol.messages.gossip import GOSSIP_TYPES, PeerHello
 from islands.protocol.messages.membership import (
@@ -32,15 +33,6 @@ from islands.protocol.messages.membership import (
     MembershipChanged,
 )
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
-from islands.protocol.messages.training import (
-    Contribution,
-    FragmentProgress,
-    Hello,
-    LeaseGranted,
-    Progress,
-    PullFragment,
-    Welcome,
-)
 from islands.protocol.settings.choices import MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import RunSettings
@@ -289,16 +281,16 @@ class Members:
                 self._expect()
             case Evicted(_, incarnation) if incarnation == self._incarnation:
                 self._joined = None
-            case Welcome():
+            case training.Welcome():
                 self._expected["version"] = self._expected["base"] = [
                     version for version in body.versions if version is not None
                 ] or [Version(1, 0)]
-            case LeaseGranted():
+            case training.LeaseGranted():
                 self._quota = body.quota_tokens
                 trial.granted_tokens = max(
                     trial.granted_tokens, body.quota_tokens - self._steps * BATCH
                 )
-            case PullFragment():
+            case training.PullFragment():
                 self._expected["ticket"] = [body.ticket]
                 self._expected["fragment"] = [body.fragment]
             case MembershipChanged():
@@ -306,7 +298,9 @@ class Members:
                 self._member = next((member for member in found if member.proof), self._member)
             case _:
                 pass
-        if trial.kind == "token" and isinstance(body, Joined | Welcome | LeaseGranted):
+        if trial.kind == "token" and isinstance(
+            body, Joined | training.Welcome | training.LeaseGranted
+        ):
             trial.problems.append(f"a peer without an admission was told {body!r}")
 
     # --- saying -------------------------------------------------------------------------------
@@ -373,7 +367,7 @@ class Members:
 
     def _drawn(self, kind: type) -> object:
         chance = self._trial.chance
-        if kind is Contribution or kind is Progress:
+        if kind is training.Contribution or kind is training.Progress:
             self._expected |= {
                 "steps": [self._steps],
                 "tokens": [self._steps * BATCH],
@@ -414,18 +408,18 @@ class Members:
         parts = chance.choice((1, 2, 2)) if self._trial.kind == "gossip" else 1
         return tuple(memoryview(chance.randbytes(size)) for _ in range(parts))
 
-    def _progress(self) -> Progress:
-        told = FragmentProgress(None, 0, 0, 0)
+    def _progress(self) -> training.Progress:
+        told = training.FragmentProgress(None, 0, 0, 0)
         versions: Sequence[Any] = self._expected.get("version", ())
         if versions and self._steps:
             told = msgspec.structs.replace(told, version=versions[0])
-        return Progress(
+        return training.Progress(
             *(EVE, self._incarnation, Phase.STEPPING, self._steps, self._steps * BATCH),
             *(0.1, BATCH, self._quota, (told,) * len(self._sizes), ()),
         )
 
-    def _hello(self) -> Hello:
-        return Hello(
+    def _hello(self) -> training.Hello:
+        return training.Hello(
             *(PROTOCOL, self._world.settings.run, Role.LEARNER, EVE, self._incarnation),
             *(self._credential, self._world.layout.fingerprint),
             replace(self._progress(), phase=Phase.HEALING),

@@ -19,6 +19,7 @@ from islands.protocol.identities import (
     Phase,
     Role,
 )
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import (
     Heartbeat,
     Join,
@@ -28,16 +29,6 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    FinalRound,
-    FragmentRequest,
-    FragmentSeed,
-    FragmentUpdate,
-    LeaseGranted,
-    PullFragment,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
@@ -77,7 +68,7 @@ class SyntheticLearner(Learner):
         self.step_time_s = STEP_S
         self.connection = connection
         self.settled: list[tuple[int, int] | None] = [None] * fragments
-        self.arrived: dict[int, FragmentUpdate] = {}
+        self.arrived: dict[int, training.FragmentUpdate] = {}
         self.stopping = False
 
     def step(self) -> None:
@@ -93,7 +84,7 @@ class SyntheticLearner(Learner):
         moved = Lease(lease.pass_index, lease.shard, position, done)
         self.leases = (*self.leases[:index], moved, *self.leases[index + 1 :])
 
-    def grant(self, granted: LeaseGranted) -> None:
+    def grant(self, granted: training.LeaseGranted) -> None:
         """Take a quota and leases; positions reached here are newer than those that come back."""
         reached = {(lease.pass_index, lease.shard): lease for lease in self.leases}
         self.quota = granted.quota_tokens
@@ -120,12 +111,14 @@ class SyntheticLearner(Learner):
         """Whether it holds a version of every fragment."""
         return None not in self.versions
 
-    def answer(self, pull: PullFragment) -> Contribution | ContributionDeclined:
+    def answer(
+        self, pull: training.PullFragment
+    ) -> training.Contribution | training.ContributionDeclined:
         """What it has for a pull."""
         fragment = pull.fragment
         base, steps = self.versions[fragment], self.steps - self.marks[fragment]
         if base is None or steps < 1:
-            return ContributionDeclined(pull.ticket, fragment, "no step since its base")
+            return training.ContributionDeclined(pull.ticket, fragment, "no step since its base")
         return self.contribution(pull)
 
 
@@ -283,7 +276,7 @@ class Fleet:
             lambda: self._sync(Received(progress, learner.connection)),
         )
 
-    def _update(self, learner: SyntheticLearner, update: FragmentUpdate) -> None:
+    def _update(self, learner: SyntheticLearner, update: training.FragmentUpdate) -> None:
         learner.arrived[update.fragment] = update
         if learner.phase is Phase.STEPPING:
             return  # at its next boundary
@@ -297,27 +290,27 @@ class Fleet:
 
     def _receive(self, learner: SyntheticLearner, message: object) -> None:
         match message:
-            case PullFragment():
+            case training.PullFragment():
                 answer = learner.answer(message)
                 event: syncer_events.Event
-                if isinstance(answer, Contribution):
+                if isinstance(answer, training.Contribution):
                     link = learner.connection
                     event = syncer_events.ContributionArrived(answer, GOOD, link)
                 else:
                     event = Received(answer, learner.connection)
                 self._at(LATENCY_S * self._rng.uniform(1, 2), lambda: self._sync(event))
-            case LeaseGranted():
+            case training.LeaseGranted():
                 learner.grant(message)
-            case FragmentRequest(epoch, fragment):
-                seed = FragmentSeed(
+            case training.FragmentRequest(epoch, fragment):
+                seed = training.FragmentSeed(
                     epoch, FragmentIndex(fragment), learner.name, learner.incarnation, ""
                 )
                 self._at(
                     LATENCY_S, lambda: self._sync(syncer_events.SeedArrived(seed, intact=True))
                 )
-            case FinalRound():
+            case training.FinalRound():
                 learner.stopping = True
-            case FragmentUpdate():
+            case training.FragmentUpdate():
                 self._update(learner, message)
             case Stop() | _:
                 pass

@@ -19,15 +19,7 @@ from islands.island.forming import disagreement
 from islands.learner.commands import TO_LEAVE, TO_STEP, TO_WAIT, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetMoments,
-)
+from islands.protocol.learner import actions
 from islands.protocol.messages.training import FragmentRequest, Merged
 from islands.protocol.settings.choices import Precision
 
@@ -61,7 +53,7 @@ class Pair:
 
 
 def test_both_hosts_end_at_the_boundary_of_the_last_command() -> None:
-    pair, allow = Pair(), AllowSteps(8, ())
+    pair, allow = Pair(), actions.AllowSteps(8, ())
     pair.leader.put(allow)
     pair.leader.stop()
     for boundary in range(AHEAD):
@@ -77,7 +69,7 @@ def test_both_hosts_end_at_the_boundary_of_the_last_command() -> None:
 def test_an_island_that_fails_ends_each_host_at_its_next_boundary() -> None:
     pair = Pair()
     pair.step(0)
-    pair.leader.put(AllowSteps(8, ()))
+    pair.leader.put(actions.AllowSteps(8, ()))
     pair.leader.abandon()
     pair.follower.stop()
     assert pair.ended() == [False, False]
@@ -88,7 +80,7 @@ def test_an_island_that_fails_ends_each_host_at_its_next_boundary() -> None:
 
 
 def test_hosts_that_leave_their_loop_come_to_no_further_boundary() -> None:
-    pair, allow = Pair(), AllowSteps(8, ())
+    pair, allow = Pair(), actions.AllowSteps(8, ())
     pair.step(0)
     pair.leader.put(allow)
     pair.leader.stop()
@@ -149,8 +141,8 @@ ZERO, FIRST = FragmentIndex(0), Incarnation(1, 2)
 VALUE, SENT = memoryview(b"\0" * 16), memoryview(b"\1" * 8)
 
 ENTRIES: tuple[LogEntry, ...] = (
-    AdoptValue(ZERO, Version(1, 2), 3.5, 1, FIRST, VALUE),
-    AdoptValue(
+    actions.AdoptValue(ZERO, Version(1, 2), 3.5, 1, FIRST, VALUE),
+    actions.AdoptValue(
         *(ZERO, Version(1, 2), 3.5, 1, FIRST, VALUE),
         carry=True,
         merged=Merged(1, 2, 3, 4),
@@ -159,12 +151,12 @@ ENTRIES: tuple[LogEntry, ...] = (
         at_steps=7,
         sent_precision=Precision.BFLOAT16,
     ),
-    AllowSteps(100, (Lease(0, 1, 2), Lease(0, 2, 0, done=True)), 3, 9),
-    LoadMoments((VALUE, SENT)),
-    PlanSnapshots((ZERO, FragmentIndex(3)), (4, 5)),
-    ReadMoments(3, "peer"),
-    ReadValue(FragmentRequest(1, ZERO, 2), FIRST),
-    ResetMoments(),
+    actions.AllowSteps(100, (Lease(0, 1, 2), Lease(0, 2, 0, done=True)), 3, 9),
+    actions.LoadMoments((VALUE, SENT)),
+    actions.PlanSnapshots((ZERO, FragmentIndex(3)), (4, 5)),
+    actions.ReadMoments(3, "peer"),
+    actions.ReadValue(FragmentRequest(1, ZERO, 2), FIRST),
+    actions.ResetMoments(),
     BookCopy(4),
     End(),
 )
@@ -188,7 +180,7 @@ def test_every_command_of_a_boundary_can_be_issued() -> None:
 def test_a_value_is_sent_as_a_share() -> None:
     whole = ENTRIES[1]
     cut = with_arrays(whole, (VALUE[:4], SENT))
-    assert isinstance(cut, AdoptValue)
+    assert isinstance(cut, actions.AdoptValue)
     assert (bytes(cut.payload), cut.sent, cut.version) == (b"\0" * 4, SENT, Version(1, 2))
 
 

@@ -13,28 +13,13 @@ from islands.protocol.identities import (
     Ticket,
     Version,
 )
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import Action, Contribute
 from islands.protocol.learner.adaptation import FINEST_FIRST, Adaptation, Level
-from islands.protocol.learner.events import (
-    Event,
-    FromSupervisor,
-    FromSyncer,
-    Idled,
-    SnapshotTaken,
-    StepFinished,
-    TrainerReady,
-    ValueAdopted,
-)
 from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import (
     Joined,
-)
-from islands.protocol.messages.training import (
-    Contribution,
-    FragmentUpdate,
-    LeaseGranted,
-    PullFragment,
-    Welcome,
 )
 from islands.protocol.sessions import (
     SupervisorLinkChanged,
@@ -74,7 +59,7 @@ class Bench:
         self.now_s = 0.0
         self.steps = 0
 
-    def do(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
+    def do(self, event: events.Event, *, after_s: float = 0.0) -> list[Action]:
         """Handle one event."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
@@ -83,7 +68,7 @@ class Bench:
     def stop(self) -> list[Action]:
         """Compute has come to its stop, and knows all that it was told."""
         tokens, order = self.steps * BATCH, self.state.core.compute.order
-        return self.do(Idled(self.steps, tokens, LEASES, order))
+        return self.do(events.Idled(self.steps, tokens, LEASES, order))
 
     def of(self, kind: type[A]) -> list[A]:
         """Actions of a kind that the last event asked for."""
@@ -94,7 +79,7 @@ class Bench:
         outgoing = [a.message for a in self.actions if isinstance(a, ToSyncer | ToSupervisor)]
         return [message for message in outgoing if isinstance(message, kind)]
 
-    def contributed(self) -> list[Contribution]:
+    def contributed(self) -> list[training.Contribution]:
         """Contributions that the last event sent."""
         return [action.message for action in self.of(Contribute)]
 
@@ -102,12 +87,12 @@ class Bench:
         """The supervisor admits it, and its links are up."""
         where = ("syncer",)
         joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
-        self.do(FromSupervisor(joined))
+        self.do(events.FromSupervisor(joined))
 
     def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
         """A published value arrives."""
         index, version = FragmentIndex(fragment), Version(epoch, number)
-        message = FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
+        message = training.FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
         self.do(UpdateArrived(message, intact, NO_BYTES))
 
     def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
@@ -116,29 +101,35 @@ class Bench:
         version = Version(epoch, number)
         tokens, incarnation = self.steps * BATCH, self.state.incarnation
         assert incarnation is not None
-        event = ValueAdopted(FragmentIndex(fragment), version, self.steps, tokens, incarnation)
+        event = events.ValueAdopted(
+            FragmentIndex(fragment), version, self.steps, tokens, incarnation
+        )
         self.do(event)
 
     def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
         """Tokens and data are granted."""
-        self.do(FromSyncer(LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES)))
+        self.do(
+            events.FromSyncer(training.LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES))
+        )
 
     def step(self, *, finite: bool = True) -> None:
         """One step is complete, with its snapshots."""
         self.steps += 1
         tokens = self.steps * BATCH
-        self.do(StepFinished(self.steps, tokens, 0.1, finite=finite, leases=LEASES))
+        self.do(events.StepFinished(self.steps, tokens, 0.1, finite=finite, leases=LEASES))
 
     def snapshot(self, fragment: int, number: int = 0) -> None:
         """A snapshot of the last boundary is on the host."""
         base = Version(1, number)
         index = FragmentIndex(fragment)
-        self.do(SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
+        self.do(events.SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
 
     def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
         """The syncer asks for a fragment."""
         ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
-        self.do(FromSyncer(PullFragment(ticket, FragmentIndex(fragment), Version(1, 0))))
+        self.do(
+            events.FromSyncer(training.PullFragment(ticket, FragmentIndex(fragment), Version(1, 0)))
+        )
 
 
 def started(
@@ -149,8 +140,8 @@ def started(
     bench.do(SupervisorLinkChanged(up=True))
     bench.admit()
     bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None))))
-    bench.do(TrainerReady(BATCH))
+    bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
+    bench.do(events.TrainerReady(BATCH))
     return bench
 
 
@@ -178,8 +169,8 @@ def stepping_by(settings: RunSettings) -> Bench:
     bench.state = LearnerState(settings, ANA, "bench", P)
     bench.admit()
     bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None))))
-    bench.do(TrainerReady(BATCH))
+    bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
+    bench.do(events.TrainerReady(BATCH))
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.grant(10_000)
@@ -189,7 +180,7 @@ def stepping_by(settings: RunSettings) -> Bench:
 def stand_still(bench: Bench) -> None:
     """Compute has reached its limit of steps."""
     tokens, order = bench.steps * BATCH, bench.state.core.compute.order
-    bench.do(Idled(bench.steps, tokens, LEASES, order, waiting=True))
+    bench.do(events.Idled(bench.steps, tokens, LEASES, order, waiting=True))
 
 
 @dataclass

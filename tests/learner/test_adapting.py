@@ -9,22 +9,10 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
 from islands.numerics.codecs import largest_bytes
 from islands.protocol.identities import FragmentIndex, Ticket, Version
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import AdoptValue, Contribute
 from islands.protocol.learner.adaptation import Adaptation, Choice, GivenPrecision, precision_of
-from islands.protocol.learner.events import (
-    ContributionEncoded,
-    ContributionSkipped,
-    FromSyncer,
-    SnapshotTaken,
-)
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    ContributionReceived,
-    FinalRound,
-    FragmentUpdate,
-    LinkProbe,
-    Merged,
-)
+from islands.protocol.messages import training
 from islands.protocol.sessions import SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.choices import Adoption, Precision
 from islands.protocol.settings.run import RunSettings
@@ -48,25 +36,25 @@ def contribute(bench: Bench, round_: int) -> Contribute:
     version = bench.state.accounts[fragment].version
     assert version is not None
     totals = bench.steps, bench.steps * BATCH
-    bench.do(SnapshotTaken(FragmentIndex(fragment), version, *totals, memoryview(b"taken")))
+    bench.do(events.SnapshotTaken(FragmentIndex(fragment), version, *totals, memoryview(b"taken")))
     bench.pull(fragment, round_)
     (action,) = bench.of(Contribute)
     return action
 
 
-def sent(bench: Bench, action: Contribute) -> LinkProbe:
+def sent(bench: Bench, action: Contribute) -> training.LinkProbe:
     """The link takes it; returns the probe that goes with it."""
     message = action.message
     precision = Precision(message.precision)
     payload = memoryview(bytes(256))
-    bench.do(ContributionEncoded(message.ticket, message.fragment, precision, payload))
-    (probe,) = bench.sent(LinkProbe)
+    bench.do(events.ContributionEncoded(message.ticket, message.fragment, precision, payload))
+    (probe,) = bench.sent(training.LinkProbe)
     return probe
 
 
 def received(bench: Bench, ticket: Ticket, *, after_s: float) -> list[Adapted]:
     """The whole of it has arrived; returns what the learner has to tell the tape."""
-    bench.do(FromSyncer(ContributionReceived(ticket)), after_s=after_s)
+    bench.do(events.FromSyncer(training.ContributionReceived(ticket)), after_s=after_s)
     entries = [action.entry for action in bench.of(Record)]
     return [entry for entry in entries if isinstance(entry, Adapted)]
 
@@ -94,7 +82,7 @@ def test_three_exchanges_with_room_make_it_finer_and_the_tape_says_so() -> None:
     for round_ in range(1, 4):
         action = contribute(bench, round_)
         probe = sent(bench, action)
-        bench.do(FromSyncer(probe), after_s=0.004)
+        bench.do(events.FromSyncer(probe), after_s=0.004)
         told = received(bench, action.message.ticket, after_s=0.006)
     (entry,) = told
     assert (entry.precision, entry.every, entry.bytes) == ("int8", 1, 256)
@@ -111,7 +99,7 @@ def test_an_exchange_that_takes_too_long_leaves_pulls_out() -> None:
     """
     bench = adaptive()
     action = contribute(bench, 1)
-    bench.do(FromSyncer(sent(bench, action)))
+    bench.do(events.FromSyncer(sent(bench, action)))
     (entry,) = received(bench, action.message.ticket, after_s=0.25)
     assert (entry.precision, entry.every, choice(bench)) == ("two_bit", 3, Choice(4, 3))
     answers = []
@@ -119,17 +107,17 @@ def test_an_exchange_that_takes_too_long_leaves_pulls_out() -> None:
         bench.step()
         version = Version(1, 0)
         index, totals = FragmentIndex(round_ % 2), (bench.steps, bench.steps * BATCH)
-        bench.do(SnapshotTaken(index, version, *totals, memoryview(b"taken")))
+        bench.do(events.SnapshotTaken(index, version, *totals, memoryview(b"taken")))
         bench.pull(round_ % 2, round_)
         answers += [round_ for _ in bench.of(Contribute)]
-        for declined in bench.sent(ContributionDeclined):
+        for declined in bench.sent(training.ContributionDeclined):
             assert declined.reason == "one of 3 pulls is answered, to spare the link"
     assert answers == [4, 7]
     bench.pull(0, 8)
     assert len(bench.of(Contribute)) == 1
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
     bench.pull(1, 9)
-    assert bench.sent(ContributionDeclined) == []
+    assert bench.sent(training.ContributionDeclined) == []
 
 
 def test_pulls_are_left_out_while_an_exchange_is_under_way_for_too_long() -> None:
@@ -138,7 +126,7 @@ def test_pulls_are_left_out_while_an_exchange_is_under_way_for_too_long() -> Non
     bench.now_s += 0.4
     bench.step()
     bench.pull(0, 2)
-    (declined,) = bench.sent(ContributionDeclined)
+    (declined,) = bench.sent(training.ContributionDeclined)
     assert declined.reason == "one of 4 pulls is answered, to spare the link"
     assert choice(bench) == Choice(4, 4)
     (entry,) = [action.entry for action in bench.of(Record)]
@@ -154,7 +142,7 @@ def test_what_the_link_did_not_take_is_not_measured() -> None:
     bench = adaptive()
     action = contribute(bench, 1)
     sent(bench, action)
-    bench.do(ContributionSkipped(action.message.ticket, action.message.fragment))
+    bench.do(events.ContributionSkipped(action.message.ticket, action.message.fragment))
     assert received(bench, action.message.ticket, after_s=5.0) == []
     assert choice(bench) == Choice(4)
 
@@ -163,9 +151,11 @@ def test_carried_work_is_told_from_what_was_sent_in_its_own_precision() -> None:
     bench, held = adaptive(Adoption.DELAY_CORRECTED), memoryview(b"held")
     action = contribute(bench, 2)
     message = action.message
-    bench.do(ContributionEncoded(message.ticket, ZERO, Precision.TWO_BIT, held))
+    bench.do(events.ContributionEncoded(message.ticket, ZERO, Precision.TWO_BIT, held))
     received(bench, message.ticket, after_s=5.0)
-    update = FragmentUpdate(1, ZERO, Version(1, 1), 2, "", 4.0, Merged(1, 2, 1, BATCH))
+    update = training.FragmentUpdate(
+        1, ZERO, Version(1, 1), 2, "", 4.0, training.Merged(1, 2, 1, BATCH)
+    )
     bench.do(UpdateArrived(update, intact=True, payload=memoryview(b"new")))
     (adopt,) = bench.of(AdoptValue)
     assert (adopt.sent, adopt.sent_precision) == (held, Precision.TWO_BIT)

@@ -22,14 +22,8 @@ from islands.learner.moments import KEEP_INTERVAL_S, CheckpointFile
 from islands.model.interfaces import PendingStep
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
-from islands.protocol.learner.events import (
-    Idled,
-    MomentsLoaded,
-    MomentsRead,
-    TrainerMade,
-    TrainerReady,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardKey
 from messaging.codec.tensors import as_buffer
@@ -61,8 +55,8 @@ class Device:
         """All pieces, in order."""
         for piece in range(pieces):
             self.compute.command(ReadMoments(piece, "ben"))
-        ready = [await self.wait(MomentsRead) for _ in range(pieces)]
-        buffers = {r.piece: r.payload for r in ready if isinstance(r, MomentsRead)}
+        ready = [await self.wait(events.MomentsRead) for _ in range(pieces)]
+        buffers = {r.piece: r.payload for r in ready if isinstance(r, events.MomentsRead)}
         return [buffers[piece] for piece in range(pieces)]
 
     def end(self) -> None:
@@ -92,11 +86,11 @@ async def test_while_its_trainer_compiles_others_are_told_so() -> None:
 
     device = Device(lambda: Compiling(2))
     async with asyncio.timeout(LIMIT_S):
-        await device.wait(TrainerMade)
+        await device.wait(events.TrainerMade)
         await asyncio.to_thread(begun.wait, LIMIT_S)
         told = [device.compute.compiling]
         done.set()
-        await device.wait(TrainerReady)
+        await device.wait(events.TrainerReady)
         told.append(device.compute.compiling)
     assert told == [True, False]
     device.end()
@@ -106,16 +100,16 @@ async def test_while_its_trainer_compiles_others_are_told_so() -> None:
 async def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
     donor, taker = Device(), Device()
     async with asyncio.timeout(LIMIT_S):
-        first = await donor.wait(TrainerMade)
-        assert isinstance(first, TrainerMade)
+        first = await donor.wait(events.TrainerMade)
+        assert isinstance(first, events.TrainerMade)
         assert first.moment_pieces > 2 * PIECES_PER_BOUNDARY
-        await donor.wait(TrainerReady)
+        await donor.wait(events.TrainerReady)
         donor.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
         if not steps:
-            await donor.wait(Idled)
+            await donor.wait(events.Idled)
         pieces = await donor.read(first.moment_pieces)
         taker.compute.command(LoadMoments(tuple(pieces)))
-        assert await taker.wait(MomentsLoaded) == MomentsLoaded(taken=True)
+        assert await taker.wait(events.MomentsLoaded) == events.MomentsLoaded(taken=True)
         assert await taker.read(len(pieces)) == pieces
     donor.end()
     taker.end()
@@ -140,13 +134,13 @@ async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() ->
     device.compute._clock = clock  # noqa: SLF001  nothing else tells it the time
     times_s = []
     async with asyncio.timeout(LIMIT_S):
-        await device.wait(TrainerReady)
+        await device.wait(events.TrainerReady)
         for steps in range(1, FIRST_STEPS_COMPILE + 4):
             device.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
             told = await device.wait(StepReport)
             assert isinstance(told, StepReport)
             times_s.append(told.event.step_time_s)
-            await device.wait(Idled)
+            await device.wait(events.Idled)
     assert times_s == [0.0] * FIRST_STEPS_COMPILE + [2.0] * 3
     device.end()
 
@@ -200,7 +194,7 @@ async def test_a_loader_that_fails_midway_is_told_by_its_line(
 
     device = Device(lambda: Breaking(2, batch_tokens=BATCH))
     async with asyncio.timeout(LIMIT_S):
-        await device.wait(TrainerReady)
+        await device.wait(events.TrainerReady)
         device.compute.command(AllowSteps(100 * BATCH, (Lease(0, 0, 0),)))
         told = await device.wait(ComputeFailed)
     assert isinstance(told, ComputeFailed)
@@ -271,16 +265,18 @@ def test_a_step_never_waits_for_a_batch_that_can_be_read_ahead() -> None:
         reports = []
         async with asyncio.timeout(LIMIT_S):
             device.compute.command(AllowSteps(3 * BATCH, (Lease(0, 0, 0),)))
-            await device.wait(TrainerReady)
-            await device.wait(Idled)  # nothing came for a while: it is without work, not stalled
+            await device.wait(events.TrainerReady)
+            await device.wait(
+                events.Idled
+            )  # nothing came for a while: it is without work, not stalled
             for _ in range(3):
                 go_on.release()
                 report = await device.wait(StepReport)
                 assert isinstance(report, StepReport)
                 reports.append(report)
             go_on.release(3)  # it reads ahead
-            ended = await device.wait(Idled)
-            assert isinstance(ended, Idled)
+            ended = await device.wait(events.Idled)
+            assert isinstance(ended, events.Idled)
             assert ended.leases == (Lease(0, 0, 3),)
         device.end()
         return reports

@@ -8,14 +8,7 @@ from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
 from islands.numerics.codecs import QUANTIZERS, decode, encode
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    Contribute,
-    PlanSnapshots,
-    ResetFeedback,
-    SettleFeedback,
-)
+from islands.protocol.learner import actions
 from islands.protocol.learner.events import ContributionEncoded, FromSyncer, SnapshotTaken
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.training import FragmentUpdate, Merged
@@ -49,8 +42,8 @@ class Carried:
         self.value = np.zeros(self.size, np.float32)
         self.number = 0
         self.adopt(None, None)
-        enqueue(self.engine.boundary.commands, PlanSnapshots((ZERO,)))
-        enqueue(self.engine.boundary.commands, AllowSteps(400 * BATCH, (LEASE,)))
+        enqueue(self.engine.boundary.commands, actions.PlanSnapshots((ZERO,)))
+        enqueue(self.engine.boundary.commands, actions.AllowSteps(400 * BATCH, (LEASE,)))
         self.engine.boundary.carry_out()
 
     @property
@@ -70,7 +63,7 @@ class Carried:
         version = Version(1, self.number)
         who, value = Incarnation(1, 1), as_buffer(self.value.copy())
         told = self.precision if self.feeds_back else None
-        command = AdoptValue(
+        command = actions.AdoptValue(
             *(ZERO, version, 0.0, 1, who, value, carry, merged, sent), sent_precision=told
         )
         self.number += 1
@@ -124,7 +117,7 @@ def lossy(adoption: Adoption) -> Bench:
     return stepping(adoption, Precision.FP4)
 
 
-def contribute(bench: Bench) -> Contribute:
+def contribute(bench: Bench) -> actions.Contribute:
     """Answer a pull of fragment 0 in round 1."""
     bench.step()
     version = bench.state.accounts[0].version
@@ -132,7 +125,7 @@ def contribute(bench: Bench) -> Contribute:
     snapshot = SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, memoryview(b"four"))
     bench.do(snapshot)
     bench.pull(0, 1)
-    (action,) = bench.of(Contribute)
+    (action,) = bench.of(actions.Contribute)
     return action
 
 
@@ -147,11 +140,11 @@ def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
     contribute(bench)
     merged = Merged(1, 1, 1, BATCH)
     bench.do(update(1, merged))
-    assert bench.of(SettleFeedback) == [SettleFeedback(ZERO, 1, 1, merged)]
+    assert bench.of(actions.SettleFeedback) == [actions.SettleFeedback(ZERO, 1, 1, merged)]
     bench.do(update(1, merged))
-    assert bench.of(SettleFeedback) == []
+    assert bench.of(actions.SettleFeedback) == []
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
-    assert bench.of(ResetFeedback) == [ResetFeedback()]
+    assert bench.of(actions.ResetFeedback) == [actions.ResetFeedback()]
 
 
 def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
@@ -163,6 +156,6 @@ def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
         payload = sent if said is ticket else memoryview(b"no")
         bench.do(ContributionEncoded(said, ZERO, Precision.FP4, payload))
     bench.do(update(1, Merged(1, 1, 1, BATCH)))
-    (adopt,) = bench.of(AdoptValue)
+    (adopt,) = bench.of(actions.AdoptValue)
     assert adopt.sent is sent
-    assert bench.of(SettleFeedback) == []
+    assert bench.of(actions.SettleFeedback) == []

@@ -7,23 +7,7 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.gossip import GossipValues
-from islands.protocol.gossip.actions import (
-    AdoptMixed,
-    Gather,
-    GiveValue,
-    Mix,
-    TakeOver,
-    TakeShare,
-    ToNeighbour,
-)
-from islands.protocol.gossip.events import (
-    Mixed,
-    NeighbourSaid,
-    ShareArrived,
-    ShareTaken,
-    ValueArrived,
-    WorkGathered,
-)
+from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.gossip import GIVEN_MOST, Gossip, Stage
 from islands.protocol.identities import (
     FragmentIndex,
@@ -78,7 +62,7 @@ def gossip_of(bench: Bench) -> Gossip:
 def give(bench: Bench, fragment: int, round_: int) -> None:
     """Ben gives its slow value of a fragment; the newest round that it knows is told."""
     given = ValueGiven(FragmentIndex(fragment), BEN, round_, "digest")
-    bench.do(ValueArrived("ben", given, None, payload=NO_BYTES))
+    bench.do(events.ValueArrived("ben", given, None, payload=NO_BYTES))
 
 
 def settled() -> Bench:
@@ -93,18 +77,22 @@ def settled() -> Bench:
 
 def test_a_newcomer_goes_on_after_the_newest_round_that_its_donor_knows() -> None:
     bench = gossiping(alone=False)
-    assert [one.message for one in bench.of(ToNeighbour)] == [ValueWanted(FragmentIndex(0), ANA_S)]
+    assert [one.message for one in bench.of(actions.ToNeighbour)] == [
+        ValueWanted(FragmentIndex(0), ANA_S)
+    ]
     give(bench, 0, 6)
-    assert [one.clock for one in bench.of(TakeOver)] == [7 * H / P]
-    assert [one.message for one in bench.of(ToNeighbour)] == [ValueWanted(FragmentIndex(1), ANA_S)]
+    assert [one.clock for one in bench.of(actions.TakeOver)] == [7 * H / P]
+    assert [one.message for one in bench.of(actions.ToNeighbour)] == [
+        ValueWanted(FragmentIndex(1), ANA_S)
+    ]
     give(bench, 1, 7)
-    assert [one.clock for one in bench.of(TakeOver)] == [8 * H / P]
+    assert [one.clock for one in bench.of(actions.TakeOver)] == [8 * H / P]
     assert [entry.round for entry in takeovers(bench)] == [7]
     bench.do(Ticked())
     assert gossip_of(bench).exchanges.clock == 7
     bench.step()
     bench.step()
-    (take,) = bench.of(TakeShare)
+    (take,) = bench.of(actions.TakeShare)
     assert (take.round, take.fragment, take.clock) == (8, 0, 9 * H / P)
 
 
@@ -120,7 +108,7 @@ def test_a_newcomer_takes_no_step_before_it_has_all_values() -> None:
     assert phase_of(bench) is Phase.HEALING
     give(bench, 0, 6)
     give(bench, 0, 9)
-    assert bench.of(TakeOver) == []
+    assert bench.of(actions.TakeOver) == []
     assert phase_of(bench) is Phase.HEALING
     give(bench, 1, 6)
     assert phase_of(bench) is Phase.STEPPING
@@ -133,8 +121,8 @@ def test_a_donor_tells_the_newest_round_that_it_came_to() -> None:
     for _ in range(3 * H // P):
         bench.step()
     assert gossip_of(bench).exchanges.clock == 2
-    bench.do(NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
-    (given,) = bench.of(GiveValue)
+    bench.do(events.NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
+    (given,) = bench.of(actions.GiveValue)
     assert (given.peer, given.message.fragment, given.message.round) == ("ben", 1, 2)
 
 
@@ -145,8 +133,8 @@ def test_a_value_is_given_so_often_in_a_round_and_not_more() -> None:
         bench.step()
     answers = []
     for _ in range(2 * GIVEN_MOST):
-        bench.do(NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
-        answers.append(len(bench.of(GiveValue)))
+        bench.do(events.NeighbourSaid("ben", ValueWanted(FragmentIndex(1), BEN)))
+        answers.append(len(bench.of(actions.GiveValue)))
     assert answers == [1] * GIVEN_MOST + [0] * GIVEN_MOST
 
 
@@ -154,8 +142,8 @@ def test_nobody_is_given_values_who_is_not_in_the_roster() -> None:
     bench = settled()
     for fragment, incarnation in ((0, Incarnation(1, 9)), (P, BEN)):
         asked = ValueWanted(FragmentIndex(fragment), incarnation)
-        bench.do(NeighbourSaid("ben", asked))
-        assert bench.of(GiveValue) == []
+        bench.do(events.NeighbourSaid("ben", asked))
+        assert bench.of(actions.GiveValue) == []
 
 
 # --- the sums of a group --------------------------------------------------------------------------
@@ -194,18 +182,18 @@ def mixing() -> Bench:
     bench = settled()
     bench.step()
     bench.step()
-    (take,) = bench.of(TakeShare)
-    bench.do(ShareTaken(take.fragment, take.round, bench.steps, "digest", NOTHING))
-    assert len(bench.of(ToNeighbour)) == 1
+    (take,) = bench.of(actions.TakeShare)
+    bench.do(events.ShareTaken(take.fragment, take.round, bench.steps, "digest", NOTHING))
+    assert len(bench.of(actions.ToNeighbour)) == 1
     share = Share(take.round, take.fragment, BEN, 2, wanted=False, digest="digest")
-    bench.do(ShareArrived("ben", share, None, NOTHING))
-    assert len(bench.of(Mix)) == 1
+    bench.do(events.ShareArrived("ben", share, None, NOTHING))
+    assert len(bench.of(actions.Mix)) == 1
     return bench
 
 
 def gathered(bench: Bench) -> list[int]:
     """The fragments whose work the last event had measured from version 0."""
-    return [action.fragment for action in bench.of(Gather)]
+    return [action.fragment for action in bench.of(actions.Gather)]
 
 
 def test_the_work_of_a_fragment_is_gathered_once() -> None:
@@ -215,12 +203,16 @@ def test_the_work_of_a_fragment_is_gathered_once() -> None:
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     bench.do(Ticked(), after_s=1.0)
     assert gathered(bench) == []
-    bench.do(Mixed(FragmentIndex(0), 2, NO_BYTES, NO_BYTES))
-    adopted = [type(action) for action in bench.actions if isinstance(action, AdoptMixed | Gather)]
-    assert adopted == [AdoptMixed, Gather]
+    bench.do(events.Mixed(FragmentIndex(0), 2, NO_BYTES, NO_BYTES))
+    adopted = [
+        type(action)
+        for action in bench.actions
+        if isinstance(action, actions.AdoptMixed | actions.Gather)
+    ]
+    assert adopted == [actions.AdoptMixed, actions.Gather]
     assert gathered(bench) == [0]
     for fragment in range(P):
-        bench.do(WorkGathered(FragmentIndex(fragment)))
+        bench.do(events.WorkGathered(FragmentIndex(fragment)))
     bench.step()
     assert gathered(bench) == []
 
@@ -230,7 +222,7 @@ def test_a_pull_of_the_end_is_answered_with_gathered_work_alone() -> None:
     bench = mixing()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     bench.do(SnapshotTaken(FragmentIndex(1), Version(1, 0), 2, 2 * BATCH, NO_BYTES))
-    bench.do(WorkGathered(FragmentIndex(1)))
+    bench.do(events.WorkGathered(FragmentIndex(1)))
     assert 1 not in bench.state.core.pulls.snapshots
 
 
@@ -271,8 +263,10 @@ class Newcomer:
         self.gossip.asked[self.gossip.donor] = None
         incarnation = self.gossip.view.listed[LearnerName(donor)].incarnation
         message = ValueGiven(FragmentIndex(0), incarnation, 3, "digest")
-        self.gossip.on_gossip(self.core, ValueArrived(donor, message, problem, memoryview(b"")))
-        return any(isinstance(action, TakeOver) for action in self.core.actions)
+        self.gossip.on_gossip(
+            self.core, events.ValueArrived(donor, message, problem, memoryview(b""))
+        )
+        return any(isinstance(action, actions.TakeOver) for action in self.core.actions)
 
     def refusals(self) -> list[str]:
         """Why the last value was refused, as the tape tells it."""
@@ -292,7 +286,7 @@ def test_the_wait_for_donors_that_are_silent_doubles() -> None:
     asked_s = [
         bench.now_s
         for _ in range(400)
-        if any(isinstance(each, ToNeighbour) for each in bench.do(Ticked(), after_s=0.25))
+        if any(isinstance(each, actions.ToNeighbour) for each in bench.do(Ticked(), after_s=0.25))
     ]
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
     assert waits[1:] == [2 * wait for wait in waits[:-1]]

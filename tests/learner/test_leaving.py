@@ -3,24 +3,11 @@
 import pytest
 
 from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket, Version
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import AllowSteps
-from islands.protocol.learner.events import (
-    FromSupervisor,
-    FromSyncer,
-    Idled,
-    LeaveRequested,
-    Ticked,
-)
+from islands.protocol.messages import training
 from islands.protocol.messages.control import Drain
 from islands.protocol.messages.membership import Evicted, Leave, Stop
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    ContributionFate,
-    Paused,
-    Progress,
-    Quarantined,
-    Welcome,
-)
 from islands.protocol.sessions import (
     Exit,
     SupervisorLinkChanged,
@@ -54,12 +41,12 @@ def hand_over(bench: Bench) -> None:
 
 def test_a_drained_learner_stops_then_leaves() -> None:
     bench = stepping()
-    bench.do(FromSupervisor(Drain("drained")))
+    bench.do(events.FromSupervisor(Drain("drained")))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
     assert not left(bench)
     bench.stop()
     assert not left(bench)
-    (report, *_) = bench.sent(Progress)
+    (report, *_) = bench.sent(training.Progress)
     assert report.leases == LEASES
     assert report.phase is Phase.FINISHED, "quota that it has left is no shortage"
     bench.snapshot(0)
@@ -71,13 +58,13 @@ def test_a_drained_learner_stops_then_leaves() -> None:
 
 def test_the_word_may_come_more_than_once() -> None:
     bench = stepping()
-    bench.do(FromSupervisor(Drain("drained")))
-    bench.do(FromSupervisor(Drain("drained")))
+    bench.do(events.FromSupervisor(Drain("drained")))
+    bench.do(events.FromSupervisor(Drain("drained")))
     assert not bench.of(AllowSteps)
     bench.stop()
     hand_over(bench)
     assert left(bench)
-    bench.do(FromSupervisor(Drain("drained")))
+    bench.do(events.FromSupervisor(Drain("drained")))
     assert not bench.of(Exit)
     assert not bench.sent(Leave)
 
@@ -86,7 +73,7 @@ def test_what_was_asked_before_is_answered_and_awaited() -> None:
     """A contribution of an incarnation that has ended would not be merged."""
     bench = stepping()
     bench.pull(0, 0)
-    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(events.LeaveRequested("SIGTERM"))
     bench.stop()
     assert not left(bench)
     bench.snapshot(0)
@@ -101,32 +88,38 @@ def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
-    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(events.LeaveRequested("SIGTERM"))
     bench.stop()
     assert not left(bench)
-    bench.do(FromSyncer(ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late")))
+    bench.do(
+        events.FromSyncer(
+            training.ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late")
+        )
+    )
     assert not left(bench)
-    bench.do(Ticked(), after_s=4.9)
+    bench.do(events.Ticked(), after_s=4.9)
     assert not left(bench)
-    bench.do(Ticked(), after_s=0.2)
+    bench.do(events.Ticked(), after_s=0.2)
     assert left(bench)
 
 
 def test_of_whom_nothing_is_applied_nothing_is_asked() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Quarantined(ANA, Incarnation(1, 1), "no numbers")))
+    bench.do(events.FromSyncer(training.Quarantined(ANA, Incarnation(1, 1), "no numbers")))
     bench.pull(0, 0)
-    assert [declined.reason for declined in bench.sent(ContributionDeclined)] == ["leaving"]
+    assert [declined.reason for declined in bench.sent(training.ContributionDeclined)] == [
+        "leaving"
+    ]
     bench.grant(99_999)
     assert not bench.of(AllowSteps)
 
 
 def test_it_does_not_wait_for_ever() -> None:
     bench = stepping()
-    bench.do(LeaveRequested("SIGTERM"))
-    bench.do(Ticked(), after_s=9.9)
+    bench.do(events.LeaveRequested("SIGTERM"))
+    bench.do(events.Ticked(), after_s=9.9)
     assert not left(bench)
-    bench.do(Ticked(), after_s=0.2)
+    bench.do(events.Ticked(), after_s=0.2)
     assert left(bench)
 
 
@@ -135,23 +128,23 @@ def test_a_round_that_never_closes_is_not_waited_for_as_long_as_its_own_steps() 
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
-    bench.do(LeaveRequested("SIGTERM"))
-    bench.do(Ticked(), after_s=6.0)
+    bench.do(events.LeaveRequested("SIGTERM"))
+    bench.do(events.Ticked(), after_s=6.0)
     assert not left(bench)
     bench.step()
     bench.stop()
     assert left(bench)
-    assert bench.sent(Progress)[0].tokens == bench.steps * BATCH
+    assert bench.sent(training.Progress)[0].tokens == bench.steps * BATCH
 
 
 def test_a_syncer_that_is_away_for_a_moment_still_gets_its_work() -> None:
     bench = stepping()
     bench.do(SyncerLinkChanged(up=False))
-    bench.do(FromSupervisor(Drain("drained")))
+    bench.do(events.FromSupervisor(Drain("drained")))
     bench.stop()
     assert not bench.of(Exit)
     bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (Version(1, 0), Version(1, 0)))))
+    bench.do(events.FromSyncer(training.Welcome(1, (Version(1, 0), Version(1, 0)))))
     assert not bench.of(Exit)
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -165,7 +158,7 @@ def test_with_both_links_gone_there_is_nothing_to_wait_for(
     last: SyncerLinkChanged | SupervisorLinkChanged,
 ) -> None:
     bench = stepping()
-    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(events.LeaveRequested("SIGTERM"))
     syncer = isinstance(last, SyncerLinkChanged)
     bench.do(SupervisorLinkChanged(up=False) if syncer else SyncerLinkChanged(up=False))
     assert not bench.of(Exit)
@@ -175,21 +168,21 @@ def test_with_both_links_gone_there_is_nothing_to_wait_for(
 
 def test_who_is_evicted_while_it_leaves_is_gone() -> None:
     bench = stepping()
-    bench.do(LeaveRequested("SIGTERM"))
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.LeaveRequested("SIGTERM"))
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     assert bench.of(Exit)
 
 
 def test_who_has_not_begun_leaves_at_once() -> None:
     bench = Bench()
-    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(events.LeaveRequested("SIGTERM"))
     assert bench.of(Exit) == [Exit("SIGTERM", failed=False)]
 
 
 def test_the_end_of_the_run_is_told_to_the_supervisor() -> None:
     """Otherwise it would start a learner again that ended because the run did."""
     bench = stepping()
-    bench.do(FromSyncer(Stop("tokens")))
+    bench.do(events.FromSyncer(Stop("tokens")))
     assert bench.of(Exit) == [Exit("tokens", failed=False)]
     (leave,) = bench.sent(Leave)
     assert leave.reason == "the run is over: tokens"
@@ -200,7 +193,7 @@ def test_the_end_of_the_run_is_told_to_the_supervisor() -> None:
 
 def pause(bench: Bench, *, paused: bool = True, epoch: int = 1) -> None:
     """The syncer says how it is."""
-    bench.do(FromSyncer(Paused(epoch, paused)))
+    bench.do(events.FromSyncer(training.Paused(epoch, paused)))
 
 
 def test_a_pause_stops_at_the_next_boundary() -> None:
@@ -210,7 +203,7 @@ def test_a_pause_stops_at_the_next_boundary() -> None:
     assert phase_of(bench) is Phase.STEPPING
     bench.stop()
     assert phase_of(bench) is Phase.PAUSED
-    assert [report.phase for report in bench.sent(Progress)] == [Phase.PAUSED]
+    assert [report.phase for report in bench.sent(training.Progress)] == [Phase.PAUSED]
     pause(bench)
     assert not bench.of(AllowSteps)
 
@@ -238,8 +231,8 @@ def test_a_short_pause_never_looks_like_a_shortage() -> None:
     pause(bench, paused=False)
     assert len(bench.of(AllowSteps)) == 1
     phases = [bench.state.phase]
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES, paused_order))
-    phases += [bench.state.phase, *[report.phase for report in bench.sent(Progress)]]
+    bench.do(events.Idled(bench.steps, bench.steps * BATCH, LEASES, paused_order))
+    phases += [bench.state.phase, *[report.phase for report in bench.sent(training.Progress)]]
     assert set(phases) == {Phase.STEPPING}
 
 
@@ -254,7 +247,7 @@ def test_a_pause_that_comes_back_stays() -> None:
 
 def test_an_older_syncer_pauses_nobody() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Welcome(3, (None, None))))
+    bench.do(events.FromSyncer(training.Welcome(3, (None, None))))
     pause(bench, epoch=2)
     assert not bench.of(AllowSteps)
 
@@ -277,10 +270,10 @@ def test_a_paused_learner_can_leave(first: str) -> None:
     if first == "pause":
         pause(bench)
         bench.stop()
-        bench.do(LeaveRequested("SIGTERM"))
+        bench.do(events.LeaveRequested("SIGTERM"))
         bench.stop()
     else:
-        bench.do(LeaveRequested("SIGTERM"))
+        bench.do(events.LeaveRequested("SIGTERM"))
         pause(bench)
         bench.stop()
     hand_over(bench)

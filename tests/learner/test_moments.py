@@ -3,28 +3,8 @@
 import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
-from islands.protocol.learner.actions import (
-    AllowSteps,
-    LoadCheckpoint,
-    LoadMoments,
-    ReadMoments,
-    ResetMoments,
-    SetTimer,
-    ToPeer,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.learner.core import CheckpointedMoments
-from islands.protocol.learner.events import (
-    FromSyncer,
-    MomentsLoaded,
-    MomentsRead,
-    PieceArrived,
-    StateRequested,
-    Ticked,
-    TimerDue,
-    TrainerMade,
-    TrainerReady,
-    ValueAdopted,
-)
 from islands.protocol.learner.moments_recovery import COPIES_MAX, GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
@@ -54,25 +34,25 @@ class Fresh(Bench):
     def __init__(self, *, pieces: int = PIECES, schema: str = SCHEMA) -> None:
         """Admitted and linked; its trainer is made."""
         super().__init__()
-        self.do(TrainerMade(schema, pieces))
+        self.do(events.TrainerMade(schema, pieces))
         self.do(SupervisorLinkChanged(up=True))
         self.admit()
         self.do(SyncerLinkChanged(up=True))
 
     def welcome(self, donor: LearnerName | None = BEN, *, after_s: float = 0.0) -> None:
         """The syncer answers its hello."""
-        self.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, donor)), after_s=after_s)
+        self.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, donor)), after_s=after_s)
 
     def heal(self) -> None:
         """Compiled, all fragments adopted, quota granted."""
-        self.do(TrainerReady(BATCH))
+        self.do(events.TrainerReady(BATCH))
         self.grant(500)
         self.adopt(0, 0)
         self.adopt(1, 0)
 
     def asked(self) -> list[int]:
         """Pieces that the last event asked the donor for."""
-        messages = [action.message for action in self.of(ToPeer) if action.peer == BEN]
+        messages = [action.message for action in self.of(actions.ToPeer) if action.peer == BEN]
         return [message.piece for message in messages if isinstance(message, StateRequest)]
 
     def piece(
@@ -85,7 +65,11 @@ class Fresh(Bench):
         intact: bool = True,
     ) -> None:
         """A peer answers."""
-        self.do(PieceArrived(sender, StateOffer(piece, pieces, schema, ""), payload(piece), intact))
+        self.do(
+            events.PieceArrived(
+                sender, StateOffer(piece, pieces, schema, ""), payload(piece), intact
+            )
+        )
 
     def held(self) -> list[int]:
         """Pieces that have come and wait for the others."""
@@ -103,7 +87,7 @@ class Fresh(Bench):
 
     def reminder_s(self) -> float:
         """When the last event asked to be reminded first."""
-        return min(action.after_s for action in self.of(SetTimer))
+        return min(action.after_s for action in self.of(actions.SetTimer))
 
 
 def welcomed() -> Fresh:
@@ -120,18 +104,18 @@ def test_a_fresh_process_asks_the_donor_before_it_steps() -> None:
     assert bench.asked() == [0, 1]
     bench.heal()
     assert phase_of(bench) is Phase.HEALING
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     bench.piece(1)
     assert (bench.held(), bench.asked()) == ([1], [2])
     bench.piece(0)
     bench.piece(2)
-    (load,) = bench.of(LoadMoments)
+    (load,) = bench.of(actions.LoadMoments)
     assert load.pieces == tuple(map(payload, range(PIECES))), "in their order, as they came"
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     assert bench.held() == []
-    bench.do(MomentsLoaded(taken=True), after_s=0.5)
+    bench.do(events.MomentsLoaded(taken=True), after_s=0.5)
     assert bench.noted() == [("moments_taken", BEN)]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
     assert phase_of(bench) is Phase.STEPPING
 
 
@@ -139,10 +123,10 @@ def test_it_tells_what_it_took_and_how_long_that_kept_it() -> None:
     """The tape has pieces, bytes, seconds since it asked, and seconds since it could have begun."""
     bench = Fresh()
     bench.welcome()
-    bench.do(TrainerReady(BATCH), after_s=5.0)
+    bench.do(events.TrainerReady(BATCH), after_s=5.0)
     for piece in range(PIECES):
         bench.piece(piece)
-    bench.do(MomentsLoaded(taken=True), after_s=0.25)
+    bench.do(events.MomentsLoaded(taken=True), after_s=0.25)
     (record,) = bench.of(Record)
     assert record.entry == MomentsTaken(
         donor=BEN, pieces=PIECES, bytes=8 * PIECES, seconds=5.25, waited_s=0.25
@@ -154,12 +138,12 @@ def test_pieces_come_while_it_compiles() -> None:
     bench.do(SupervisorLinkChanged(up=True))
     bench.admit()
     bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
-    assert bench.of(ToPeer) == []
-    bench.do(TrainerMade(SCHEMA, PIECES), after_s=1.0)
-    assert len(bench.of(ToPeer)) == 2
-    bench.do(Ticked(), after_s=10 * LIMIT_S)
-    bench.do(TrainerReady(BATCH))
+    bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(actions.ToPeer) == []
+    bench.do(events.TrainerMade(SCHEMA, PIECES), after_s=1.0)
+    assert len(bench.of(actions.ToPeer)) == 2
+    bench.do(events.Ticked(), after_s=10 * LIMIT_S)
+    bench.do(events.TrainerReady(BATCH))
     assert phase_of(bench) is Phase.HEALING
     assert bench.of(Record) == []
 
@@ -169,7 +153,7 @@ def test_without_a_donor_it_steps_at_once() -> None:
     bench.welcome(None)
     bench.heal()
     assert bench.noted() == [("moments_fresh", "no donor")]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
 
 def test_it_never_waits_longer_than_its_limit() -> None:
@@ -179,13 +163,13 @@ def test_it_never_waits_longer_than_its_limit() -> None:
     for _ in range(10):
         if bench.noted():
             break
-        after_s = bench.reminder_s() if bench.of(SetTimer) else LIMIT_S - waited_s
-        bench.do(TimerDue(), after_s=after_s)
+        after_s = bench.reminder_s() if bench.of(actions.SetTimer) else LIMIT_S - waited_s
+        bench.do(events.TimerDue(), after_s=after_s)
         waited_s += after_s
     assert waited_s == LIMIT_S
     assert bench.noted() == [("moments_fresh", "2 of 3 pieces did not come in time")]
     assert bench.held() == []
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
     bench.piece(1)
     assert bench.actions == []
 
@@ -195,15 +179,15 @@ def test_a_lost_piece_is_asked_for_once_more() -> None:
     bench.welcome()
     bench.piece(0)
     assert bench.asked() == [2]
-    bench.do(TimerDue(), after_s=0.9 * LIMIT_S / 2)
+    bench.do(events.TimerDue(), after_s=0.9 * LIMIT_S / 2)
     assert bench.asked() == []
-    bench.do(TimerDue(), after_s=0.1 * LIMIT_S / 2)
+    bench.do(events.TimerDue(), after_s=0.1 * LIMIT_S / 2)
     assert bench.asked() == [1, 2]
-    bench.do(TimerDue(), after_s=LIMIT_S)
+    bench.do(events.TimerDue(), after_s=LIMIT_S)
     assert bench.asked() == []
     bench.piece(2)
     bench.piece(1)
-    assert len(bench.of(LoadMoments)) == 1
+    assert len(bench.of(actions.LoadMoments)) == 1
 
 
 def test_a_damaged_piece_is_asked_for_once_more() -> None:
@@ -227,7 +211,7 @@ def test_a_donor_that_declines_ends_it_at_once(pieces: int, schema: str, says: s
     bench = welcomed()
     bench.piece(0, pieces=pieces, schema=schema)
     assert bench.noted() == [("moments_fresh", says)]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
 
 def test_only_the_donor_is_listened_to_and_only_to_what_was_asked() -> None:
@@ -247,19 +231,19 @@ def test_only_the_donor_is_listened_to_and_only_to_what_was_asked() -> None:
 def test_an_optimizer_without_moments_asks_nobody() -> None:
     bench = Fresh(pieces=0, schema="")
     bench.welcome()
-    assert bench.of(ToPeer) == []
+    assert bench.of(actions.ToPeer) == []
     assert bench.noted() == [("moments_fresh", "this optimizer keeps none")]
     bench.heal()
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
 
 def test_moments_that_are_no_good_are_not_kept() -> None:
     bench = welcomed()
     for piece in range(PIECES):
         bench.piece(piece)
-    bench.do(MomentsLoaded(taken=False))
+    bench.do(events.MomentsLoaded(taken=False))
     assert [kind for kind, _ in bench.noted()] == ["moments_fresh"]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
 
 def test_a_new_link_goes_on_with_what_has_arrived() -> None:
@@ -269,7 +253,7 @@ def test_a_new_link_goes_on_with_what_has_arrived() -> None:
     bench.do(SyncerLinkChanged(up=True), after_s=0.5)
     bench.welcome(None)
     assert bench.asked() == [1, 2]
-    bench.do(Ticked(), after_s=LIMIT_S - 1.0)
+    bench.do(events.Ticked(), after_s=LIMIT_S - 1.0)
     assert [kind for kind, _ in bench.noted()] == ["moments_fresh"]
 
 
@@ -279,24 +263,24 @@ def test_another_donor_is_asked_from_the_beginning() -> None:
     bench.do(SyncerLinkChanged(up=True))
     bench.welcome(EVE)
     assert bench.held() == []
-    assert [action.peer for action in bench.of(ToPeer)] == [EVE, EVE]
+    assert [action.peer for action in bench.of(actions.ToPeer)] == [EVE, EVE]
 
 
 def test_an_eviction_while_it_waits_lets_it_ask_again() -> None:
     bench = welcomed()
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")), after_s=1.0)
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")), after_s=1.0)
     bench.admit(counter=2)
     bench.welcome(EVE, after_s=LIMIT_S)
-    assert [action.peer for action in bench.of(ToPeer)] == [EVE, EVE]
+    assert [action.peer for action in bench.of(actions.ToPeer)] == [EVE, EVE]
 
 
 def test_memory_that_is_intact_is_kept() -> None:
     bench = stepping()
-    bench.do(TrainerMade(SCHEMA, PIECES))
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.TrainerMade(SCHEMA, PIECES))
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
-    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
-    assert bench.of(ToPeer) == []
+    bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(actions.ToPeer) == []
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     assert phase_of(bench) is Phase.STEPPING
@@ -304,17 +288,17 @@ def test_memory_that_is_intact_is_kept() -> None:
 
 def test_a_state_that_is_not_finite_takes_fresh_moments() -> None:
     bench = stepping()
-    bench.do(TrainerMade(SCHEMA, PIECES))
+    bench.do(events.TrainerMade(SCHEMA, PIECES))
     bench.step(finite=False)
-    assert bench.of(ResetMoments) == [ResetMoments()]
+    assert bench.of(actions.ResetMoments) == [actions.ResetMoments()]
     bench.admit(counter=2)
-    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
-    assert bench.of(ToPeer) == []
+    bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(actions.ToPeer) == []
 
 
 def test_the_end_of_the_run_is_not_kept_waiting() -> None:
     bench = welcomed()
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(events.FromSyncer(FinalRound(1, "tokens")))
     assert bench.noted() == [("moments_fresh", "it will not step any more")]
 
 
@@ -324,14 +308,14 @@ def test_the_end_of_the_run_is_not_kept_waiting() -> None:
 def donor() -> Bench:
     """A learner that has stepped."""
     bench = stepping()
-    bench.do(TrainerMade(SCHEMA, PIECES))
+    bench.do(events.TrainerMade(SCHEMA, PIECES))
     return bench
 
 
 def request(bench: Bench, piece: int = 0, *, schema: str = SCHEMA) -> list[object]:
     """A peer asks; returns what it is told at once."""
-    bench.do(StateRequested(BEN, StateRequest(Incarnation(1, 9), piece, schema)))
-    return [action.message for action in bench.of(ToPeer)]
+    bench.do(events.StateRequested(BEN, StateRequest(Incarnation(1, 9), piece, schema)))
+    return [action.message for action in bench.of(actions.ToPeer)]
 
 
 def declined(piece: int = 0) -> list[object]:
@@ -342,24 +326,24 @@ def declined(piece: int = 0) -> list[object]:
 def test_a_donor_reads_at_a_boundary_and_offers() -> None:
     bench = donor()
     assert request(bench, 2) == []
-    assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
+    assert bench.of(actions.ReadMoments) == [actions.ReadMoments(2, BEN)]
     read = payload(2)
-    bench.do(MomentsRead(2, BEN, read))
-    offer = ToPeer(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
-    assert bench.of(ToPeer) == [offer]
-    assert bench.of(ToPeer)[0].payload is read
+    bench.do(events.MomentsRead(2, BEN, read))
+    offer = actions.ToPeer(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
+    assert bench.of(actions.ToPeer) == [offer]
+    assert bench.of(actions.ToPeer)[0].payload is read
 
 
 def test_nobody_is_given_a_piece_again_and_again() -> None:
     bench = donor()
     for _ in range(COPIES_MAX):
         assert request(bench, 2) == []
-        bench.do(MomentsRead(2, BEN, payload(2)))
+        bench.do(events.MomentsRead(2, BEN, payload(2)))
     assert request(bench, 2) == declined(2)
     assert request(bench, 1) == []
-    bench.do(MomentsRead(1, BEN, payload(1)))
-    bench.do(StateRequested(BEN, StateRequest(Incarnation(1, 10), 2, SCHEMA)))
-    assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
+    bench.do(events.MomentsRead(1, BEN, payload(1)))
+    bench.do(events.StateRequested(BEN, StateRequest(Incarnation(1, 10), 2, SCHEMA)))
+    assert bench.of(actions.ReadMoments) == [actions.ReadMoments(2, BEN)]
 
 
 def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:
@@ -383,17 +367,19 @@ def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
     bench = donor()
     request(bench)
     bench.step(finite=False)
-    bench.do(MomentsRead(0, BEN, payload(0)))
-    assert [action.message for action in bench.of(ToPeer)] == declined()
+    bench.do(events.MomentsRead(0, BEN, payload(0)))
+    assert [action.message for action in bench.of(actions.ToPeer)] == declined()
 
 
 def test_a_new_incarnation_gives_only_after_a_step_of_its_own() -> None:
     bench = donor()
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
     for fragment in range(2):
         bench.update(fragment, 0)
-        adopted = ValueAdopted(FragmentIndex(fragment), Version(1, 0), 2, 20, Incarnation(1, 2))
+        adopted = events.ValueAdopted(
+            FragmentIndex(fragment), Version(1, 0), 2, 20, Incarnation(1, 2)
+        )
         bench.do(adopted)
     bench.grant(10_000, counter=2)
     assert request(bench) == declined()
@@ -406,7 +392,7 @@ def test_few_pieces_wait_at_a_donor() -> None:
     for _ in range(GIVING_MAX):
         assert request(bench) == []
     assert request(bench) == declined()
-    bench.do(MomentsRead(0, BEN, payload(0)))
+    bench.do(events.MomentsRead(0, BEN, payload(0)))
     assert request(bench) == []
 
 
@@ -427,12 +413,12 @@ def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()
-    assert bench.of(LoadCheckpoint) == [LoadCheckpoint()]
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.LoadCheckpoint) == [actions.LoadCheckpoint()]
+    assert bench.of(actions.AllowSteps) == []
     assert phase_of(bench) is Phase.HEALING
-    bench.do(MomentsLoaded(taken=True))
+    bench.do(events.MomentsLoaded(taken=True))
     assert bench.noted() == [("moments_taken", "disk")]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
 
 def test_a_peers_are_newer_than_those_on_disk() -> None:
@@ -441,16 +427,16 @@ def test_a_peers_are_newer_than_those_on_disk() -> None:
     bench.heal()
     for piece in range(PIECES):
         bench.piece(piece)
-    assert (len(bench.of(LoadMoments)), bench.of(LoadCheckpoint)) == (1, [])
+    assert (len(bench.of(actions.LoadMoments)), bench.of(actions.LoadCheckpoint)) == (1, [])
 
 
 def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(BEN)
     bench.piece(0, pieces=0)
-    assert bench.of(LoadCheckpoint) == []
+    assert bench.of(actions.LoadCheckpoint) == []
     bench.heal()
-    assert bench.of(LoadCheckpoint) == [LoadCheckpoint()]
+    assert bench.of(actions.LoadCheckpoint) == [actions.LoadCheckpoint()]
 
 
 @pytest.mark.parametrize(
@@ -472,8 +458,8 @@ def test_what_does_not_belong_to_the_run_is_left(kept: CheckpointedMoments, reas
     bench = Resumed(kept)
     bench.welcome(None)
     bench.heal()
-    assert bench.of(LoadCheckpoint) == []
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.LoadCheckpoint) == []
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
     assert ("moments_fresh", reason) in bench.noted()
 
 
@@ -481,8 +467,8 @@ def test_what_is_damaged_on_disk_is_told_and_costs_no_step() -> None:
     bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()
-    bench.do(MomentsLoaded(taken=False))
+    bench.do(events.MomentsLoaded(taken=False))
     assert bench.noted() == [
         ("moments_fresh", "those of this host's disk are of other sizes, damaged, or not finite")
     ]
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]

@@ -6,14 +6,7 @@ from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase,
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.own_turns import OwnTurns
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    ContributionFate,
-    FinalRound,
-    FragmentUpdate,
-    Hello,
-    Progress,
-)
+from islands.protocol.messages import training
 from islands.protocol.sessions import SyncerLinkChanged
 from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.presets import PRESETS, Preset
@@ -42,9 +35,9 @@ def turns_of(bench: states.Bench) -> OwnTurns:
     return schedule
 
 
-def update(fragment: FragmentIndex) -> FragmentUpdate:
+def update(fragment: FragmentIndex) -> training.FragmentUpdate:
     """A new value."""
-    return FragmentUpdate(1, fragment, Version(1, 2), 1, f"{fragment}@2", 0.0, None)
+    return training.FragmentUpdate(1, fragment, Version(1, 2), 1, f"{fragment}@2", 0.0, None)
 
 
 def test_a_turn_is_due_h_steps_after_its_base() -> None:
@@ -70,10 +63,10 @@ def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
     assert turns.due(core, FIRST) == 119
 
 
-def fate(fragment: FragmentIndex) -> ContributionFate:
+def fate(fragment: FragmentIndex) -> training.ContributionFate:
     """The answer to the pull of round 0 was not applied."""
     ticket = Ticket(1, 0, states.ANA, Incarnation(1, 1))
-    return ContributionFate(ticket, fragment, Fate.LATE, "its round was abandoned")
+    return training.ContributionFate(ticket, fragment, Fate.LATE, "its round was abandoned")
 
 
 def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:
@@ -82,11 +75,11 @@ def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:
     assert bench.of(PlanSnapshots) == [PlanSnapshots((FIRST, SECOND), (4, 4))]
     for _ in range(3):
         bench.step()
-    assert all(report.due == () for report in bench.sent(Progress))
+    assert all(report.due == () for report in bench.sent(training.Progress))
     bench.step()
     stand_still(bench)
     assert states.phase_of(bench) is Phase.WAITING
-    assert [report.due for report in bench.sent(Progress)] == [(FIRST, SECOND)]
+    assert [report.due for report in bench.sent(training.Progress)] == [(FIRST, SECOND)]
     bench.pull(0, 0)
     bench.snapshot(0)
     assert [sent.steps for sent in bench.contributed()] == [4]
@@ -104,7 +97,7 @@ def test_over_a_new_link_it_asks_again() -> None:
     stand_still(bench)
     bench.do(SyncerLinkChanged(up=False))
     bench.do(SyncerLinkChanged(up=True))
-    assert [hello.progress.due for hello in bench.sent(Hello)] == [(FIRST, SECOND)]
+    assert [hello.progress.due for hello in bench.sent(training.Hello)] == [(FIRST, SECOND)]
 
 
 def test_what_is_not_applied_is_not_waited_for() -> None:
@@ -126,7 +119,7 @@ def test_who_does_not_wait_asks_and_steps_on() -> None:
     assert bench.of(AllowSteps)[-1].until_steps is None
     for _ in range(4):
         bench.step()
-    assert [report.due for report in bench.sent(Progress)] == [(FIRST, SECOND)]
+    assert [report.due for report in bench.sent(training.Progress)] == [(FIRST, SECOND)]
     bench.snapshot(0)
     bench.step()
     bench.pull(0, 0)
@@ -137,13 +130,15 @@ def test_a_pull_before_its_turn_is_declined() -> None:
     bench = asynchronous()
     bench.step()
     bench.pull(0, 0)
-    assert [no.reason for no in bench.sent(ContributionDeclined)] == ["its turn is not due"]
+    assert [no.reason for no in bench.sent(training.ContributionDeclined)] == [
+        "its turn is not due"
+    ]
 
 
 def test_at_the_end_of_the_run_it_answers_with_what_it_has() -> None:
     bench = asynchronous()
     bench.step()
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(FromSyncer(training.FinalRound(1, "tokens")))
     bench.stop()
     bench.pull(0, 0)
     bench.snapshot(0)

@@ -5,13 +5,8 @@ import pytest
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
 from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed
 from islands.protocol.learner.events import FromSyncer, SnapshotTaken, ValueAdopted, ValueRead
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Evicted
-from islands.protocol.messages.training import (
-    FragmentRequest,
-    FragmentSeed,
-    FragmentUpdate,
-    Merged,
-)
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption
 from tests.learner.bench import ANA, BATCH, Bench, stepping
@@ -19,9 +14,9 @@ from tests.learner.bench import ANA, BATCH, Bench, stepping
 ZERO, ONE = FragmentIndex(0), FragmentIndex(1)
 
 
-def update(number: int, *, merged: Merged | None = None) -> FragmentUpdate:
+def update(number: int, *, merged: training.Merged | None = None) -> training.FragmentUpdate:
     """A published value of fragment 0, with a contribution of ours in it."""
-    return FragmentUpdate(1, ZERO, Version(1, number), number - 1, "", 4.0, merged)
+    return training.FragmentUpdate(1, ZERO, Version(1, number), number - 1, "", 4.0, merged)
 
 
 def contribute(bench: Bench, round_: int, payload: memoryview) -> Contribute:
@@ -36,7 +31,7 @@ def contribute(bench: Bench, round_: int, payload: memoryview) -> Contribute:
     return action
 
 
-def arrive(bench: Bench, message: FragmentUpdate, payload: memoryview) -> AdoptValue:
+def arrive(bench: Bench, message: training.FragmentUpdate, payload: memoryview) -> AdoptValue:
     """A published value is here, and is to be adopted."""
     bench.do(UpdateArrived(message, intact=True, payload=payload))
     (action,) = bench.of(AdoptValue)
@@ -60,7 +55,7 @@ def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
 def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: Adoption) -> None:
     bench, sent = stepping(adoption), memoryview(b"sent")
     contribute(bench, 1, sent)
-    value, merged = memoryview(b"value"), Merged(1, 1, 1, BATCH)
+    value, merged = memoryview(b"value"), training.Merged(1, 1, 1, BATCH)
     adopt = arrive(bench, update(2, merged=merged), value)
     carries = adoption is Adoption.DELAY_CORRECTED
     assert (adopt.carry, adopt.sent is sent) == (carries, carries)
@@ -74,9 +69,9 @@ def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: 
 
 def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
     bench, value = stepping(), memoryview(b"version 0")
-    bench.do(ValueRead(FragmentRequest(3, ONE, 2), Incarnation(1, 1), value))
+    bench.do(ValueRead(training.FragmentRequest(3, ONE, 2), Incarnation(1, 1), value))
     (offer,) = bench.of(OfferSeed)
-    assert offer.message == FragmentSeed(3, ONE, ANA, Incarnation(1, 1), "")
+    assert offer.message == training.FragmentSeed(3, ONE, ANA, Incarnation(1, 1), "")
     assert offer.payload is value
 
 

@@ -11,25 +11,8 @@ from islands.protocol.identities import (
     Phase,
     Version,
 )
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    PlanSnapshots,
-    ReadValue,
-    ResetMoments,
-)
-from islands.protocol.learner.events import (
-    ContributionSkipped,
-    FromSupervisor,
-    FromSyncer,
-    Idled,
-    LeaveRequested,
-    SeedSkipped,
-    StepFinished,
-    Ticked,
-    TrainerReady,
-    ValueAdopted,
-)
+from islands.protocol.learner import actions, events
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import (
     Evicted,
     Heartbeat,
@@ -38,14 +21,6 @@ from islands.protocol.messages.membership import (
     Leave,
     Refused,
     Stop,
-)
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    FinalRound,
-    FragmentRequest,
-    Hello,
-    Progress,
-    Welcome,
 )
 from islands.protocol.sessions import (
     DialSyncer,
@@ -68,7 +43,7 @@ def test_it_joins_and_dials_the_syncer() -> None:
     bench.admit()
     assert bench.of(DialSyncer) == [DialSyncer("syncer")]
     bench.do(SyncerLinkChanged(up=True))
-    (hello,) = bench.sent(Hello)
+    (hello,) = bench.sent(training.Hello)
     assert (hello.incarnation, hello.credential) == (Incarnation(1, 1), "signed")
     assert hello.progress.phase is Phase.COMPILING
 
@@ -76,44 +51,44 @@ def test_it_joins_and_dials_the_syncer() -> None:
 def test_it_asks_again_until_it_is_admitted() -> None:
     bench = Bench()
     bench.do(SupervisorLinkChanged(up=True))
-    bench.do(Ticked(), after_s=1.0)
+    bench.do(events.Ticked(), after_s=1.0)
     assert len(bench.sent(Join)) == 1
 
 
 def test_a_heartbeat_tells_that_a_step_compiles() -> None:
     bench = started()
-    bench.do(Ticked(compiling=True), after_s=1.0)
+    bench.do(events.Ticked(compiling=True), after_s=1.0)
     assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.HEALING]
     bench = stepping()
-    bench.do(Ticked(compiling=True), after_s=1.0)
+    bench.do(events.Ticked(compiling=True), after_s=1.0)
     assert bench.state.phase is Phase.STEPPING
     assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.COMPILING]
-    assert {progress.phase for progress in bench.sent(Progress)} == {Phase.STEPPING}
-    bench.do(Ticked(), after_s=1.0)
+    assert {progress.phase for progress in bench.sent(training.Progress)} == {Phase.STEPPING}
+    bench.do(events.Ticked(), after_s=1.0)
     assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.STEPPING]
 
 
 def test_nobody_steps_before_everything_is_adopted() -> None:
     bench = started()
     bench.grant(500)
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     bench.adopt(0, 0)
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     assert phase_of(bench) is Phase.HEALING
     bench.adopt(1, 0)
-    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
     assert phase_of(bench) is Phase.STEPPING
 
 
 def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
     bench = stepping()
     bench.grant(20_000)
-    assert len(bench.of(AllowSteps)) == 1
+    assert len(bench.of(actions.AllowSteps)) == 1
     bench.grant(20_000)
     assert bench.actions == []
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
-    assert [allowed.until_tokens for allowed in bench.of(AllowSteps)] == [0]
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    assert [allowed.until_tokens for allowed in bench.of(actions.AllowSteps)] == [0]
+    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
     assert bench.actions == []
 
 
@@ -133,29 +108,29 @@ def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:
 def test_it_offers_its_own_value_as_version_zero() -> None:
     bench = Bench()
     bench.admit()
-    request = FragmentRequest(1, FragmentIndex(0))
-    bench.do(FromSyncer(request))
-    assert bench.of(ReadValue) == []
-    bench.do(TrainerReady(BATCH))
-    bench.do(FromSyncer(request))
-    assert bench.of(ReadValue) == [ReadValue(request, Incarnation(1, 1))]
+    request = training.FragmentRequest(1, FragmentIndex(0))
+    bench.do(events.FromSyncer(request))
+    assert bench.of(actions.ReadValue) == []
+    bench.do(events.TrainerReady(BATCH))
+    bench.do(events.FromSyncer(request))
+    assert bench.of(actions.ReadValue) == [actions.ReadValue(request, Incarnation(1, 1))]
 
 
 def test_a_seed_is_offered_once_over_a_link() -> None:
     bench = Bench()
     bench.admit()
-    bench.do(TrainerReady(BATCH))
-    request = FragmentRequest(1, FragmentIndex(0), attempt=1)
-    expected = ReadValue(request, Incarnation(1, 1))
-    for change in (None, SeedSkipped(FragmentIndex(0)), SyncerLinkChanged(up=True)):
+    bench.do(events.TrainerReady(BATCH))
+    request = training.FragmentRequest(1, FragmentIndex(0), attempt=1)
+    expected = actions.ReadValue(request, Incarnation(1, 1))
+    for change in (None, events.SeedSkipped(FragmentIndex(0)), SyncerLinkChanged(up=True)):
         if change is not None:
             bench.do(change)
-        bench.do(FromSyncer(request))
-        assert bench.of(ReadValue) == [expected]
-        bench.do(FromSyncer(request))
-        assert bench.of(ReadValue) == []
-    bench.do(FromSyncer(replace(request, attempt=2)))
-    assert len(bench.of(ReadValue)) == 1
+        bench.do(events.FromSyncer(request))
+        assert bench.of(actions.ReadValue) == [expected]
+        bench.do(events.FromSyncer(request))
+        assert bench.of(actions.ReadValue) == []
+    bench.do(events.FromSyncer(replace(request, attempt=2)))
+    assert len(bench.of(actions.ReadValue)) == 1
 
 
 def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:
@@ -192,7 +167,7 @@ def test_standing_still_it_answers_with_all_that_it_did() -> None:
     bench = stepping()
     bench.snapshot(0)
     bench.step()
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
     bench.stop()
     bench.pull(0, 0)
     assert bench.contributed() == []
@@ -205,11 +180,11 @@ def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
     bench.snapshot(0)
     bench.pull(0, 0)
     (message,) = bench.contributed()
-    bench.do(ContributionSkipped(message.ticket, message.fragment))
+    bench.do(events.ContributionSkipped(message.ticket, message.fragment))
     assert bench.contributed() == []
     bench.pull(0, 0)
     assert [again.ticket for again in bench.contributed()] == [message.ticket]
-    bench.do(ContributionSkipped(message.ticket, message.fragment))
+    bench.do(events.ContributionSkipped(message.ticket, message.fragment))
     bench.step()
     assert [again.ticket for again in bench.contributed()] == [message.ticket]
 
@@ -221,8 +196,8 @@ def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
     (older,) = bench.contributed()
     bench.pull(0, 2)
     assert len(bench.contributed()) == 1
-    bench.do(ContributionSkipped(older.ticket, older.fragment))
-    assert [one.ticket for one in bench.sent(ContributionDeclined)] == [older.ticket]
+    bench.do(events.ContributionSkipped(older.ticket, older.fragment))
+    assert [one.ticket for one in bench.sent(training.ContributionDeclined)] == [older.ticket]
     bench.step()
     assert bench.contributed() == []  # the newer one is on its way
 
@@ -231,13 +206,15 @@ def test_the_fragments_next_due_are_planned() -> None:
     bench = stepping()
     assert bench.state.core.settings.open_rounds_max(P) == P
     bench = Bench()
-    bench.do(Ticked())
-    assert bench.of(PlanSnapshots) == [PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))]
+    bench.do(events.Ticked())
+    assert bench.of(actions.PlanSnapshots) == [
+        actions.PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))
+    ]
 
 
 def test_pulls_of_others_are_ignored() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Welcome(2, (None, None))))
+    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
     bench.snapshot(0)
     bench.pull(0, 0, counter=9, epoch=2)
     assert bench.contributed() == []
@@ -251,11 +228,11 @@ def test_it_declines_what_it_has_nothing_for() -> None:
     """Without a base, and idle without a step since its base, it says so instead of waiting."""
     bench = started()
     bench.pull(0, 0)
-    assert len(bench.sent(ContributionDeclined)) == 1
+    assert len(bench.sent(training.ContributionDeclined)) == 1
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.pull(0, 1)
-    assert len(bench.sent(ContributionDeclined)) == 1
+    assert len(bench.sent(training.ContributionDeclined)) == 1
 
 
 def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
@@ -272,29 +249,29 @@ def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
 def test_versions_only_grow() -> None:
     bench = stepping()
     bench.update(0, 2)
-    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1), NO_BYTES)
-    assert bench.of(AdoptValue) == [adopt]
+    adopt = actions.AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1), NO_BYTES)
+    assert bench.of(actions.AdoptValue) == [adopt]
     for number in (2, 1, 0):
         bench.update(0, number)
-        assert bench.of(AdoptValue) == []
+        assert bench.of(actions.AdoptValue) == []
     bench.update(0, 3, intact=False)
-    assert bench.of(AdoptValue) == []
-    bench.do(FromSyncer(Welcome(2, (None, None))))
+    assert bench.of(actions.AdoptValue) == []
+    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
     bench.update(0, 3)
-    assert bench.of(AdoptValue) == []
+    assert bench.of(actions.AdoptValue) == []
     bench.update(0, 3, epoch=2)
-    assert len(bench.of(AdoptValue)) == 1
+    assert len(bench.of(actions.AdoptValue)) == 1
 
 
 def test_it_never_follows_an_older_syncer() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Welcome(3, (None, None))))
-    bench.do(FromSyncer(Welcome(2, (None, None))))
+    bench.do(events.FromSyncer(training.Welcome(3, (None, None))))
+    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
     assert len(bench.of(DropSyncerLink)) == 1
-    bench.do(FromSyncer(Welcome(4, (None, None, None))))
+    bench.do(events.FromSyncer(training.Welcome(4, (None, None, None))))
     assert len(bench.of(DropSyncerLink)) == 1, "of a run with more fragments"
     bench.do(SyncerLinkChanged(up=True))
-    assert [hello.epoch_seen for hello in bench.sent(Hello)] == [3]
+    assert [hello.epoch_seen for hello in bench.sent(training.Hello)] == [3]
 
 
 def test_it_steps_on_without_its_links() -> None:
@@ -302,38 +279,38 @@ def test_it_steps_on_without_its_links() -> None:
     bench.pull(0, 0)
     bench.do(SyncerLinkChanged(up=False))
     bench.do(SupervisorLinkChanged(up=False))
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     bench.step()
     bench.snapshot(0)
     assert bench.actions == []
     bench.do(SyncerLinkChanged(up=True))
-    (hello,) = bench.sent(Hello)
+    (hello,) = bench.sent(training.Hello)
     assert (hello.progress.steps, hello.progress.phase) == (3, Phase.STEPPING)
 
 
 def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
-    assert AllowSteps(0, ()) in bench.of(AllowSteps)
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    assert actions.AllowSteps(0, ()) in bench.of(actions.AllowSteps)
     assert [join.previous for join in bench.sent(Join)] == [Incarnation(1, 1)]
-    assert bench.of(ResetMoments) == []
+    assert bench.of(actions.ResetMoments) == []
     bench.admit(counter=2)
-    (hello,) = bench.sent(Hello)
+    (hello,) = bench.sent(training.Hello)
     assert hello.progress.tokens == 0
     assert {told.version for told in hello.progress.fragments} == {None}
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.grant(100, counter=2)
-    assert bench.of(AllowSteps) == [AllowSteps(20 + 100, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(20 + 100, LEASES)]
 
 
 def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> None:
     bench = stepping()
     bench.update(0, 1)
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
     bench.update(0, 1)
-    late = ValueAdopted(FragmentIndex(0), Version(1, 1), 2, 20, Incarnation(1, 1))
+    late = events.ValueAdopted(FragmentIndex(0), Version(1, 1), 2, 20, Incarnation(1, 1))
     bench.do(late)
     assert bench.state.accounts[0].version is None
     bench.do(replace(late, incarnation=Incarnation(1, 2)))
@@ -342,25 +319,25 @@ def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> Non
 
 def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
     bench = stepping()
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
     bench.step()
     bench.adopt(0, 0)
     bench.adopt(1, 0)
-    assert [report.tokens for report in bench.sent(Progress)] == [0]
+    assert [report.tokens for report in bench.sent(training.Progress)] == [0]
     bench.grant(100, counter=2)
-    assert bench.of(AllowSteps) == [AllowSteps(30 + 100, LEASES)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(30 + 100, LEASES)]
 
 
 def test_an_eviction_of_an_earlier_incarnation_is_old_news() -> None:
     bench = stepping()
-    bench.do(FromSupervisor(Evicted(ANA, Incarnation(0, 9), "silent")))
+    bench.do(events.FromSupervisor(Evicted(ANA, Incarnation(0, 9), "silent")))
     assert bench.state.incarnation == Incarnation(1, 1)
 
 
 def test_an_admission_by_an_older_supervisor_is_ignored() -> None:
     bench = Bench()
-    bench.do(FromSupervisor(HeartbeatAck(2)))
+    bench.do(events.FromSupervisor(HeartbeatAck(2)))
     bench.admit()
     assert bench.state.incarnation is None
 
@@ -368,7 +345,7 @@ def test_an_admission_by_an_older_supervisor_is_ignored() -> None:
 def test_a_state_that_is_not_finite_heals() -> None:
     bench = stepping()
     bench.step(finite=False)
-    assert bench.of(ResetMoments) == [ResetMoments()]
+    assert bench.of(actions.ResetMoments) == [actions.ResetMoments()]
     assert bench.state.phase is Phase.JOINING
     assert len(bench.sent(Join)) == 1
 
@@ -377,9 +354,9 @@ def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
     bench = stepping()
     bench.step(finite=False)
     told = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
-    assert told == [Progress, Leave, Leave, Join]
+    assert told == [training.Progress, Leave, Leave, Join]
     assert {leave.diverged for leave in bench.sent(Leave)} == {True}
-    assert bench.sent(Progress)[0].tokens == bench.steps * BATCH
+    assert bench.sent(training.Progress)[0].tokens == bench.steps * BATCH
 
 
 def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
@@ -390,7 +367,9 @@ def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.grant(100, counter=2)
-    under_way = StepFinished(bench.steps, bench.steps * BATCH, 3.0, finite=False, leases=LEASES)
+    under_way = events.StepFinished(
+        bench.steps, bench.steps * BATCH, 3.0, finite=False, leases=LEASES
+    )
     bench.do(under_way)
     assert bench.state.incarnation == Incarnation(1, 2)
     assert bench.sent(Leave) == []
@@ -416,9 +395,9 @@ def test_who_diverges_again_and_again_rests_in_between() -> None:
     for counter, rest_s in enumerate((1, 2, 4, 8, 16, 32, 64, 128, 256, 256), start=2):
         diverge(bench, counter)
         assert bench.sent(Join) == []
-        bench.do(Ticked(), after_s=rest_s - 0.5)
+        bench.do(events.Ticked(), after_s=rest_s - 0.5)
         assert bench.sent(Join) == []
-        bench.do(Ticked(), after_s=0.5)
+        bench.do(events.Ticked(), after_s=0.5)
         assert len(bench.sent(Join)) == 1
     diverge(bench, 20, after_steps=WELL_STEPS + 1)
     assert len(bench.sent(Join)) == 1
@@ -427,15 +406,15 @@ def test_who_diverges_again_and_again_rests_in_between() -> None:
 def test_a_grant_for_another_incarnation_is_ignored() -> None:
     bench = stepping()
     bench.grant(99_999, counter=2)
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     bench.grant(10)
-    assert (bench.of(AllowSteps), bench.state.core.compute.quota_tokens) == ([], 10_000)
+    assert (bench.of(actions.AllowSteps), bench.state.core.compute.quota_tokens) == ([], 10_000)
 
 
 def test_without_quota_it_is_starved() -> None:
     bench = stepping()
     bench.stop()
-    assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
+    assert [report.phase for report in bench.sent(training.Progress)] == [Phase.STARVED]
     bench.grant(20_000)
     assert bench.state.phase is Phase.STEPPING
 
@@ -444,42 +423,42 @@ def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
     bench = stepping()
     order = bench.state.core.compute.order
     bench.grant(20_000)
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES, order))
+    bench.do(events.Idled(bench.steps, bench.steps * BATCH, LEASES, order))
     assert bench.state.phase is Phase.STEPPING
-    assert bench.sent(Progress) == []
+    assert bench.sent(training.Progress) == []
     bench.stop()
-    assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
+    assert [report.phase for report in bench.sent(training.Progress)] == [Phase.STARVED]
 
 
 def test_at_the_end_it_stops_and_answers() -> None:
     bench = stepping()
-    bench.do(FromSyncer(FinalRound(1, "tokens")))
-    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(0, LEASES)]
     bench.stop()
     assert bench.state.phase is Phase.FINISHED
     bench.grant(99_999)
-    assert bench.of(AllowSteps) == []
+    assert bench.of(actions.AllowSteps) == []
     bench.snapshot(0)
     bench.pull(0, 5)
     assert [message.steps for message in bench.contributed()] == [2]
-    bench.do(FromSyncer(Stop("tokens")))
+    bench.do(events.FromSyncer(Stop("tokens")))
     assert bench.of(Exit) == [Exit("tokens", failed=False)]
 
 
 def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
     bench = stepping()
-    bench.do(FromSyncer(FinalRound(1, "enough")))
+    bench.do(events.FromSyncer(training.FinalRound(1, "enough")))
     bench.stop()
-    bench.do(FromSyncer(Welcome(2, (None, None))))
-    assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
+    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(10_000, LEASES)]
     assert bench.state.phase is Phase.STEPPING
 
 
 def test_a_refusal_for_good_ends_the_process() -> None:
     bench = Bench()
-    bench.do(FromSupervisor(Refused(ANA, "the name is taken", retry=True)))
+    bench.do(events.FromSupervisor(Refused(ANA, "the name is taken", retry=True)))
     assert bench.of(Exit) == []
-    bench.do(FromSupervisor(Refused(ANA, "layouts differ", retry=False)))
+    bench.do(events.FromSupervisor(Refused(ANA, "layouts differ", retry=False)))
     (exit_,) = bench.of(Exit)
     assert exit_.failed
     assert "layouts differ" in exit_.reason
@@ -488,34 +467,34 @@ def test_a_refusal_for_good_ends_the_process() -> None:
 @pytest.mark.parametrize("reason", ["the run is over", "the run is over: tokens"])
 def test_that_the_run_is_over_is_no_failure(reason: str) -> None:
     bench = Bench()
-    bench.do(FromSupervisor(Refused(ANA, reason, retry=False)))
+    bench.do(events.FromSupervisor(Refused(ANA, reason, retry=False)))
     assert bench.of(Exit) == [Exit(f"the supervisor refused: {reason}", failed=False)]
 
 
 def test_leaving_reports_and_says_goodbye_to_both() -> None:
     bench = stepping()
-    bench.do(LeaveRequested("preempted"))
-    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    bench.do(events.LeaveRequested("preempted"))
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(0, LEASES)]
     assert not bench.of(Exit)
     bench.stop()
     bench.adopt(0, 1)
     bench.adopt(1, 1)
     kinds = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
-    assert kinds[-4:] == [Progress, Progress, Leave, Leave]
+    assert kinds[-4:] == [training.Progress, training.Progress, Leave, Leave]
     assert bench.of(Exit) == [Exit("preempted", failed=False)]
 
 
 def test_a_heartbeat_and_a_report_every_second() -> None:
     bench = stepping()
-    bench.do(Ticked(), after_s=1.0)
+    bench.do(events.Ticked(), after_s=1.0)
     (beat,) = bench.sent(Heartbeat)
     assert (beat.phase, beat.step) == (Phase.STEPPING, 2)
-    assert len(bench.sent(Progress)) == 1
+    assert len(bench.sent(training.Progress)) == 1
 
 
 def test_positions_only_grow() -> None:
     bench = stepping()
     ahead = (Lease(0, 0, 7), LEASES[1])
-    bench.do(StepFinished(3, 30, 0.1, finite=True, leases=ahead))
+    bench.do(events.StepFinished(3, 30, 0.1, finite=True, leases=ahead))
     bench.grant(20_000)
-    assert bench.of(AllowSteps) == [AllowSteps(20_000, ahead)]
+    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(20_000, ahead)]

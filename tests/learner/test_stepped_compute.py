@@ -14,14 +14,8 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.compute import ComputeEvent, ComputeFailed, StepReport
 from islands.learner.stepped_compute import SteppedCompute
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.protocol.learner.events import (
-    Idled,
-    SnapshotTaken,
-    TrainerMade,
-    TrainerReady,
-    ValueAdopted,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardKey
 from messaging.codec.tensors import as_buffer
@@ -102,10 +96,10 @@ async def open_loop() -> AsyncIterator[Loop]:
 
 async def test_it_is_ready_when_it_starts() -> None:
     async with open_loop() as loop:
-        assert await loop.wait(TrainerMade) == TrainerMade(
+        assert await loop.wait(events.TrainerMade) == events.TrainerMade(
             loop.model.moments_schema, loop.model.moment_pieces
         )
-        assert await loop.wait(TrainerReady) == TrainerReady(BATCH)
+        assert await loop.wait(events.TrainerReady) == events.TrainerReady(BATCH)
 
 
 async def test_a_step_is_counted_at_the_next_boundary() -> None:
@@ -118,7 +112,7 @@ async def test_a_step_is_counted_at_the_next_boundary() -> None:
             assert (report.event.steps, report.event.tokens) == (number, number * BATCH)
             assert report.event.finite
         waiting = asyncio.create_task(loop.arrive())
-        idle = await loop.wait(Idled)
+        idle = await loop.wait(events.Idled)
         assert (idle.steps, idle.tokens, idle.order) == (3, 3 * BATCH, 1)
         loop.compute.stop()
         assert not await waiting
@@ -127,13 +121,13 @@ async def test_a_step_is_counted_at_the_next_boundary() -> None:
 async def test_it_waits_until_more_is_granted() -> None:
     async with open_loop() as loop:
         waiting = asyncio.create_task(loop.arrive())
-        assert (await loop.wait(Idled)).order == 0
+        assert (await loop.wait(events.Idled)).order == 0
         loop.adopt(4, fragment=0)
         loop.adopt(5, fragment=1)
-        assert {(await loop.wait(ValueAdopted)).fragment for _ in range(2)} == {0, 1}
+        assert {(await loop.wait(events.ValueAdopted)).fragment for _ in range(2)} == {0, 1}
         assert loop.compute.whole
         loop.allow(0, order=2)
-        assert (await loop.wait(Idled)).order == 2
+        assert (await loop.wait(events.Idled)).order == 2
         loop.allow(1, order=3)
         assert await waiting
         assert loop.model.value(1).tolist() == [5.0] * loop.model.layout.fragments[1].size
@@ -144,7 +138,7 @@ async def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None
     async with open_loop() as loop:
         loop.adopt(4, fragment=0, at_steps=100)
         waiting = asyncio.create_task(loop.arrive())
-        assert (await loop.wait(ValueAdopted)).version == Version(1, 4)
+        assert (await loop.wait(events.ValueAdopted)).version == Version(1, 4)
         loop.compute.stop()
         assert not await waiting
 
@@ -160,7 +154,7 @@ async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
         loop.step()
         after = loop.model.value(0)
         assert await loop.arrive()
-        taken = await loop.wait(SnapshotTaken)
+        taken = await loop.wait(events.SnapshotTaken)
         assert (taken.fragment, taken.steps, taken.tokens) == (0, 1, BATCH)
         np.testing.assert_array_equal(np.frombuffer(taken.payload, np.float32), before - after)
 
@@ -192,7 +186,7 @@ async def test_at_rest_it_answers_without_touching_the_model() -> None:
         loop.adopt(4, fragment=0)
         loop.allow(0, order=7)
         loop.compute.rest()
-        assert (await loop.wait(Idled)).order == 7
+        assert (await loop.wait(events.Idled)).order == 7
         loop.allow(0, order=8)
-        assert (await loop.wait(Idled)).order == 8
+        assert (await loop.wait(events.Idled)).order == 8
         np.testing.assert_array_equal(loop.model.value(0), before)

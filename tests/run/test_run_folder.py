@@ -17,17 +17,8 @@ from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFi
 from islands.protocol.messages.membership import NOT_FINITE
 from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.tape import member_entries
 from islands.protocol.tape.learner_entries import MomentsKept
-from islands.protocol.tape.member_entries import (
-    Diverged,
-    Left,
-    Paused,
-    ProcessEnded,
-    Recognised,
-    Resumed,
-    StatusChanged,
-    StoodStill,
-)
 from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Closing, DataEnded, Extended
 from islands.run.records.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
@@ -123,7 +114,7 @@ def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
     folder.write(0.0, "v", admitted("a"))
     folder.process_started("a")
     folder.step("a", 1.0, report(1))
-    folder.write(2.0, "v", Left("a", "1.1", "the run is over"))
+    folder.write(2.0, "v", member_entries.Left("a", "1.1", "the run is over"))
     folder.step("a", 2.5, report(2))
     folder.close()
     assert folder.figures.learners["a"].steps == 2
@@ -151,7 +142,7 @@ def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
 def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     folder.write(0.1, "v", admitted())
     folder.write(0.2, "v", admitted("s", "1.2", Role.SYNCER))
-    folder.write(0.3, "v", StatusChanged("a", Status.SUSPECT))
+    folder.write(0.3, "v", member_entries.StatusChanged("a", Status.SUSPECT))
     assert folder.figures.learners.keys() == {"a"}
     assert folder.figures.learners["a"].status == "suspect"
     folder.write(0.4, "v", evicted())
@@ -182,8 +173,8 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
 
     folder.write(0.1, "v", admitted())
     assert shown() == "stepping"
-    folder.write(0.2, "s", Diverged("a", "1.1", 1))
-    folder.write(0.3, "v", Left("a", "1.1", NOT_FINITE))
+    folder.write(0.2, "s", member_entries.Diverged("a", "1.1", 1))
+    folder.write(0.3, "v", member_entries.Left("a", "1.1", NOT_FINITE))
     folder.write(0.3, "v", admitted("a", "1.2"))
     assert shown() == "diverged"
     assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
@@ -332,9 +323,9 @@ def test_what_a_picture_marks_is_among_the_metrics(folder: RunFolder) -> None:
         ("supervisor", Started(1)),
         ("supervisor", Started(2)),
         ("syncer", Started(2)),
-        ("hub", ProcessEnded("a", error="killed by SIGKILL")),
-        ("supervisor", ProcessEnded("a", reason="killed by SIGKILL")),
-        ("hub", ProcessEnded("a", error="")),
+        ("hub", member_entries.ProcessEnded("a", error="killed by SIGKILL")),
+        ("supervisor", member_entries.ProcessEnded("a", reason="killed by SIGKILL")),
+        ("hub", member_entries.ProcessEnded("a", error="")),
         ("supervisor", evicted()),
         ("syncer", Extended(20, 10, "tokens")),
         ("a", MomentsKept("")),
@@ -559,10 +550,10 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
 
 def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     seen = []
-    for actor, entry in (("v", StoodStill(3.0)), ("s", Paused())):
+    for actor, entry in (("v", member_entries.StoodStill(3.0)), ("s", member_entries.Paused())):
         folder.write(1.0, actor, entry)
         seen.append(folder.figures.work.paused)
-    folder.write(3.0, "s", Resumed())
+    folder.write(3.0, "s", member_entries.Resumed())
     assert [*seen, folder.figures.work.paused] == [False, True, False]
     folder.write(4.0, "s", Closing("tokens"))
     assert folder.figures.ending == "tokens"
@@ -573,9 +564,9 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
     folder.write(1.0, "v", admitted())
     for second in range(2, 5):
         folder.on_figures("a", float(second), told("p", second))
-    folder.write(5.0, "s", Paused())
+    folder.write(5.0, "s", member_entries.Paused())
     folder.on_figures("a", 5.5, told("p", 6))  # a step that was under way
-    folder.write(6.0, "s", Resumed())
+    folder.write(6.0, "s", member_entries.Resumed())
     folder.on_figures("a", 7.0, told("p", 7))
     folder.on_figures("a", 8.0, told("p", 8, loss=float("nan")))
     folder.write(9.0, "v", evicted())
@@ -596,12 +587,12 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
 def test_that_nobody_was_heard_while_all_compile_is_no_news(folder: RunFolder) -> None:
     compiling = [False]
     folder.compiling = lambda: compiling[0]
-    folder.write(1.0, "v", StoodStill(1.2))
+    folder.write(1.0, "v", member_entries.StoodStill(1.2))
     folder.on_figures("a", 2.0, told("p", 1))
     compiling[0] = True
-    folder.write(3.0, "v", StoodStill(1.3))
+    folder.write(3.0, "v", member_entries.StoodStill(1.3))
     compiling[0] = False
-    folder.write(4.0, "v", StoodStill(1.4))
+    folder.write(4.0, "v", member_entries.StoodStill(1.4))
     folder.close()
     assert [event.split("  ")[-1] for event in folder.figures.events] == ["v stood still for 1.4 s"]
     log = rows(folder.path / "run.log")
@@ -612,7 +603,7 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
     for name in ("a", "b", "c"):
         folder.write(0.1, "v", admitted(name))
         folder.on_figures(name, 1.0, told(f"{name}-1", 5))
-    folder.write(1.5, "v", Left("c", "1.1", "it is drained"))
+    folder.write(1.5, "v", member_entries.Left("c", "1.1", "it is drained"))
     folder.keep(2.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
@@ -620,8 +611,8 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
     assert [found[name].status for name in "abc"] == ["unheard", "unheard", "left"]
     assert state_of(found["a"], Phase.STEPPING) == ("unheard", Health.WAITING)
     assert found["a"].states[-1] == (2.0, "away")
-    again.write(0.5, "v", Recognised("a", "1.1"))
-    again.write(0.6, "v", Recognised("c", "1.1"))
+    again.write(0.5, "v", member_entries.Recognised("a", "1.1"))
+    again.write(0.6, "v", member_entries.Recognised("c", "1.1"))
     assert [found[name].status for name in "abc"] == ["live", "unheard", "left"]
     again.close()
 
@@ -633,9 +624,9 @@ def test_a_learner_that_only_a_killed_start_had_admitted_is_live(folder: RunFold
 
 def test_a_silence_is_told_once_though_two_record_it(folder: RunFolder) -> None:
     folder.write(0.0, "supervisor", admitted("v"))
-    folder.write(1.0, "supervisor", StatusChanged("v", Status.SUSPECT))
-    folder.write(1.1, "hub", ProcessEnded("v", "killed by SIGKILL"))
-    folder.write(1.2, "syncer", StatusChanged("v", Status.SUSPECT))
+    folder.write(1.0, "supervisor", member_entries.StatusChanged("v", Status.SUSPECT))
+    folder.write(1.1, "hub", member_entries.ProcessEnded("v", "killed by SIGKILL"))
+    folder.write(1.2, "syncer", member_entries.StatusChanged("v", Status.SUSPECT))
     assert [event.split("  ")[-1] for event in folder.figures.events] == [
         "v joined",
         "v is not heard",

@@ -17,16 +17,8 @@ from islands.protocol.identities import (
     Role,
     Version,
 )
+from islands.protocol.messages import training
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
-from islands.protocol.messages.training import (
-    FragmentProgress,
-    FragmentSeed,
-    FragmentUpdate,
-    Hello,
-    LeaseGranted,
-    Progress,
-    Welcome,
-)
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.leases import LEASES_HELD_MAX
@@ -56,16 +48,18 @@ def layout(fragments: int, fragment_bytes: int = 1 << 16) -> Layout:
     return layout_of(leaves, made, Pattern.BALANCED, {})
 
 
-def progress(fragments: int) -> Progress:
+def progress(fragments: int) -> training.Progress:
     """The longest report that a learner can make."""
-    one = FragmentProgress(VERSION, MOST, MOST, MOST)
+    one = training.FragmentProgress(VERSION, MOST, MOST, MOST)
     told = (one,) * fragments
-    return Progress(NAME, INCARNATION, Phase.COMPILING, MOST, MOST, 1 / 3, MOST, MOST, told, LEASES)
+    return training.Progress(
+        NAME, INCARNATION, Phase.COMPILING, MOST, MOST, 1 / 3, MOST, MOST, told, LEASES
+    )
 
 
-def hello(fragments: int) -> Hello:
+def hello(fragments: int) -> training.Hello:
     """The longest greeting."""
-    return Hello(
+    return training.Hello(
         protocol=PROTOCOL,
         run="r" * 64,
         role=Role.SUPERVISOR,
@@ -82,8 +76,8 @@ def hello(fragments: int) -> Hello:
 LONGEST: dict[str, Callable[[int], object]] = {
     "hello": hello,
     "progress": progress,
-    "welcome": lambda count: Welcome(MOST, (VERSION,) * count, NAME),
-    "grant": lambda _: LeaseGranted(MOST, INCARNATION, MOST, LEASES),
+    "welcome": lambda count: training.Welcome(MOST, (VERSION,) * count, NAME),
+    "grant": lambda _: training.LeaseGranted(MOST, INCARNATION, MOST, LEASES),
 }
 
 
@@ -132,7 +126,7 @@ class Repeated:
 def test_a_fragment_of_any_size_can_be_announced(fragment_bytes: int) -> None:
     codec = Codec(MESSAGE_TYPES, limits_of(layout(1, fragment_bytes)))
     payload = (cast("memoryview", Repeated(fragment_bytes, memoryview(b""))),)
-    update = FragmentUpdate(MOST, FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None)
+    update = training.FragmentUpdate(MOST, FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None)
     envelope = Envelope("a", "b", 1, update, payload=payload)
     _, sizes = codec.decode_head(codec.encode(envelope))
     assert sizes == (fragment_bytes,)
@@ -144,7 +138,7 @@ def test_a_fragment_beyond_32_bits_is_carried_chunk_by_chunk() -> None:
     block = memoryview(bytearray(1 << 19))
     there = cast("memoryview", Repeated(size, block))
     here = cast("memoryview", Repeated(size, memoryview(bytearray(1 << 19))))
-    seed = FragmentSeed(1, FragmentIndex(0), NAME, INCARNATION, "d" * 32)
+    seed = training.FragmentSeed(1, FragmentIndex(0), NAME, INCARNATION, "d" * 32)
     envelope = Envelope("a", "b", 7, seed, payload=(there,))
     assembler = Assembler(codec, lambda _, sizes: [here] if sizes == (size,) else [])
     numbers = iter(range(1, 1 << 20))

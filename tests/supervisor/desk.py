@@ -8,15 +8,8 @@ from islands.protocol.messages.control import Command, CommandAnswer, Verb
 from islands.protocol.messages.membership import Heartbeat, Join, Joined
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import Action, Send
-from islands.protocol.supervisor.events import (
-    CommandArrived,
-    Event,
-    HeartbeatArrived,
-    JoinArrived,
-    LinkClosed,
-    Ticked,
-)
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.tape.entry import Record
 
@@ -52,10 +45,10 @@ class Desk:
             now_s=0.0,
         )
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: events.Event) -> list[Action]:
         """Handle an event; one more at the same instant that says nothing asks for nothing."""
         actions = self.state.handle(event, now_s=self.now_s)
-        assert self.state.handle(LinkClosed(-1), now_s=self.now_s) == []
+        assert self.state.handle(events.LinkClosed(-1), now_s=self.now_s) == []
         self.evictions += recorded(actions).count("evicted")
         return actions
 
@@ -66,28 +59,30 @@ class Desk:
             self.now_s += 0.25
             for beat in beats:
                 actions += self.hear(beat)
-            actions += self.handle(Ticked())
+            actions += self.handle(events.Ticked())
         return actions
 
     def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
         join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
         asked = replace(join, **changed)  # type: ignore[arg-type]
         returns = asked.previous is not None and self.returns
-        return self.handle(JoinArrived(asked, connection, proven=self.proven, returns=returns))
+        return self.handle(
+            events.JoinArrived(asked, connection, proven=self.proven, returns=returns)
+        )
 
     def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
         (joined,) = sent(self.join(name, connection, **changed), Joined)
         return joined.incarnation
 
     def hear(self, beat: Heartbeat, connection: int = 1) -> list[Action]:
-        return self.handle(HeartbeatArrived(beat, connection))
+        return self.handle(events.HeartbeatArrived(beat, connection))
 
     def command(
         self, verb: Verb, target: str = "", count: int = 1, *, genuine: bool = True
     ) -> CommandAnswer:
         """An operator's command, on a link of its own; the actions are kept."""
         self.actions = self.handle(
-            CommandArrived(Command(verb, "", target, count), 99, genuine=genuine)
+            events.CommandArrived(Command(verb, "", target, count), 99, genuine=genuine)
         )
         (answer,) = sent(self.actions, CommandAnswer)
         return answer

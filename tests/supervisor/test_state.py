@@ -25,6 +25,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import Timing
+from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import (
     Action,
     FinishRun,
@@ -35,12 +36,6 @@ from islands.protocol.supervisor.actions import (
     StartProcess,
 )
 from islands.protocol.supervisor.core import ENDED_REMEMBERED, ORDERS_REMEMBERED
-from islands.protocol.supervisor.events import (
-    LinkClosed,
-    NewerSupervisorProven,
-    ProcessEnded,
-    Ticked,
-)
 from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
 from islands.protocol.supervisor.restarts import RESTARTS_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
@@ -70,14 +65,14 @@ def test_launched_learners_that_departed_are_forgotten_too() -> None:
         incarnation = desk.admit(name)
         desk.command(Verb.DRAIN, name)
         desk.handle(Received(Leave(LearnerName(name), incarnation, "drained"), 1))
-        desk.handle(ProcessEnded(name, ""))
+        desk.handle(events.ProcessEnded(name, ""))
     core = desk.state.core
     assert set(core.launched) == {SYNCER}
     assert len(core.members) <= ENDED_REMEMBERED
     assert len(core.folded) == len(core.members)
     for index in range(2 * ORDERS_REMEMBERED):
         desk.command(Verb.EVICT, desk.command(Verb.ADD).told.removeprefix("started "))
-        desk.handle(ProcessEnded(f"learner-{index}", "killed by SIGKILL"))
+        desk.handle(events.ProcessEnded(f"learner-{index}", "killed by SIGKILL"))
     assert len(core.drained) <= ORDERS_REMEMBERED
 
 
@@ -143,7 +138,7 @@ def test_a_second_learner_of_one_name_is_refused_while_the_first_is_not_suspect(
 def test_a_suspect_learner_is_replaced_and_fenced() -> None:
     desk = Desk()
     first = desk.admit("a", 1)
-    desk.handle(LinkClosed(1))
+    desk.handle(events.LinkClosed(1))
     assert desk.status() is Status.SUSPECT
     actions = desk.join("a", 2)
     (joined,) = sent(actions, Joined)
@@ -197,7 +192,7 @@ def test_its_own_pause_evicts_nobody() -> None:
     a = desk.admit("a", 1)
     desk.wait(2, beat(a))
     desk.now_s += 60
-    actions = desk.handle(Ticked())
+    actions = desk.handle(events.Ticked())
     assert "stood_still" in recorded(actions)
     assert desk.status() is Status.LIVE
     assert sent(desk.hear(beat(a)), HeartbeatAck)
@@ -225,11 +220,11 @@ def test_its_pauses_keep_no_dead_member(
     a, b = desk.admit("a", 1), desk.admit("b", 2)
     while desk.now_s < evicted_s * patience and desk.status("a") is not Status.EVICTED:
         desk.now_s += stalled_s * patience
-        desk.handle(Ticked())
+        desk.handle(events.Ticked())
         desk.hear(beat(b, "b"), 2)
         for _ in range(round(4 * awake_s)):
             desk.now_s += patience / 4
-            desk.handle(Ticked())
+            desk.handle(events.Ticked())
             desk.hear(beat(b, "b"), 2)
     assert (desk.status("a"), desk.status("b")) == (Status.EVICTED, Status.LIVE)
     assert sent(desk.hear(beat(a)), Evicted)
@@ -240,7 +235,7 @@ def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
     a = desk.admit("a", 1)
     desk.admit("b", 2)
     desk.now_s += 60
-    actions = desk.handle(LinkClosed(2))
+    actions = desk.handle(events.LinkClosed(2))
     assert recorded(actions) == ["stood_still", "status"]
     assert (desk.status("a"), desk.status("b")) == (Status.LIVE, Status.SUSPECT)
     assert sent(desk.hear(beat(a)), HeartbeatAck)
@@ -259,7 +254,7 @@ def test_who_leaves_is_no_eviction() -> None:
 def test_an_old_leave_is_ignored() -> None:
     desk = Desk()
     first = desk.admit("a", 1)
-    desk.handle(LinkClosed(1))
+    desk.handle(events.LinkClosed(1))
     desk.admit("a", 2)
     desk.handle(Received(Leave(LearnerName("a"), first, "late"), 0))
     assert desk.status() is Status.LIVE
@@ -272,9 +267,9 @@ def test_syncers_see_every_change() -> None:
     desk.hear(own, 9)
     (view,) = sent(desk.join("a", 1), MembershipChanged)
     assert [(one.name, one.status) for one in view.members] == [("a", Status.LIVE)]
-    (view,) = sent(desk.handle(LinkClosed(1)), MembershipChanged)
+    (view,) = sent(desk.handle(events.LinkClosed(1)), MembershipChanged)
     assert [one.status for one in view.members] == [Status.SUSPECT]
-    assert not sent(desk.handle(Ticked()), MembershipChanged), "nothing changed"
+    assert not sent(desk.handle(events.Ticked()), MembershipChanged), "nothing changed"
 
 
 def test_an_older_syncer_is_fenced() -> None:
@@ -294,7 +289,7 @@ def test_who_asks_is_told_what_the_run_is() -> None:
         desk.handle(Received(RunSpecRequest(PROTOCOL, Role.LEARNER, "b"), 5)), Refused
     )
     assert "told over this link" in refused.reason, "a request of 100 bytes brings a whole plan"
-    desk.handle(LinkClosed(5))
+    desk.handle(events.LinkClosed(5))
     newer = RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "a")
     (refused,) = sent(desk.handle(Received(newer, 5)), Refused)
     assert "protocol" in refused.reason
@@ -302,7 +297,7 @@ def test_who_asks_is_told_what_the_run_is() -> None:
 
 def asked(desk: Desk, name: str = "away", role: Role = Role.LEARNER) -> list[Action]:
     """A process asks what the run is."""
-    desk.handle(LinkClosed(5))
+    desk.handle(events.LinkClosed(5))
     return desk.handle(Received(RunSpecRequest(PROTOCOL, role, name), 5))
 
 
@@ -358,7 +353,7 @@ def test_a_member_that_asks_again_is_not_waited_for() -> None:
 def test_silence_after_the_end_is_no_eviction() -> None:
     desk = Desk()
     finished(desk)
-    desk.handle(LinkClosed(7))
+    desk.handle(events.LinkClosed(7))
     desk.wait(20)
     assert desk.status("s") is Status.LEFT
     assert desk.evictions == 0
@@ -399,7 +394,7 @@ def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
     error: type[Exception], *, kept: bool
 ) -> None:
     with pytest.raises(error, match="a follows a supervisor of epoch 7, this one has 1"):
-        Desk().handle(NewerSupervisorProven("a", 7, kept=kept))
+        Desk().handle(events.NewerSupervisorProven("a", 7, kept=kept))
 
 
 # -------------------------------------------------------------------------- processes and the end
@@ -409,11 +404,11 @@ def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
     desk = Desk(launched=("a",))
     delays = []
     for _ in range(RESTARTS_MAX):
-        actions = desk.handle(ProcessEnded("a", "killed (9)"))
+        actions = desk.handle(events.ProcessEnded("a", "killed (9)"))
         delays += [action.delay_s for action in actions if isinstance(action, StartProcess)]
     assert delays == sorted(delays)
     assert len(delays) == RESTARTS_MAX
-    actions = desk.handle(ProcessEnded("a", "out of memory"))
+    actions = desk.handle(events.ProcessEnded("a", "out of memory"))
     assert [action for action in actions if isinstance(action, GiveUp)] == [
         GiveUp(
             "a",
@@ -433,8 +428,8 @@ def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, sta
         for step in range(1 + stepped):
             desk.hear(beat(incarnation, step=step), connection)
         desk.now_s += 20.0
-        desk.handle(LinkClosed(connection))
-        actions = desk.handle(ProcessEnded("a", "exit code 1: a.py:24: no memory"))
+        desk.handle(events.LinkClosed(connection))
+        actions = desk.handle(events.ProcessEnded("a", "exit code 1: a.py:24: no memory"))
         delays += [action.delay_s for action in actions if isinstance(action, StartProcess)]
         if any(isinstance(action, GiveUp) for action in actions):
             break
@@ -443,7 +438,7 @@ def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, sta
 
 def test_a_syncer_that_cannot_start_yet_is_tried_as_often_as_before() -> None:
     desk = Desk(launched=("syncer",))
-    told = ProcessEnded("syncer", "exit code 1: the disk is full")
+    told = events.ProcessEnded("syncer", "exit code 1: the disk is full")
     actions = [action for _ in range(RESTARTS_MAX) for action in desk.handle(told)]
     assert len([action for action in actions if isinstance(action, StartProcess)]) == RESTARTS_MAX
 
@@ -457,7 +452,7 @@ def test_only_what_it_launched_is_started_or_killed() -> None:
     assert [action.name for action in actions if isinstance(action, KillProcess)] == ["a"]
     assert not [
         action
-        for action in desk.handle(ProcessEnded("b", ""))
+        for action in desk.handle(events.ProcessEnded("b", ""))
         if isinstance(action, StartProcess | GiveUp)
     ]
 
@@ -471,7 +466,7 @@ def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
     assert FinishRun("budget spent") in actions
     again = desk.handle(Received(Stop("again"), 2))
     assert again == [Send(2, Stop("budget spent"))], "it may have missed the answer"
-    assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
+    assert recorded(desk.handle(events.ProcessEnded("a", ""))) == ["process_ended"]
 
 
 def test_only_a_syncer_ends_the_run() -> None:
@@ -501,7 +496,7 @@ def test_a_launched_process_that_left_is_not_started_again() -> None:
     started = [
         action.name
         for name, reason in (("a", ""), ("b", "killed (9)"), ("c", ""))
-        for action in desk.handle(ProcessEnded(name, reason))
+        for action in desk.handle(events.ProcessEnded(name, reason))
         if isinstance(action, StartProcess)
     ]
     assert started == ["b", "c"]
@@ -512,7 +507,7 @@ def test_a_learner_that_had_finished_is_not_started_again() -> None:
         desk = Desk(launched=("a",))
         a = desk.admit("a", 1)
         desk.hear(beat(a, phase=Phase.FINISHED))
-        actions = desk.handle(ProcessEnded("a", told))
+        actions = desk.handle(events.ProcessEnded("a", told))
         assert recorded(actions) == ["process_ended"]
         assert [action.name for action in actions if isinstance(action, StartProcess)] == started
 
@@ -547,7 +542,7 @@ def test_incarnations_are_given_once_and_only_grow(steps: list[tuple[str, str, i
                 assert sent(answers, Evicted)
                 assert not sent(answers, HeartbeatAck)
             case "close":
-                desk.handle(LinkClosed(number))
+                desk.handle(events.LinkClosed(number))
             case "wait":
                 desk.wait(number / 4)
     assert given_out == sorted(set(given_out))

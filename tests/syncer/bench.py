@@ -14,40 +14,12 @@ from islands.protocol.identities import (
     Status,
     Version,
 )
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    FragmentProgress,
-    FragmentSeed,
-    FragmentUpdate,
-    Hello,
-    Progress,
-    PullFragment,
-)
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.actions import (
-    Action,
-    BeginMerge,
-    Dismiss,
-    Send,
-    SendValue,
-    WriteJournal,
-)
+from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.events import (
-    ContributionArrived,
-    Event,
-    IncrementFacts,
-    JournalFinished,
-    LinkClosed,
-    LinkOpened,
-    MergeFacts,
-    MergeFinished,
-    SeedArrived,
-    Ticked,
-)
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
@@ -89,9 +61,9 @@ class Learner:
         self.overwritten[fragment] += done - merged_tokens
         self.versions[fragment], self.marks[fragment] = version, self.steps
 
-    def progress(self) -> Progress:
+    def progress(self) -> training.Progress:
         """Its report."""
-        return Progress(
+        return training.Progress(
             name=self.name,
             incarnation=self.incarnation,
             phase=self.phase,
@@ -101,7 +73,7 @@ class Learner:
             batch_tokens=self.batch_tokens,
             quota_tokens=self.quota,
             fragments=tuple(
-                FragmentProgress(
+                training.FragmentProgress(
                     version=version,
                     base_steps=mark,
                     settled_tokens=mark * self.step_tokens,
@@ -114,9 +86,9 @@ class Learner:
             leases=self.leases,
         )
 
-    def hello(self, run: str, fingerprint: str) -> Hello:
+    def hello(self, run: str, fingerprint: str) -> training.Hello:
         """The message with which it opens a link."""
-        return Hello(
+        return training.Hello(
             protocol=PROTOCOL,
             run=run,
             role=Role.LEARNER,
@@ -128,13 +100,15 @@ class Learner:
             digests=tuple("" for _ in self.versions),
         )
 
-    def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
+    def contribution(
+        self, pull: training.PullFragment, *, steps: int | None = None
+    ) -> training.Contribution:
         """What it answers a pull with: all of its steps since its base, or so many."""
         fragment = pull.fragment
         base = self.versions[fragment]
         assert base is not None, "it has adopted something"
         done = self.steps - self.marks[fragment] if steps is None else steps
-        return Contribution(
+        return training.Contribution(
             ticket=pull.ticket,
             fragment=fragment,
             base=base,
@@ -168,7 +142,7 @@ class Bench:
         self.state = SyncerState(
             self.settings, FINGERPRINT, begun, now_s=0.0, initial=initial, returns_s=returns_s
         )
-        self.actions: list[Action] = []
+        self.actions: list[actions.Action] = []
         self.learners: dict[str, Learner] = {}
         self.connections: dict[str, int] = {}
 
@@ -177,20 +151,22 @@ class Bench:
         """The state's memory."""
         return self.state.core
 
-    def do(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
+    def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
         """Handle one event, `after_s` later; returns and keeps the actions."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
         recount(self.core)
         return self.actions
 
-    def tick(self, after_s: float) -> list[Action]:
+    def tick(self, after_s: float) -> list[actions.Action]:
         """Let time pass."""
-        return self.do(Ticked(), after_s=after_s)
+        return self.do(events.Ticked(), after_s=after_s)
 
     # --- what a learner does ------------------------------------------------------------------
 
-    def hello(self, name: str, *, counter: int = 1, connection: int | None = None) -> list[Action]:
+    def hello(
+        self, name: str, *, counter: int = 1, connection: int | None = None
+    ) -> list[actions.Action]:
         """A learner opens a link (again)."""
         learner = self.learners.get(name)
         if learner is None or learner.incarnation.counter != counter:
@@ -198,63 +174,71 @@ class Bench:
             self.learners[name] = learner
         number = connection or max([0, *self.connections.values()]) + 1
         self.connections[name] = number
-        return self.do(LinkOpened(self.hello_of(learner), number, trusted=True))
+        return self.do(events.LinkOpened(self.hello_of(learner), number, trusted=True))
 
-    def hello_of(self, learner: Learner) -> Hello:
+    def hello_of(self, learner: Learner) -> training.Hello:
         """The message with which it opens a link."""
         return learner.hello(self.settings.run, FINGERPRINT)
 
-    def drop(self, name: str) -> list[Action]:
+    def drop(self, name: str) -> list[actions.Action]:
         """The link of a learner is lost."""
-        return self.do(LinkClosed(name, self.connections[name]))
+        return self.do(events.LinkClosed(name, self.connections[name]))
 
-    def report(self, name: str) -> list[Action]:
+    def report(self, name: str) -> list[actions.Action]:
         """A learner reports what it did."""
         learner = self.learners[name]
         return self.do(Received(learner.progress(), self.connections[name]))
 
-    def step(self, name: str, steps: int = 1) -> list[Action]:
+    def step(self, name: str, steps: int = 1) -> list[actions.Action]:
         """A learner steps, and reports it."""
         self.learners[name].steps += steps
         return self.report(name)
 
-    def answer(self, pull: PullFragment, *, check: Check = GOOD, steps: int | None = None) -> None:
+    def answer(
+        self, pull: training.PullFragment, *, check: Check = GOOD, steps: int | None = None
+    ) -> None:
         """A learner answers a pull with what it has."""
         contribution = self.contribution(pull, steps=steps)
         connection = self.connections[pull.ticket.name]
-        self.do(ContributionArrived(contribution, check, connection))
+        self.do(events.ContributionArrived(contribution, check, connection))
 
-    def decline(self, pull: PullFragment, reason: str = "nothing") -> list[Action]:
+    def decline(self, pull: training.PullFragment, reason: str = "nothing") -> list[actions.Action]:
         """A learner has nothing to answer a pull with."""
-        declined = ContributionDeclined(pull.ticket, pull.fragment, reason)
+        declined = training.ContributionDeclined(pull.ticket, pull.fragment, reason)
         return self.do(Received(declined, self.connections[pull.ticket.name]))
 
-    def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
+    def contribution(
+        self, pull: training.PullFragment, *, steps: int | None = None
+    ) -> training.Contribution:
         """What a learner answers a pull with."""
         return self.learners[pull.ticket.name].contribution(pull, steps=steps)
 
     # --- what the world does ------------------------------------------------------------------
 
-    def journal(self) -> list[Action]:
+    def journal(self) -> list[actions.Action]:
         """Everything written so far becomes durable; returns the actions that follow."""
-        followed: list[Action] = []
+        followed: list[actions.Action] = []
         for _ in range(100):
             if not self.core.journal.journalling:
                 break
-            followed += self.do(JournalFinished(self.core.journal.journalling[-1][0]))
+            followed += self.do(events.JournalFinished(self.core.journal.journalling[-1][0]))
         self.actions = followed
         return followed
 
-    def merge(self, cosine: float = 0.0, increment: IncrementFacts | None = None) -> BeginMerge:
+    def merge(
+        self, cosine: float = 0.0, increment: events.IncrementFacts | None = None
+    ) -> actions.BeginMerge:
         """The merge that was begun by the last event is computed; so it turned to the last one."""
-        (begun,) = self.of(BeginMerge)
+        (begun,) = self.of(actions.BeginMerge)
         count = len(begun.parts)
         ones = (1.0,) * count
-        facts = MergeFacts(str(begun.target), ones, ones, 1.0, cosine, increment)
-        self.do(MergeFinished(begun.fragment, begun.round, facts))
+        facts = events.MergeFacts(str(begun.target), ones, ones, 1.0, cosine, increment)
+        self.do(events.MergeFinished(begun.fragment, begun.round, facts))
         return begun
 
-    def view(self, name: str, status: Status, *, counter: int = 1, epoch: int = 1) -> list[Action]:
+    def view(
+        self, name: str, status: Status, *, counter: int = 1, epoch: int = 1
+    ) -> list[actions.Action]:
         """The supervisor's view of one learner."""
         member = Member(LearnerName(name), Incarnation(1, counter), status)
         return self.do(MembershipChanged(epoch, (member,)))
@@ -264,15 +248,15 @@ class Bench:
         seeding = self.core.versions.seeding
         assert seeding is not None, "a learner was asked for version 0"
         for index in range(self.fragments):
-            seed = FragmentSeed(
+            seed = training.FragmentSeed(
                 self.core.durable.epoch, FragmentIndex(index), seeding.name, seeding.incarnation, ""
             )
-            self.do(SeedArrived(seed, intact=True))
+            self.do(events.SeedArrived(seed, intact=True))
         self.journal()
         for name in sorted(self.learners):
             self.adopt(name)
 
-    def adopt(self, name: str) -> list[Action]:
+    def adopt(self, name: str) -> list[actions.Action]:
         """A learner adopts every committed version, steps from now on, and says so."""
         learner = self.learners[name]
         learner.phase = Phase.STEPPING
@@ -290,25 +274,25 @@ class Bench:
 
     def sent(self, kind: type[T]) -> list[T]:
         """Control messages of a kind that the last events sent."""
-        return [a.message for a in self.of(Send) if isinstance(a.message, kind)]
+        return [a.message for a in self.of(actions.Send) if isinstance(a.message, kind)]
 
-    def pulls(self) -> list[PullFragment]:
+    def pulls(self) -> list[training.PullFragment]:
         """Pulls that the last events sent."""
-        return self.sent(PullFragment)
+        return self.sent(training.PullFragment)
 
     def receivers(self, fragment: int) -> list[str]:
         """Names to which the last events sent a value of a fragment."""
         names = {number: name for name, number in self.connections.items()}
-        sent = [a for a in self.of(SendValue) if a.message.fragment == fragment]
+        sent = [a for a in self.of(actions.SendValue) if a.message.fragment == fragment]
         return sorted(names[action.connection] for action in sent)
 
-    def updates(self) -> list[FragmentUpdate]:
+    def updates(self) -> list[training.FragmentUpdate]:
         """Values that the last events sent."""
-        return [action.message for action in self.of(SendValue)]
+        return [action.message for action in self.of(actions.SendValue)]
 
     def dismissed(self) -> list[object]:
         """Last words of the last events."""
-        return [action.message for action in self.of(Dismiss)]
+        return [action.message for action in self.of(actions.Dismiss)]
 
     def fates(self) -> list[tuple[Fate, str]]:
         """Fates that the last events recorded, with reasons."""
@@ -318,9 +302,9 @@ class Bench:
         """Entries of a kind that the last events put on the tape."""
         return [action.entry for action in self.of(Record) if isinstance(action.entry, kind)]
 
-    def written(self) -> list[WriteJournal]:
+    def written(self) -> list[actions.WriteJournal]:
         """Records that the last events wrote."""
-        return self.of(WriteJournal)
+        return self.of(actions.WriteJournal)
 
 
 def seeded(*names: str, settings: RunSettings | None = None, fragments: int = 2) -> Bench:
@@ -333,7 +317,7 @@ def seeded(*names: str, settings: RunSettings | None = None, fragments: int = 2)
     return bench
 
 
-def opened(bench: Bench) -> list[PullFragment]:
+def opened(bench: Bench) -> list[training.PullFragment]:
     """Learners step one after the other until a round opens; returns its pulls."""
     for _ in range(100):
         for name in sorted(bench.learners):

@@ -9,16 +9,11 @@ from islands.protocol.identities import Fate, LearnerName, Phase, Status
 from islands.protocol.messages.membership import Refused, Stop
 from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.protocol.syncer.commits import in_time_share
 from islands.protocol.syncer.core import ClosingStage
 from islands.protocol.syncer.eligibility import UNANSWERED_MAX
-from islands.protocol.syncer.events import (
-    EndHeard,
-    LinkOpened,
-    StopRequested,
-    SupervisorLinkChanged,
-)
 from islands.run.records.summary import share_of
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
@@ -44,7 +39,7 @@ def finish_adopting(bench: Bench, name: str) -> None:
 
 def test_a_stop_is_announced_and_journalled() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     assert bench.sent(FinalRound) == [FinalRound(1, "enough")] * 2
     assert bench.written()
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
@@ -57,7 +52,7 @@ def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
     """Open tokens are not lost because their learners dial a moment later than it starts."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
     again.tick(0.0)
     assert stage_of(again) is ClosingStage.DRAINING
@@ -70,7 +65,7 @@ def test_it_waits_until_all_have_stopped() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     assert stage_of(bench) is ClosingStage.DRAINING
     finish(bench, "ben")
@@ -83,7 +78,7 @@ def test_what_only_the_end_merges_is_no_yield() -> None:
     bench = seeded("ana", settings=settings)
     (first,) = opened(bench)
     bench.step("ana", 400 - bench.learners["ana"].steps)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     bench.answer(first)
     bench.merge()
@@ -101,7 +96,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     ana, ben = opened(bench)
     bench.answer(ana)
     bench.decline(ben, "leaving")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     assert bench.of(BeginMerge) == []
     finish(bench, "ben")
@@ -111,7 +106,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
 def test_every_fragment_with_something_left_gets_a_round() -> None:
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.step("ana")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     done: list[int] = []
     pulls = bench.pulls()
@@ -129,7 +124,7 @@ def test_every_fragment_with_something_left_gets_a_round() -> None:
 
 def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
     bench = seeded("ana", settings=SETTINGS, fragments=4)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     assert stage_of(bench) is ClosingStage.CUTTING
     assert bench.of(FinishRun) == []
@@ -143,7 +138,7 @@ def test_the_end_comes_without_the_silent() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     began_s, final_s = bench.now_s, SETTINGS.timing.final_s
     while stage_of(bench) is not ClosingStage.FINISHED:
@@ -158,7 +153,7 @@ def test_the_deadline_merges_what_has_arrived() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     finish(bench, "ben")
     mine = next(pull for pull in bench.pulls() if pull.ticket.name == "ana")
@@ -217,7 +212,7 @@ def test_the_absent_are_ended_with_the_run() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ben")
     bench.drop("ben")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     bench.journal()
     row = bench.state.ledger_rows()[0]
@@ -226,7 +221,7 @@ def test_the_absent_are_ended_with_the_run() -> None:
 
 def test_no_round_opens_while_a_run_closes() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     for _ in range(10):
         bench.step("ana")
         bench.step("ben")
@@ -236,7 +231,7 @@ def test_no_round_opens_while_a_run_closes() -> None:
 def test_opened_rounds_are_drained_first() -> None:
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     (pull,) = opened(bench)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     assert stage_of(bench) is ClosingStage.DRAINING
     bench.answer(pull)
@@ -258,7 +253,7 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
         bench.step("ana", 10)
         pass_time(bench, 600.0)
     assert len(bench.core.members.learners[LearnerName("ana")].pulls) == UNANSWERED_MAX
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     assert bench.core.closing is not None
     assert bench.core.closing.patience_s == SETTINGS.timing.final_s
@@ -268,7 +263,7 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
 
 def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     for counter in range(2, 60):
         pass_time(bench, 25.0)
@@ -286,7 +281,7 @@ def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
 def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: int) -> None:
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.step("ana", steps)
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     closing = bench.core.closing
     assert closing is not None
     latest_s = closing.latest_s
@@ -308,8 +303,8 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
 def ended() -> Bench:
     """A run whose final cut is durable, with the link to the supervisor up."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
-    bench.do(SupervisorLinkChanged(up=True))
-    bench.do(StopRequested("enough"))
+    bench.do(events.SupervisorLinkChanged(up=True))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     bench.journal()
     assert stage_of(bench) is ClosingStage.FINISHED
@@ -320,13 +315,13 @@ def test_the_end_is_over_when_the_supervisor_has_heard_it() -> None:
     bench = ended()
     bench.tick(10 * SETTINGS.timing.final_s)
     assert not bench.of(Exit), "a supervisor that can be reached will answer"
-    bench.do(EndHeard())
+    bench.do(events.EndHeard())
     assert not bench.of(Exit)
     assert len(bench.written()) == 1
     bench.journal()
     assert bench.of(Exit) == [Exit("enough")]
     assert bench.core.durable.reported
-    bench.do(EndHeard())
+    bench.do(events.EndHeard())
     assert not bench.actions, "once is enough"
 
 
@@ -334,7 +329,7 @@ def test_a_supervisor_that_cannot_be_reached_is_not_waited_for_for_ever() -> Non
     """`final_s` after its link went down the process ends; nothing says that it was heard."""
     bench = ended()
     bench.tick(100.0)
-    bench.do(SupervisorLinkChanged(up=False))
+    bench.do(events.SupervisorLinkChanged(up=False))
     due_s = bench.state.deadline_s(bench.now_s)
     assert due_s == bench.now_s + SETTINGS.timing.final_s
     bench.tick(SETTINGS.timing.final_s - 0.1)
@@ -348,7 +343,7 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
     bench = ended()
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
-    bench.do(LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
+    bench.do(events.LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
     (refused,) = bench.dismissed()
     assert isinstance(refused, Refused)
     assert "ben" not in bench.core.durable.ledger.books
@@ -368,8 +363,8 @@ def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
     again.tick(0.0)
     assert again.of(FinishRun) == [FinishRun("enough")]
-    again.do(SupervisorLinkChanged(up=True))
-    again.do(EndHeard())
+    again.do(events.SupervisorLinkChanged(up=True))
+    again.do(events.EndHeard())
     again.journal()
     assert again.of(Exit) == [Exit("enough")]
 
@@ -379,7 +374,7 @@ def test_who_was_silent_once_is_asked_no_more() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
     finish(bench, "ben")
     pulls = {str(pull.ticket.name): pull for pull in bench.pulls()}
@@ -423,7 +418,7 @@ def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:
     for name, steps in (("ana", 100), ("ben", 4)):
         bench.learners[name].steps = steps
         bench.learners[name].phase = Phase.FINISHED
-    bench.do(StopRequested("enough"))
+    bench.do(events.StopRequested("enough"))
     pulls = [pull for name in ("ana", "ben") for _ in bench.report(name) for pull in bench.pulls()]
     for pull in dict.fromkeys(pulls):
         bench.answer(pull)

@@ -23,21 +23,7 @@ from islands.protocol.identities import (
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed, LeaseGranted
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.actions import (
-    BeginMerge,
-    InstallSeed,
-    ReleaseValues,
-    SendValue,
-    WriteJournal,
-)
-from islands.protocol.syncer.events import (
-    ContributionArrived,
-    IncrementFacts,
-    InitialRead,
-    JournalFinished,
-    LinkOpened,
-    SeedArrived,
-)
+from islands.protocol.syncer import actions, events
 from islands.protocol.tape.round_entries import SeedLate
 from islands.syncer.journal import decode, encode
 from tests.syncer.bench import GOOD, Bench, opened, seeded
@@ -62,7 +48,7 @@ def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
 def test_what_is_missing_is_asked_for_again() -> None:
     bench = Bench()
     bench.hello("ana")
-    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
     bench.tick(2.5)
     assert bench.sent(FragmentRequest) == []
     bench.tick(2.5)
@@ -74,9 +60,9 @@ def test_a_few_fragments_of_version_zero_are_on_their_way_at_once() -> None:
     bench.hello("ana")
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1, 2, 3]
     for arrived, further in ((1, [4]), (0, [5]), (3, [6]), (2, [])):
-        bench.do(SeedArrived(seed_of(bench, arrived), intact=True))
+        bench.do(events.SeedArrived(seed_of(bench, arrived), intact=True))
         assert [request.fragment for request in bench.sent(FragmentRequest)] == further
-    bench.do(SeedArrived(seed_of(bench, 3), intact=True))
+    bench.do(events.SeedArrived(seed_of(bench, 3), intact=True))
     assert bench.sent(FragmentRequest) == []
     bench.tick(2.5)
     bench.tick(2.5)
@@ -124,7 +110,7 @@ def test_who_never_offers_makes_place_for_another() -> None:
 def test_the_only_one_is_asked_until_it_offers() -> None:
     bench = Bench()
     bench.hello("ana")
-    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
     for _ in range(2000):
         bench.tick(5.0)
         assert late_seeds(bench) == []
@@ -141,14 +127,14 @@ def test_a_seed_that_goes_on_is_waited_for() -> None:
             bench.tick(1.0)
         assert bench.core.versions.seeding is not None
         assert bench.core.versions.seeding.name == "ana"
-        bench.do(SeedArrived(seed_of(bench, index), intact=True))
+        bench.do(events.SeedArrived(seed_of(bench, index), intact=True))
 
 
 def test_after_a_damaged_seed_another_learner_is_asked() -> None:
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
-    bench.do(SeedArrived(seed_of(bench, 0), intact=False))
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=False))
     bench.tick(2.5)
     assert bench.core.versions.seeding is not None
     assert bench.core.versions.seeding.name == "ben"
@@ -159,7 +145,7 @@ def test_another_learner_is_asked_when_the_first_is_gone() -> None:
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
-    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
     bench.drop("ana")
     assert bench.core.versions.seeding is not None
     assert bench.core.versions.seeding.name == "ben"
@@ -175,7 +161,7 @@ def test_a_seed_of_somebody_else_is_ignored() -> None:
         replace(good, epoch=0),
         replace(good, fragment=FragmentIndex(7)),
     ):
-        bench.do(SeedArrived(bad, intact=True))
+        bench.do(events.SeedArrived(bad, intact=True))
     assert bench.core.versions.seeding is not None
     assert bench.core.versions.seeding.digests == {}
 
@@ -184,14 +170,14 @@ def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
     bench = Bench(fragments=3)
     bench.hello("ana")
     for index in range(3):
-        bench.do(SeedArrived(seed_of(bench, index), intact=True))
-    assert len(bench.of(InstallSeed)) == 1
+        bench.do(events.SeedArrived(seed_of(bench, index), intact=True))
+    assert len(bench.of(actions.InstallSeed)) == 1
     for index in range(3):
         assert [record.fragment for record in bench.written()] == [index]
         named = [held is not None for held in bench.core.durable.published]
         assert named == [True] * (index + 1) + [False] * (2 - index)
         assert bench.updates() == []
-        bench.do(JournalFinished(bench.core.durable.sequence))
+        bench.do(events.JournalFinished(bench.core.durable.sequence))
     assert sorted(update.fragment for update in bench.updates()) == [0, 1, 2]
 
 
@@ -199,7 +185,7 @@ def test_the_seed_survives_its_sender() -> None:
     bench = Bench()
     bench.hello("ana")
     for index in range(2):
-        bench.do(SeedArrived(seed_of(bench, index), intact=True))
+        bench.do(events.SeedArrived(seed_of(bench, index), intact=True))
     bench.drop("ana")
     bench.journal()
     assert [bench.state.version(index) for index in range(2)] == [Version(1, 0)] * 2
@@ -243,9 +229,9 @@ def test_with_an_initial_value_no_learner_is_asked() -> None:
     bench.hello("ana")
     bench.tick(10.0)
     assert not bench.sent(FragmentRequest)
-    bench.do(InitialRead(("zero", "one")))
-    (install,) = bench.of(InstallSeed)
-    assert install == InstallSeed(Version(1, 0), ("zero", "one"))
+    bench.do(events.InitialRead(("zero", "one")))
+    (install,) = bench.of(actions.InstallSeed)
+    assert install == actions.InstallSeed(Version(1, 0), ("zero", "one"))
     assert not bench.updates()
     bench.journal()
     assert [(update.version, update.digest) for update in bench.updates()] == [
@@ -257,7 +243,7 @@ def test_with_an_initial_value_no_learner_is_asked() -> None:
 
 def test_an_initial_value_may_come_before_anybody_else() -> None:
     bench = Bench(initial=True)
-    bench.do(InitialRead(("zero", "one")))
+    bench.do(events.InitialRead(("zero", "one")))
     bench.journal()
     bench.hello("ana")
     assert bench.receivers(0) == ["ana"]
@@ -265,8 +251,8 @@ def test_an_initial_value_may_come_before_anybody_else() -> None:
 
 def test_an_initial_value_is_taken_once() -> None:
     bench = seeded("ana")
-    bench.do(InitialRead(("zero", "one")))
-    assert not bench.of(InstallSeed)
+    bench.do(events.InitialRead(("zero", "one")))
+    assert not bench.of(actions.InstallSeed)
 
 
 def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
@@ -287,7 +273,7 @@ def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
     bench.step("ana", 2)
     for contribution in contributions:
         connection = bench.connections[contribution.ticket.name]
-        bench.do(ContributionArrived(contribution, GOOD, connection))
+        bench.do(events.ContributionArrived(contribution, GOOD, connection))
     bench.merge()
     bench.journal()
     assert {update.tokens for update in bench.updates()} == {merged}
@@ -306,16 +292,16 @@ def test_a_grant_waits_for_its_own_record() -> None:
     holders = bench.core.durable.leases.holders
     before = holders[bench.learners["ben"].name].quota_tokens
     bench.step("ben", 1100)
-    record = bench.written() or [a for a in bench.tick(2.0) if isinstance(a, WriteJournal)]
+    record = bench.written() or [a for a in bench.tick(2.0) if isinstance(a, actions.WriteJournal)]
     assert holders[bench.learners["ben"].name].quota_tokens > before
 
     def granted() -> bool:
         return any(grant.quota_tokens > before for grant in bench.sent(LeaseGranted))
 
     assert not granted()
-    bench.do(JournalFinished(merged.sequence))
+    bench.do(events.JournalFinished(merged.sequence))
     assert not granted()
-    bench.do(JournalFinished(record[-1].sequence))
+    bench.do(events.JournalFinished(record[-1].sequence))
     assert granted()
 
 
@@ -354,7 +340,7 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
     said = bench.hello_of(bench.learners["ana"])
     for connection, digest, again in ((2, published.digest, 0), (3, "another", 1)):
         hello = replace(said, digests=(digest,))
-        bench.do(LinkOpened(hello, connection, trusted=True))
+        bench.do(events.LinkOpened(hello, connection, trusted=True))
         assert len(bench.updates()) == again
 
 
@@ -382,14 +368,14 @@ def test_a_pull_is_repeated_until_it_is_answered() -> None:
 
 SETTINGS = RunSettings(interval_steps=4, fragments=1, quorum=None)
 
-INCREMENT = IncrementFacts(10, 1000, 0.0)
+INCREMENT = events.IncrementFacts(10, 1000, 0.0)
 
 
-def merged(bench: Bench, increment: IncrementFacts | None = None) -> Version:
+def merged(bench: Bench, increment: events.IncrementFacts | None = None) -> Version:
     """A round until its quorum, durable and sent to all; the version that it made."""
     for pull in opened(bench):
         bench.answer(pull)
-        if bench.of(BeginMerge):
+        if bench.of(actions.BeginMerge):
             break
     made = bench.merge(increment=increment).target
     bench.journal()
@@ -398,7 +384,7 @@ def merged(bench: Bench, increment: IncrementFacts | None = None) -> Version:
 
 def released(bench: Bench) -> list[tuple[int, Version]]:
     """What the last event freed: fragments, and the versions from which on values stay."""
-    return [(action.fragment, action.version) for action in bench.of(ReleaseValues)]
+    return [(action.fragment, action.version) for action in bench.of(actions.ReleaseValues)]
 
 
 def test_old_values_are_freed_once_everybody_has_adopted() -> None:
@@ -426,7 +412,7 @@ def test_who_is_behind_contributes_as_before() -> None:
     of_ben = next(pull for pull in opened(bench) if pull.ticket.name == "ben")
     bench.answer(of_ben)
     bench.tick(0.5)
-    (begun,) = bench.of(BeginMerge)
+    (begun,) = bench.of(actions.BeginMerge)
     assert [part.base for part in begun.parts] == [Version(1, 0)]
     assert begun.current == Version(1, 1)
 
@@ -533,7 +519,7 @@ def test_who_comes_back_after_increments_were_freed_gets_the_value() -> None:
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     bench.view("ben", Status.EVICTED)
     newest = merged(bench, INCREMENT)
-    assert [a.message.since is not None for a in bench.of(SendValue)] == [True]
+    assert [a.message.since is not None for a in bench.of(actions.SendValue)] == [True]
     bench.adopt("ana")
     assert released(bench) == [(0, newest)]
     bench.hello("ben", counter=2)
@@ -541,5 +527,5 @@ def test_who_comes_back_after_increments_were_freed_gets_the_value() -> None:
     ben.phase, ben.versions[0] = Phase.STEPPING, Version(1, 0)
     bench.report("ben")
     bench.tick(60.0)
-    assert [a.message.since for a in bench.of(SendValue)] == [None]
+    assert [a.message.since for a in bench.of(actions.SendValue)] == [None]
     assert Fate.APPLIED not in [fate for fate, _ in bench.fates()]

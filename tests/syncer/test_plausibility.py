@@ -22,27 +22,12 @@ from islands.protocol.identities import (
     Ticket,
     Version,
 )
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Evicted, Leave
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    FragmentProgress,
-    FragmentSeed,
-    Progress,
-    PullFragment,
-    Quarantined,
-)
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
 from islands.protocol.syncer.core import HANDLERS
-from islands.protocol.syncer.events import (
-    ContributionArrived,
-    Event,
-    LinkOpened,
-    MergeFacts,
-    MergeFinished,
-    SeedArrived,
-)
 from islands.protocol.syncer.leases import OUTAGE_S, LeaseBook
 from islands.protocol.syncer.plausibility import (
     ANSWERS_KEPT,
@@ -68,20 +53,22 @@ WHO = Incarnation(1, 1)
 BASE, OLDER = Version(1, 3), Version(1, 2)
 
 
-def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> Progress:
+def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> training.Progress:
     """A report of these totals, on `BASE` since so many steps."""
     tokens = steps * batch
     since = steps - pending
-    one = FragmentProgress(BASE, since, since * batch, since * batch)
-    return Progress(ANA, WHO, Phase.STEPPING, steps, tokens, 0.1, batch, 10**9, (one,), ())
+    one = training.FragmentProgress(BASE, since, since * batch, since * batch)
+    return training.Progress(ANA, WHO, Phase.STEPPING, steps, tokens, 0.1, batch, 10**9, (one,), ())
 
 
 def contribution(
     steps: int, *, tokens: int = 12 * BATCH, processed: int = 30 * BATCH, base: Version = BASE
-) -> Contribution:
+) -> training.Contribution:
     """Of so many steps, by its sender's account."""
     ticket = Ticket(1, 7, ANA, WHO)
-    return Contribution(ticket, FragmentIndex(0), base, steps, tokens, processed, "float32", "")
+    return training.Contribution(
+        ticket, FragmentIndex(0), base, steps, tokens, processed, "float32", ""
+    )
 
 
 def marks(*totals: int) -> ReportedTotals:
@@ -145,7 +132,7 @@ def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
         lie = replace(message, steps=steps) if pull.ticket.name == "ana" else message
         assert message.steps > 10
         connection = bench.connections[pull.ticket.name]
-        bench.do(ContributionArrived(lie, GOOD, connection))
+        bench.do(events.ContributionArrived(lie, GOOD, connection))
         if pull.ticket.name == "ana":
             assert [fate for fate, _ in bench.fates()] == [Fate.REJECTED]
     assert len(bench.core.members.learners[ANA].strikes) == 1
@@ -153,7 +140,7 @@ def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
     assert [part.ticket.name for part in begun.parts] == ["ben"]
 
 
-def changed(progress: Progress, **fields: int) -> Progress:
+def changed(progress: training.Progress, **fields: int) -> training.Progress:
     """A report whose one fragment says something else."""
     return replace(progress, fragments=(structs.replace(progress.fragments[0], **fields),))
 
@@ -173,7 +160,7 @@ def changed(progress: Progress, **fields: int) -> Progress:
     ],
     ids=range(9),
 )
-def test_counts_that_cannot_be_true_are_found(lie: Progress) -> None:
+def test_counts_that_cannot_be_true_are_found(lie: training.Progress) -> None:
     assert wrong_report(None, told(), [0]) is None
     assert wrong_report(None, lie, [0]) is not None
 
@@ -258,10 +245,10 @@ def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:
     assert leases.remaining_tokens == 2_000
 
 
-def repeated(bench: Bench, pull: PullFragment, **fields: object) -> None:
+def repeated(bench: Bench, pull: training.PullFragment, **fields: object) -> None:
     """The answer to a pull, but for what differs, over the same link."""
     message = replace(bench.contribution(pull), **fields)  # type: ignore[arg-type]
-    bench.do(ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
+    bench.do(events.ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +291,7 @@ def test_more_copies_than_a_link_makes_are_strikes() -> None:
     for _ in range(COPIES_MAX + 3):
         bench.answer(ana)
         strikes.append(len(bench.core.members.learners[ANA].strikes))
-        notices += bench.sent(Quarantined)
+        notices += bench.sent(training.Quarantined)
     assert strikes == [0, 0, 1, 2, 3]
     assert len(notices) == 1
 
@@ -339,7 +326,7 @@ def test_what_has_its_fate_keeps_it_when_its_link_breaks(decided: str) -> None:
         bench.hello("ana")
     bench.step("ana")
     assert ana not in bench.pulls()
-    bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
+    bench.do(events.ContributionArrived(answer, GOOD, bench.connections["ana"]))
     assert bench.fates() == []
     assert [action.entry.kind for action in bench.of(Record)] == ["duplicate"]
     assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
@@ -413,13 +400,13 @@ class Desk:
         self.bench = seeded(*HONEST, EVE, settings=settings, fragments=3)
         self.waiting: set[Ticket] = set()
         self.merging: list[BeginMerge] = []
-        self.asked: list[PullFragment] = []
+        self.asked: list[training.PullFragment] = []
         self.ended: list[object] = []
         self.counter = 1
 
-    def do(self, event: Event) -> None:
+    def do(self, event: events.Event) -> None:
         """One event, and whatever the worker, the disk and honest learners do about it."""
-        if isinstance(event, ContributionArrived) and event.check.finite:
+        if isinstance(event, events.ContributionArrived) and event.check.finite:
             self.waiting.add(event.contribution.ticket)
         self.bench.do(event, after_s=0.01)
         self.follow()
@@ -435,7 +422,7 @@ class Desk:
                     self.merging.append(action)
                 case Dismiss(_, message):
                     self.ended.append(message)
-                case Send(_, PullFragment() as pull) if pull.ticket.name in HONEST:
+                case Send(_, training.PullFragment() as pull) if pull.ticket.name in HONEST:
                     self.asked.append(pull)
                 case _:
                     pass
@@ -451,8 +438,8 @@ class Desk:
             self.answer(self.asked.pop(0))
         while self.merging:
             begun, ones = self.merging.pop(0), (1.0,) * 3
-            facts = MergeFacts(str(begun.target), ones, ones, 1.0, 0.0)
-            self.do(MergeFinished(begun.fragment, begun.round, facts))
+            facts = events.MergeFacts(str(begun.target), ones, ones, 1.0, 0.0)
+            self.do(events.MergeFinished(begun.fragment, begun.round, facts))
         while self.bench.core.journal.journalling:
             self.bench.journal()
             self.follow()
@@ -460,13 +447,13 @@ class Desk:
             self.bench.adopt(name)
             self.follow()
 
-    def answer(self, pull: PullFragment) -> None:
+    def answer(self, pull: training.PullFragment) -> None:
         """An honest answer, or one of the liar."""
         message = self.bench.contribution(pull)
         if pull.ticket.name == EVE:
             message = twisted(message, self.chance)
             message = replace(message, ticket=replace(message.ticket, name=EVE))
-        self.do(ContributionArrived(message, GOOD, self.bench.connections[pull.ticket.name]))
+        self.do(events.ContributionArrived(message, GOOD, self.bench.connections[pull.ticket.name]))
 
     def lie(self) -> None:
         """The liar says something, over a link of its own, and comes back when it was ended."""
@@ -494,20 +481,22 @@ class Desk:
         told = twisted(liar.progress(), chance)
         fragment = FragmentIndex(chance.choice((*NUMBERS, 0, 1, 2)))
         held = replace(bench.hello_of(liar), progress=told)
-        lies: list[Event] = [
+        lies: list[events.Event] = [
             Received(told, number),
-            LinkOpened(twisted(held, chance), number + 1, trusted=True),
-            Received(ContributionDeclined(ticket, fragment, ""), 0),
-            SeedArrived(FragmentSeed(1, fragment, EVE, liar.incarnation, "x"), intact=True),
+            events.LinkOpened(twisted(held, chance), number + 1, trusted=True),
+            Received(training.ContributionDeclined(ticket, fragment, ""), 0),
+            events.SeedArrived(
+                training.FragmentSeed(1, fragment, EVE, liar.incarnation, "x"), intact=True
+            ),
             Received(Leave(EVE, ticket.incarnation, "bye"), 0),
         ]
         event = chance.choice(lies)
-        if isinstance(event, LinkOpened):
+        if isinstance(event, events.LinkOpened):
             bench.connections[EVE] = number + 1
         self.do(event)
         for round_ in list(bench.core.rounds.open.values()):
             if EVE in round_.asked:
-                pull = PullFragment(
+                pull = training.PullFragment(
                     round_.asked[EVE], FragmentIndex(round_.fragment), Version(1, 0)
                 )
                 if liar.versions[round_.fragment] is not None:

@@ -14,14 +14,8 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave, MembershipChanged, Refused, Stop
-from islands.protocol.messages.training import (
-    ContributionDeclined,
-    FragmentUpdate,
-    Progress,
-    Quarantined,
-    Welcome,
-)
 from islands.protocol.observer.state import ObserverState
 from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.run import RunSettings
@@ -34,13 +28,13 @@ from tests.transcripts.people import A, E_contra, Handle, Learner
 from tests.transcripts.script import obey
 
 NOBODY, NEVER = LearnerName("nobody"), Incarnation(0, 0)
-REPORT_OF_NOBODY = Progress(NOBODY, NEVER, Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ())
-DAMAGED = FragmentUpdate(1, FragmentIndex(0), Version(9, 9), 9, "", 0.0, None)
+REPORT_OF_NOBODY = training.Progress(NOBODY, NEVER, Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ())
+DAMAGED = training.FragmentUpdate(1, FragmentIndex(0), Version(9, 9), 9, "", 0.0, None)
 
 CONCERNS_NOBODY: dict[type, object] = {
     SyncerState: Received(REPORT_OF_NOBODY, 0),
     SupervisorState: supervisor_events.LinkClosed(-1),
-    LearnerState: learner_events.FromSyncer(Quarantined(NOBODY, NEVER, "for the log")),
+    LearnerState: learner_events.FromSyncer(training.Quarantined(NOBODY, NEVER, "for the log")),
     ObserverState: sessions.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
 }
 
@@ -62,7 +56,7 @@ REPEATED = (
 )
 """What may come twice, and asks for no answer of its own."""
 
-ANSWERED = (Welcome, Refused, Stop)
+ANSWERED = (training.Welcome, Refused, Stop)
 """Words that are acted upon each time: what was asked before may be lost; an end is an end."""
 
 LINES = (
@@ -99,7 +93,7 @@ class Restful(Company):
         said = getattr(event, "message", None)
         if isinstance(said, Leave) and said.diverged:
             return False  # each is told on the tape, and counted once
-        if isinstance(said, Progress) and self.settings.budget_tokens:
+        if isinstance(said, training.Progress) and self.settings.budget_tokens:
             return False  # what is left of a budget is granted in parts, at most one part ahead
         return isinstance(event, REPEATED) and not isinstance(said, ANSWERED)
 
@@ -107,7 +101,7 @@ class Restful(Company):
 def declines(action: object) -> bool:
     """Whether a learner says that it has nothing for a pull, as often as it is asked."""
     said = action.message if isinstance(action, ToSyncer) else None
-    return isinstance(said, ContributionDeclined)
+    return isinstance(said, training.ContributionDeclined)
 
 
 def possible(stage: Company, line: str) -> bool:

@@ -12,6 +12,7 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import Lease
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
+from islands.protocol.messages import training
 from islands.protocol.messages.control import Command, CommandAnswer, Drain
 from islands.protocol.messages.membership import (
     Evicted,
@@ -25,21 +26,6 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    FinalRound,
-    FragmentRequest,
-    FragmentUpdate,
-    Hello,
-    LeaseGranted,
-    Paused,
-    Progress,
-    PullFragment,
-    Quarantined,
-    Welcome,
-)
 from islands.protocol.observer import actions as observer_actions
 from islands.protocol.observer import events as observer_events
 from islands.protocol.supervisor import actions as supervisor_actions
@@ -153,22 +139,22 @@ def _operator_words(message: object) -> str:
 
 def _training_words(message: object) -> str:
     match message:
-        case Hello():
+        case training.Hello():
             seen = f", seen epoch {message.epoch_seen}" if message.epoch_seen else ""
             return f"hello {_told(message.progress)}{seen}"
-        case Progress():
+        case training.Progress():
             return f"progress {_told(message)}"
-        case Welcome():
+        case training.Welcome():
             donor = "" if message.donor is None else f", donor {message.donor}"
             return f"welcome to epoch {message.epoch}: {versions(message.versions)}{donor}"
-        case LeaseGranted():
+        case training.LeaseGranted():
             whose = f"to {message.incarnation}, epoch {message.epoch}"
             return f"grant {whose}: {message.quota_tokens} tokens, shards {shards(message.leases)}"
-        case FinalRound():
+        case training.FinalRound():
             return f"final-round of epoch {message.epoch}: {message.reason}"
-        case Quarantined():
+        case training.Quarantined():
             return f"quarantined {message.incarnation}: {message.reason}"
-        case Paused():
+        case training.Paused():
             return f"pause-{'on' if message.paused else 'off'} of epoch {message.epoch}"
         case _:
             return ""
@@ -184,7 +170,7 @@ def _moments_words(message: object) -> str:
             return ""
 
 
-def _told(progress: Progress) -> str:
+def _told(progress: training.Progress) -> str:
     held = versions(one.version for one in progress.fragments)
     steps = f"{progress.steps} steps {progress.tokens} tokens"
     return f"{progress.incarnation}: {progress.phase}, {steps}, holds {held}"
@@ -192,21 +178,21 @@ def _told(progress: Progress) -> str:
 
 def _round_words(message: object) -> str:
     match message:
-        case PullFragment():
+        case training.PullFragment():
             return f"pull {message.ticket} of {message.fragment} at {message.version}"
-        case Contribution():
+        case training.Contribution():
             done = f"{message.steps} steps {message.tokens} tokens since {message.base}"
             return f"contribution {message.ticket} of {message.fragment}: {done}"
-        case ContributionDeclined():
+        case training.ContributionDeclined():
             return f"decline {message.ticket} of {message.fragment}: {message.reason}"
-        case ContributionFate():
+        case training.ContributionFate():
             what = f"{message.ticket} of {message.fragment}"
             return f"fate {what}: {message.fate}, {message.reason}"
-        case FragmentUpdate():
+        case training.FragmentUpdate():
             merged = message.merged
             mine = "" if merged is None else f", yours to round {merged.epoch}:{merged.round}"
             return f"update {message.fragment} to {message.version}{mine}"
-        case FragmentRequest():
+        case training.FragmentRequest():
             return f"seed-request of {message.fragment}"
         case _:
             return ""
@@ -353,11 +339,11 @@ def _syncer_hears(event: object) -> tuple[str, str]:
     match event:
         case syncer_events.LinkOpened(hello):
             return hello.name, "hello"
-        case Received(Progress() as progress):
+        case Received(training.Progress() as progress):
             return progress.name, "progress"
         case syncer_events.ContributionArrived(contribution):
             return contribution.ticket.name, f"contribution {contribution.ticket}"
-        case Received(ContributionDeclined() as declined):
+        case Received(training.ContributionDeclined() as declined):
             return declined.name, f"decline {declined.ticket}"
         case syncer_events.SeedArrived(seed):
             return seed.name, f"seed of {seed.fragment}"
@@ -392,7 +378,7 @@ def _learner_hears(event: object) -> tuple[str, str]:
             return "supervisor", _kind(message)
         case observer_events.MessageArrived(message):
             return "its hub", _kind(message)
-        case learner_events.FromSyncer(PullFragment() as pull):
+        case learner_events.FromSyncer(training.PullFragment() as pull):
             return "syncer", f"pull {pull.ticket}"
         case learner_events.FromSyncer(message):
             return "syncer", _kind(message)

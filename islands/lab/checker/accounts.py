@@ -10,17 +10,9 @@ from dataclasses import dataclass, field
 
 from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate
+from islands.protocol.tape import round_entries
 from islands.protocol.tape.learner_entries import Adopted, Contributed
 from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.round_entries import (
-    Arrived,
-    BookClosed,
-    FateTold,
-    Finished,
-    Granted,
-    LeaseReturned,
-    QuotaReturned,
-)
 
 Who = tuple[str, Pair]
 Shard = tuple[int, int]
@@ -28,24 +20,24 @@ Shard = tuple[int, int]
 
 def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
     """A ticket gets at most one fate, for a contribution that was sent; exactly one if admitted."""
-    fates: dict[str, FateTold] = {}
-    arrived: dict[str, Arrived] = {}
+    fates: dict[str, round_entries.FateTold] = {}
+    arrived: dict[str, round_entries.Arrived] = {}
     finished = False
     for _, _, entry in history.effective:
-        if isinstance(entry, Arrived):
+        if isinstance(entry, round_entries.Arrived):
             if entry.ticket in arrived:
                 yield f"{entry.ticket} was admitted twice"
             arrived[entry.ticket] = entry
         elif isinstance(entry, Started):  # contributions without a fate were lost in the restart
             arrived = {text: entry for text, entry in arrived.items() if text in fates}
-        elif isinstance(entry, FateTold):
+        elif isinstance(entry, round_entries.FateTold):
             if entry.ticket in fates:
                 yield f"{entry.ticket} was {fates[entry.ticket].fate}, then {entry.fate}"
             fates[entry.ticket] = entry
             yield from _was_sent(history, entry)
             if entry.fate is Fate.APPLIED and entry.ticket not in arrived:
                 yield f"{entry.ticket} was applied without being admitted"
-        elif isinstance(entry, Finished):
+        elif isinstance(entry, round_entries.Finished):
             finished = True
     if finished or limits.must_finish:
         for text in arrived:
@@ -53,7 +45,7 @@ def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
                 yield f"{text} was admitted and has no fate"
 
 
-def _was_sent(history: History, fate: FateTold) -> Iterator[str]:
+def _was_sent(history: History, fate: round_entries.FateTold) -> Iterator[str]:
     sent = history.contributions.get(fate.ticket, [])
     if not any((s.fragment, s.tokens) == (fate.fragment, fate.tokens) for s in sent):
         yield f"{fate.ticket} was {fate.fate} with {fate.tokens} tokens and never sent like that"
@@ -64,7 +56,7 @@ def _was_sent(history: History, fate: FateTold) -> Iterator[str]:
 def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
     """Every applied contribution with its sender, in order."""
     for _, _, entry in history.effective:
-        if isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
+        if isinstance(entry, round_entries.FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
             for sent in history.contributions.get(entry.ticket, []):
                 if sent.tokens == entry.tokens:
@@ -97,12 +89,12 @@ def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[
 
 def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
     """The final ledger equals the recount, balances, and has no pending tokens."""
-    finished = [e for _, _, e in history.effective if isinstance(e, Finished)]
+    finished = [e for _, _, e in history.effective if isinstance(e, round_entries.Finished)]
     if not finished or finished[-1].ledger is None:
         return
     processed = 0
     for _, _, entry in history.effective:
-        if isinstance(entry, BookClosed):
+        if isinstance(entry, round_entries.BookClosed):
             processed += entry.processed
             known = history.totals.get((entry.name, pair(entry.incarnation)), {0: None})
             if entry.processed not in known and entry.processed:
@@ -120,11 +112,13 @@ def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
             yield f"{processed} of {limits.budget_tokens} tokens were processed"
 
 
-def _rows_match(history: History, finished: Finished, processed: int) -> Iterator[str]:
+def _rows_match(
+    history: History, finished: round_entries.Finished, processed: int
+) -> Iterator[str]:
     claimable = (Fate.REJECTED, Fate.LATE, Fate.STALE)
     sums: dict[tuple[int, Fate], int] = {}
     for _, _, entry in history.effective:
-        if isinstance(entry, FateTold) and entry.fate in claimable:
+        if isinstance(entry, round_entries.FateTold) and entry.fate in claimable:
             key = (entry.fragment, entry.fate)
             sums[key] = sums.get(key, 0) + entry.tokens
     applied_tokens: dict[int, int] = {}
@@ -155,7 +149,7 @@ def _losable(history: History, fragment: int) -> int:
     closed = {
         (e.name, pair(e.incarnation)): e.processed
         for _, _, e in history.effective
-        if isinstance(e, BookClosed)
+        if isinstance(e, round_entries.BookClosed)
     }
     for who, sent in applied(history):
         if sent.fragment == fragment and who in closed:
@@ -168,14 +162,14 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
     granted: dict[Who, int] = {}
     spent: dict[Who, int] = {}
     for at_s, _, entry in history.effective:
-        if isinstance(entry, Granted):
+        if isinstance(entry, round_entries.Granted):
             who = (entry.name, pair(entry.incarnation))
             granted[who] = entry.quota
             spent[who] = entry.quota
-        elif isinstance(entry, QuotaReturned):
+        elif isinstance(entry, round_entries.QuotaReturned):
             who = (entry.name, pair(entry.incarnation))
             granted[who] = spent[who] = entry.used
-        elif isinstance(entry, BookClosed):
+        elif isinstance(entry, round_entries.BookClosed):
             spent[entry.name, pair(entry.incarnation)] = entry.processed
         if limits.budget_tokens is not None and sum(spent.values()) > limits.budget_tokens:
             yield f"{sum(spent.values())} tokens are given out at {at_s:.3f} s"
@@ -189,13 +183,13 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
     """A shard has one holder, which continues at the last known position of the holder before."""
     shards = _Shards(history, limits.records_per_shard)
     for _, _, entry in history.effective:
-        if isinstance(entry, LeaseReturned):
+        if isinstance(entry, round_entries.LeaseReturned):
             yield from shards.returned(entry)
         else:
             yield from shards.settle()
-        if isinstance(entry, Granted):
+        if isinstance(entry, round_entries.Granted):
             yield from shards.granted(entry)
-        elif isinstance(entry, (BookClosed, QuotaReturned)):
+        elif isinstance(entry, (round_entries.BookClosed, round_entries.QuotaReturned)):
             shards.ended = (entry.name, pair(entry.incarnation))
     yield from shards.settle()
 
@@ -216,7 +210,7 @@ class _Shards:
     begun: dict[Shard, int] = field(default_factory=dict)
     ended: Who | None = None
 
-    def granted(self, entry: Granted) -> Iterator[str]:
+    def granted(self, entry: round_entries.Granted) -> Iterator[str]:
         who = (entry.name, pair(entry.incarnation))
         held = {(pass_index, shard): position for pass_index, shard, position in entry.leases}
         for shard, position in held.items():
@@ -232,7 +226,7 @@ class _Shards:
         left_out = [s for s, name in self.holders.items() if name == who and s not in held]
         yield from self._read_to_end(who, left_out)
 
-    def returned(self, entry: LeaseReturned) -> Iterator[str]:
+    def returned(self, entry: round_entries.LeaseReturned) -> Iterator[str]:
         shard = (entry.pass_index, entry.shard)
         who = self.holders.pop(shard, None)
         if who is None or who != self.ended:

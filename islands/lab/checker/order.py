@@ -5,22 +5,10 @@ from collections.abc import Iterator
 
 from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate, LearnerName, Role
+from islands.protocol.tape import round_entries
 from islands.protocol.tape.learner_entries import Adopted
 from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
 from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.round_entries import (
-    Arrived,
-    BookClosed,
-    Closed,
-    Closing,
-    Committed,
-    FateTold,
-    Finished,
-    Journal,
-    Journalled,
-    Merged,
-    Seeded,
-)
 from islands.protocol.tape.simulation_entries import Final, Healed, ProcessKilled
 
 
@@ -71,7 +59,7 @@ def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
     committed: dict[int, Pair] = {}
     held: dict[tuple[str, str, int], Pair] = {}
     for _, actor, entry in history.owned:
-        if isinstance(entry, Committed):
+        if isinstance(entry, round_entries.Committed):
             version, before = pair(entry.version), committed.get(entry.fragment, (0, 0))
             if version <= before:
                 yield f"fragment {entry.fragment}: {entry.version} committed after {before}"
@@ -94,10 +82,10 @@ def versions_follow(history: History, _limits: Limits) -> Iterator[str]:
     for _, _, entry in history.effective:
         if isinstance(entry, Started):
             now = entry.epoch
-        elif isinstance(entry, Seeded):
+        elif isinstance(entry, round_entries.Seeded):
             seed = pair(entry.version)[1]
             numbers.clear()
-        elif isinstance(entry, Merged):
+        elif isinstance(entry, round_entries.Merged):
             epoch, number = pair(entry.version)
             before = numbers.get(entry.fragment, seed)
             if number != before + 1:
@@ -112,7 +100,7 @@ def versions_have_one_value(history: History, _limits: Limits) -> Iterator[str]:
     digests: dict[tuple[int, str], str] = {}
     for _, actor, entry in history.lines:
         seen: list[tuple[int, str, str]] = []
-        if isinstance(entry, Merged | Committed | Adopted):
+        if isinstance(entry, round_entries.Merged | round_entries.Committed | Adopted):
             seen = [(entry.fragment, entry.version, entry.digest)]
         elif isinstance(entry, Final):
             pairs = zip(entry.versions, entry.digests, strict=True)
@@ -128,18 +116,18 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
     written: dict[int, tuple[int, str]] = {}
     durable: dict[tuple[int, str], None] = {}
     for _, actor, entry in history.owned:
-        if isinstance(entry, Journal):
+        if isinstance(entry, round_entries.Journal):
             if entry.fragment is not None:
                 written[entry.sequence] = (entry.fragment, entry.version)
         elif isinstance(entry, Started) and entry.sequence is not None:
             taken_up = entry.sequence if entry.resumed else -1
             durable.update({what: None for n, what in written.items() if n <= taken_up})
             written.clear()
-        elif isinstance(entry, Journalled):
+        elif isinstance(entry, round_entries.Journalled):
             for sequence in [number for number in written if number <= entry.sequence]:
                 durable[written.pop(sequence)] = None
         elif (
-            isinstance(entry, Adopted | Committed)
+            isinstance(entry, Adopted | round_entries.Committed)
             and (entry.fragment, entry.version) not in durable
         ):
             did = "adopted" if isinstance(entry, Adopted) else "sent"
@@ -159,17 +147,17 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
     for _, _, entry in history.effective:
         if isinstance(entry, Started):
             epoch = entry.epoch
-        elif isinstance(entry, BookClosed):
+        elif isinstance(entry, round_entries.BookClosed):
             ended[entry.name] = pair(entry.incarnation)
-        elif isinstance(entry, Closed):
+        elif isinstance(entry, round_entries.Closed):
             closed[entry.fragment] = dict(ended)
-        elif isinstance(entry, Seeded):
+        elif isinstance(entry, round_entries.Seeded):
             seed = pair(entry.version)
-        elif isinstance(entry, Merged):
+        elif isinstance(entry, round_entries.Merged):
             chains.setdefault(entry.fragment, [seed]).append(pair(entry.version))
-        elif isinstance(entry, Arrived) and ticket(entry.ticket).epoch != epoch:
+        elif isinstance(entry, round_entries.Arrived) and ticket(entry.ticket).epoch != epoch:
             yield f"{entry.ticket} was admitted in epoch {epoch}"
-        elif isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
+        elif isinstance(entry, round_entries.FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
             if facts.epoch != epoch:
                 yield f"{entry.ticket} was applied in epoch {epoch}"
@@ -186,12 +174,12 @@ def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
     """No round closes, or merges, with fewer than K contributions, except in the closing rounds."""
     closing = False
     for _, _, entry in history.effective:
-        if isinstance(entry, Started | Closing):
-            closing = isinstance(entry, Closing)
-        elif isinstance(entry, Closed | Merged):
-            who = entry.participants if isinstance(entry, Merged) else entry.arrived
+        if isinstance(entry, Started | round_entries.Closing):
+            closing = isinstance(entry, round_entries.Closing)
+        elif isinstance(entry, round_entries.Closed | round_entries.Merged):
+            who = entry.participants if isinstance(entry, round_entries.Merged) else entry.arrived
             if len(who) < (1 if closing else limits.quorum):
-                did = "merged" if isinstance(entry, Merged) else "closed with"
+                did = "merged" if isinstance(entry, round_entries.Merged) else "closed with"
                 yield f"round {entry.round} {did} {len(who)} contributions"
 
 
@@ -213,10 +201,10 @@ def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:
             times, versions = adopted.setdefault((actor, entry.fragment), ([], []))
             times.append(at_s)
             versions.append(pair(entry.version))
-        elif isinstance(entry, Merged) and limits.to_contributors:
+        elif isinstance(entry, round_entries.Merged) and limits.to_contributors:
             contributors[entry.fragment, entry.version] = entry.participants
     for at_s, _, entry in history.owned:
-        if not isinstance(entry, Committed) or at_s < begin_s:
+        if not isinstance(entry, round_entries.Committed) or at_s < begin_s:
             continue
         due_s = at_s + period_s
         for name, (born_s, died_s) in lives.items():
@@ -235,7 +223,11 @@ def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:
 def _lives(history: History) -> dict[str, tuple[float, float]]:
     """Start and end of each learner's last process; the end of the run ends all of them."""
     end_s = min(
-        (at_s for at_s, _, e in history.lines if isinstance(e, Finished) and e.ledger is not None),
+        (
+            at_s
+            for at_s, _, e in history.lines
+            if isinstance(e, round_entries.Finished) and e.ledger is not None
+        ),
         default=float("inf"),
     )
     learners = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}

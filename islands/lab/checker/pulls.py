@@ -10,29 +10,10 @@ from dataclasses import dataclass, field
 
 from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate, LearnerName, Phase, Status
+from islands.protocol.tape import member_entries, round_entries
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.learner_entries import Adopted, Reported
-from islands.protocol.tape.member_entries import (
-    Linked,
-    Paused,
-    Quarantined,
-    Resumed,
-    Retired,
-    StatusChanged,
-    Unlinked,
-)
 from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.round_entries import (
-    Arrived,
-    Asked,
-    BookClosed,
-    Closing,
-    Committed,
-    Declined,
-    FateTold,
-    Merged,
-    Opened,
-)
 from islands.protocol.tape.simulation_entries import Healed
 
 CYCLES_ASKED = 2
@@ -70,24 +51,31 @@ class OpenPulls:
         match entry:
             case Started():
                 self.of.clear()
-            case Opened():
+            case round_entries.Opened():
                 for name in entry.asked:
                     yield from self.ask(name, entry.round, entry.fragment, at_s)
-            case Asked():
+            case round_entries.Asked():
                 facts = ticket(entry.ticket)
                 yield from self.ask(facts.name, facts.round, entry.fragment, at_s)
-            case Declined():
+            case round_entries.Declined():
                 facts = ticket(entry.ticket)
                 yield from self.end(facts.name, facts.round, at_s)
-            case Arrived():
+            case round_entries.Arrived():
                 arrived.add(entry.ticket)
                 facts = ticket(entry.ticket)
                 yield from self.end(facts.name, facts.round, at_s)
-            case FateTold() if entry.fate is not Fate.APPLIED and entry.ticket not in arrived:
+            case round_entries.FateTold() if (
+                entry.fate is not Fate.APPLIED and entry.ticket not in arrived
+            ):
                 facts = ticket(entry.ticket)
                 if facts.round in self.of.get(facts.name, {}):  # else it was overtaken
                     yield from self.end(facts.name, facts.round, at_s)
-            case Linked() | Unlinked() | Retired() | BookClosed():
+            case (
+                member_entries.Linked()
+                | member_entries.Unlinked()
+                | member_entries.Retired()
+                | round_entries.BookClosed()
+            ):
                 self.of.pop(entry.name, None)
             case _:
                 pass
@@ -179,26 +167,28 @@ class Fleet:
                     able.begin(entry.incarnation)
                 able.held[entry.fragment] = pair(entry.version), entry.tokens
                 able.worked.pop(entry.fragment, None)
-            case Linked() | Unlinked() if own:
+            case member_entries.Linked() | member_entries.Unlinked() if own:
                 able = self._of(entry.name)
-                able.linked, able.live = isinstance(entry, Linked), True
-            case StatusChanged() if own:
+                able.linked, able.live = isinstance(entry, member_entries.Linked), True
+            case member_entries.StatusChanged() if own:
                 self._of(entry.name).live = entry.status is Status.LIVE
-            case Retired() | Quarantined() | BookClosed() if own:
+            case (
+                member_entries.Retired() | member_entries.Quarantined() | round_entries.BookClosed()
+            ) if own:
                 self._of(entry.name).linked = False
-            case Merged() if own:
+            case round_entries.Merged() if own:
                 for name in entry.participants:
                     self._of(name).merged[entry.fragment] = pair(entry.version)
-            case Committed() if own:
+            case round_entries.Committed() if own:
                 self.committed.setdefault(entry.fragment, []).append(pair(entry.version))
             case Started() if own:
                 self.closing = False
                 for able in self.learners.values():
                     able.linked = False
-            case Closing() if own:
+            case round_entries.Closing() if own:
                 self.closing = True
-            case Paused() | Resumed():
-                self.paused = isinstance(entry, Paused)
+            case member_entries.Paused() | member_entries.Resumed():
+                self.paused = isinstance(entry, member_entries.Paused)
             case _:
                 pass
         if own:
@@ -238,7 +228,7 @@ def the_able_are_asked(history: History, limits: Limits) -> Iterator[str]:
             free = name in able and one.owes_nothing() and not fleet.pulls.of.get(name)
             one.since_s = (at_s if one.since_s is None else one.since_s) if free else None
             one.missed = one.missed if free else 0
-        if not own or not isinstance(entry, Opened):
+        if not own or not isinstance(entry, round_entries.Opened):
             continue
         cycle_s = at_s - opened_s.get(entry.fragment, at_s)
         opened_s[entry.fragment] = at_s
@@ -274,10 +264,12 @@ def the_able_are_merged(history: History, limits: Limits) -> Iterator[str]:
         own = fleet.follow(at_s, actor, entry)
         able = dict(fleet.able()) if at_s >= begin_s else {}
         for name, one in fleet.learners.items():
-            took_part = own and isinstance(entry, Merged) and name in entry.participants
+            took_part = (
+                own and isinstance(entry, round_entries.Merged) and name in entry.participants
+            )
             if name not in able or took_part:
                 one.unmerged, one.counted_s = 0, at_s
-            elif own and isinstance(entry, Merged):
+            elif own and isinstance(entry, round_entries.Merged):
                 one.unmerged += 1
         for name, one in able.items():
             answer_s = fleet.pulls.longest_s.get(name, 0.0)

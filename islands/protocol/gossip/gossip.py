@@ -19,24 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
-from islands.protocol.gossip.actions import (
-    AdoptMixed,
-    FollowNeighbours,
-    Gather,
-    GiveValue,
-    HoldValue,
-    TakeOver,
-    ToNeighbour,
-)
-from islands.protocol.gossip.events import (
-    GossipEvent,
-    Mixed,
-    NeighbourSaid,
-    ShareArrived,
-    ShareTaken,
-    ValueArrived,
-    WorkGathered,
-)
+from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
 from islands.protocol.learner.schedule import Schedule
@@ -123,7 +106,7 @@ class Gossip(Schedule):
         """Follow the roster: links and exchanges with none but its learners."""
         if self.view.take(page):
             self.exchanges.on_roster(self.present, core.now_s)
-            core.actions.append(FollowNeighbours(core.incarnation))
+            core.actions.append(actions.FollowNeighbours(core.incarnation))
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
         """Add the address for neighbours, and the roster that is known."""
@@ -158,13 +141,13 @@ class Gossip(Schedule):
             return len(self.gathered) == core.fragments
         return bool(core.pulls.wanted)
 
-    def instead_of_adopting(self, core: "Core", update: FragmentUpdate) -> HoldValue | None:
+    def instead_of_adopting(self, core: "Core", update: FragmentUpdate) -> actions.HoldValue | None:
         """Have a new incarnation keep its own value, which no version 0 replaces."""
         settled = self.stage is Stage.SETTLED and not self.gathering
         if not settled or core.accounts[update.fragment].version is not None:
             return None
         assert core.incarnation is not None, "only who is admitted is sent values"
-        return HoldValue(update.fragment, update.version, core.incarnation)
+        return actions.HoldValue(update.fragment, update.version, core.incarnation)
 
     def advance(self, core: "Core") -> None:
         """Settle, come to rounds, end exchanges in time."""
@@ -190,29 +173,31 @@ class Gossip(Schedule):
         mixing = [fragment for fragment, one in self.exchanges.open.items() if one.mixing]
         for fragment in range(core.fragments):
             if fragment not in mixing and core.accounts[fragment].version is not None:
-                core.actions.append(Gather(FragmentIndex(fragment)))
+                core.actions.append(actions.Gather(FragmentIndex(fragment)))
 
     # --- events ---------------------------------------------------------------------------------
 
-    def on_gossip(self, core: "Core", event: GossipEvent) -> None:
+    def on_gossip(self, core: "Core", event: events.GossipEvent) -> None:
         match event:
-            case ShareTaken():
+            case events.ShareTaken():
                 self.exchanges.on_own_share(event, core.now_s)
-            case ShareArrived():
+            case events.ShareArrived():
                 self.exchanges.on_share(event, core.now_s)
-            case NeighbourSaid(sender, message):
+            case events.NeighbourSaid(sender, message):
                 if isinstance(message, ShareDeclined):
                     self.exchanges.on_decline(sender, message, core.now_s)
                 else:
                     self._give(core, sender, message)
-            case ValueArrived():
+            case events.ValueArrived():
                 self._on_value(core, event)
-            case Mixed(fragment, steps_total):
+            case events.Mixed(fragment, steps_total):
                 self.exchanges.on_mixed(fragment, steps_total)
-                core.actions.append(AdoptMixed(fragment, steps_total, event.value, event.gradient))
+                core.actions.append(
+                    actions.AdoptMixed(fragment, steps_total, event.value, event.gradient)
+                )
                 if self.gathering:
-                    core.actions.append(Gather(fragment))
-            case WorkGathered(fragment):
+                    core.actions.append(actions.Gather(fragment))
+            case events.WorkGathered(fragment):
                 self.gathered[fragment] = None
                 core.pulls.snapshots.pop(fragment, None)
             case _:
@@ -232,7 +217,7 @@ class Gossip(Schedule):
         if self.given[wanted.incarnation, wanted.fragment] > GIVEN_MOST:
             return
         given = ValueGiven(wanted.fragment, core.incarnation, self.exchanges.clock, digest="")
-        core.actions.append(GiveValue(asker, given))
+        core.actions.append(actions.GiveValue(asker, given))
 
     # --- a newcomer -----------------------------------------------------------------------------
 
@@ -260,9 +245,9 @@ class Gossip(Schedule):
             self.asked[self.donor] = None
             self.unanswered += 1
             wanted = ValueWanted(FragmentIndex(missing[0]), core.incarnation)
-            core.actions.append(ToNeighbour(self.donor, wanted))
+            core.actions.append(actions.ToNeighbour(self.donor, wanted))
 
-    def _on_value(self, core: "Core", event: ValueArrived) -> None:
+    def _on_value(self, core: "Core", event: events.ValueArrived) -> None:
         """Take over a fragment of a donor's; the last one lets the learner step.
 
         A value may travel longer than its donor is waited for, so that of any who was asked counts,
@@ -284,7 +269,7 @@ class Gossip(Schedule):
         self.round = max(self.round, given.round)
         self.asked_s = core.now_s
         clock = (given.round + 1) * core.settings.round_interval_steps(core.fragments)
-        core.actions.append(TakeOver(given.fragment, clock, event.payload))
+        core.actions.append(actions.TakeOver(given.fragment, clock, event.payload))
         if len(self.taken) == core.fragments:
             self.stage = Stage.SETTLED
             core.actions.append(Record(TookOver(self.donor, self.round)))

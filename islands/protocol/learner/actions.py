@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 
 from islands.protocol.gossip.actions import GossipAction, GossipEngineAction
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.messages import training
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    Contribution,
-    FragmentRequest,
-    FragmentSeed,
-    Merged,
-)
 from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape.entry import Record
@@ -29,7 +24,7 @@ class SettleFeedback:
     fragment: FragmentIndex
     epoch: int
     round: int
-    merged: Merged | None
+    merged: training.Merged | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,7 @@ class ResetFeedback:
 class Contribute:
     """Send a snapshot; the actor encodes it, and fills in its digest."""
 
-    message: Contribution
+    message: training.Contribution
     payload: memoryview = field(compare=False, repr=False)
 
 
@@ -49,7 +44,7 @@ class Contribute:
 class ReadValue:
     """Read the base of a fragment, so that it can be offered as version 0."""
 
-    request: FragmentRequest
+    request: training.FragmentRequest
     incarnation: Incarnation
 
 
@@ -57,7 +52,7 @@ class ReadValue:
 class OfferSeed:
     """Offer a base to the syncer as version 0; the actor fills in its digest."""
 
-    message: FragmentSeed
+    message: training.FragmentSeed
     payload: memoryview = field(compare=False, repr=False)
 
 
@@ -81,7 +76,7 @@ class AdoptValue:
     incarnation: Incarnation
     payload: memoryview = field(compare=False, repr=False)
     carry: bool = False
-    merged: Merged | None = None
+    merged: training.Merged | None = None
     sent: memoryview | None = field(default=None, compare=False, repr=False)
     local_share: float = 0.0
     at_steps: int = 0

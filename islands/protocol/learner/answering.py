@@ -4,24 +4,10 @@
 due, and the precision how it is sent. This module makes the answer.
 """
 
+from islands.protocol.learner import events
 from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue
 from islands.protocol.learner.core import FROM_SYNCER, Core
-from islands.protocol.learner.events import (
-    ContributionEncoded,
-    ContributionSkipped,
-    SeedSkipped,
-    SnapshotTaken,
-    ValueRead,
-)
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    ContributionReceived,
-    FragmentRequest,
-    FragmentSeed,
-    LinkProbe,
-    PullFragment,
-)
+from islands.protocol.messages import training
 from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.tape.entry import Record
@@ -32,8 +18,8 @@ REPLACED = "a newer pull of its fragment came"
 # --- the seed -----------------------------------------------------------------------------------
 
 
-@FROM_SYNCER.handles(FragmentRequest)
-def on_fragment_request(core: Core, request: FragmentRequest) -> None:
+@FROM_SYNCER.handles(training.FragmentRequest)
+def on_fragment_request(core: Core, request: training.FragmentRequest) -> None:
     """Offer a base as version 0 of a new run, or of one without a journal, if this has compiled.
 
     Each attempt is answered once per link: when the request is repeated, the first offer is still
@@ -47,13 +33,15 @@ def on_fragment_request(core: Core, request: FragmentRequest) -> None:
         core.actions.append(ReadValue(request, core.incarnation))
 
 
-def on_value_read(core: Core, event: ValueRead) -> None:
+def on_value_read(core: Core, event: events.ValueRead) -> None:
     request, name = event.request, core.membership.name
-    seed = FragmentSeed(request.epoch, request.fragment, name, event.incarnation, digest="")
+    seed = training.FragmentSeed(
+        request.epoch, request.fragment, name, event.incarnation, digest=""
+    )
     core.actions.append(OfferSeed(seed, event.payload))
 
 
-def on_seed_skipped(core: Core, event: SeedSkipped) -> None:
+def on_seed_skipped(core: Core, event: events.SeedSkipped) -> None:
     """Answer the request again when it is repeated."""
     core.pulls.offered.pop(event.fragment, None)
 
@@ -61,8 +49,8 @@ def on_seed_skipped(core: Core, event: SeedSkipped) -> None:
 # --- contributions ------------------------------------------------------------------------------
 
 
-@FROM_SYNCER.handles(PullFragment)
-def on_pull(core: Core, pull: PullFragment) -> None:
+@FROM_SYNCER.handles(training.PullFragment)
+def on_pull(core: Core, pull: training.PullFragment) -> None:
     """Open a pull, or decline it; `answer_pulls` answers as soon as a snapshot allows."""
     ticket = pull.ticket
     if ticket.incarnation != core.incarnation or ticket.epoch < core.epoch_seen:
@@ -90,13 +78,13 @@ def on_pull(core: Core, pull: PullFragment) -> None:
         _decline(core, replaced, REPLACED)
 
 
-def on_snapshot(core: Core, event: SnapshotTaken) -> None:
+def on_snapshot(core: Core, event: events.SnapshotTaken) -> None:
     """Keep a snapshot that reached the host, unless its base is old."""
     if event.base == core.accounts[event.fragment].version:
         core.pulls.keep(event)
 
 
-def on_encoded(core: Core, event: ContributionEncoded) -> None:
+def on_encoded(core: Core, event: events.ContributionEncoded) -> None:
     """Keep a contribution as it is sent, if its part of the local value is to be told from it."""
     ticket = event.ticket
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
@@ -105,23 +93,25 @@ def on_encoded(core: Core, event: ContributionEncoded) -> None:
         account.encoded(ticket.epoch, ticket.round, event.payload, event.precision)
     probe = core.precision.offered(ticket, event.payload.nbytes, core.now_s)
     if probe is not None:
-        core.actions.append(ToSyncer(LinkProbe(probe)))
+        core.actions.append(ToSyncer(training.LinkProbe(probe)))
 
 
-def on_skipped(core: Core, event: ContributionSkipped) -> None:
+def on_skipped(core: Core, event: events.ContributionSkipped) -> None:
     """Reopen a pull whose answer the link did not take."""
     if not core.pulls.unanswered(event.fragment, event.ticket):
-        core.actions.append(ToSyncer(ContributionDeclined(event.ticket, event.fragment, REPLACED)))
+        core.actions.append(
+            ToSyncer(training.ContributionDeclined(event.ticket, event.fragment, REPLACED))
+        )
     core.precision.skipped(event.ticket)
 
 
-@FROM_SYNCER.handles(ContributionReceived)
-def on_received(core: Core, message: ContributionReceived) -> None:
+@FROM_SYNCER.handles(training.ContributionReceived)
+def on_received(core: Core, message: training.ContributionReceived) -> None:
     _record(core, core.precision.received(message.ticket, core.now_s))
 
 
-@FROM_SYNCER.handles(LinkProbe)
-def on_probe(core: Core, message: LinkProbe) -> None:
+@FROM_SYNCER.handles(training.LinkProbe)
+def on_probe(core: Core, message: training.LinkProbe) -> None:
     """Measure a probe that came back."""
     core.precision.probed(message.number, core.now_s)
 
@@ -138,7 +128,7 @@ def answer_pulls(core: Core) -> None:
         core.actions.append(plan)
 
 
-def _answer(core: Core, pull: PullFragment) -> None:
+def _answer(core: Core, pull: training.PullFragment) -> None:
     account, compute = core.accounts[pull.fragment], core.compute
     base_steps = compute.origin_steps + account.base_steps
     idle = compute.idle and compute.steps == base_steps
@@ -153,7 +143,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
         return
     core.pulls.closed(pull.fragment)
     processed = snapshot.tokens - compute.origin_tokens
-    contribution = Contribution(
+    contribution = training.Contribution(
         ticket=pull.ticket,
         fragment=pull.fragment,
         base=snapshot.base,
@@ -172,8 +162,8 @@ def _answer(core: Core, pull: PullFragment) -> None:
     core.actions.append(Contribute(contribution, snapshot.payload))
 
 
-def _decline(core: Core, pull: PullFragment, reason: str) -> None:
-    core.actions.append(ToSyncer(ContributionDeclined(pull.ticket, pull.fragment, reason)))
+def _decline(core: Core, pull: training.PullFragment, reason: str) -> None:
+    core.actions.append(ToSyncer(training.ContributionDeclined(pull.ticket, pull.fragment, reason)))
 
 
 def _record(core: Core, adapted: Adapted | None) -> None:

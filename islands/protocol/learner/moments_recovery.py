@@ -21,21 +21,8 @@ boundaries a little. The pieces are therefore of different steps, which does mom
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Version
-from islands.protocol.learner.actions import (
-    LoadCheckpoint,
-    LoadMoments,
-    ReadMoments,
-    SetTimer,
-    ToPeer,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.learner.core import Core, MomentsStage
-from islands.protocol.learner.events import (
-    MomentsLoaded,
-    MomentsRead,
-    PieceArrived,
-    StateRequested,
-    TrainerMade,
-)
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import (
@@ -62,7 +49,7 @@ ASKERS_KEPT = 64
 """Incarnations of which it is known what they were given."""
 
 
-def on_made(core: Core, event: TrainerMade) -> None:
+def on_made(core: Core, event: events.TrainerMade) -> None:
     """Note the schema and number of pieces to ask for, which the trainer tells."""
     core.moments.schema, core.moments.pieces = event.moments_schema, event.moment_pieces
 
@@ -126,7 +113,7 @@ def _request(core: Core, piece: int) -> None:
         assert moments.schema is not None, "something is asked for"
         moments.asked[piece] = times
         request = StateRequest(core.incarnation, piece, moments.schema)
-        core.actions.append(ToPeer(moments.donor, request))
+        core.actions.append(actions.ToPeer(moments.donor, request))
 
 
 def _remind(core: Core, due_s: float) -> None:
@@ -137,10 +124,10 @@ def _remind(core: Core, due_s: float) -> None:
     set_s = core.moments.reminder_s
     if set_s is None or due_s < set_s:
         core.moments.reminder_s = due_s
-        core.actions.append(SetTimer(due_s - core.now_s))
+        core.actions.append(actions.SetTimer(due_s - core.now_s))
 
 
-def on_piece(core: Core, event: PieceArrived) -> None:
+def on_piece(core: Core, event: events.PieceArrived) -> None:
     """Handle the donor's answer: a piece, or the word that it gives none."""
     moments, offer = core.moments, event.message
     if moments.stage is not MomentsStage.ASKING or event.sender != moments.donor:
@@ -168,7 +155,7 @@ def _keep(core: Core, piece: int, payload: memoryview) -> None:
         pieces = tuple(moments.arrived[index] for index in range(moments.pieces))
         moments.loaded_bytes = sum(part.nbytes for part in pieces)
         moments.arrived.clear()
-        core.actions.append(LoadMoments(pieces))
+        core.actions.append(actions.LoadMoments(pieces))
 
 
 def on_timer(core: Core) -> None:
@@ -176,7 +163,7 @@ def on_timer(core: Core) -> None:
     core.moments.reminder_s = None
 
 
-def on_loaded(core: Core, event: MomentsLoaded) -> None:
+def on_loaded(core: Core, event: events.MomentsLoaded) -> None:
     """Settle if compute has loaded the moments; otherwise fall back as `go_fresh` does."""
     moments = core.moments
     if not event.taken:
@@ -219,7 +206,7 @@ def load_kept(core: Core) -> None:
     else:
         moments.stage, moments.donor = MomentsStage.LOADING, None
         moments.began_s = core.now_s
-        core.actions.append(LoadCheckpoint())
+        core.actions.append(actions.LoadCheckpoint())
 
 
 def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
@@ -245,7 +232,7 @@ def _forget(core: Core) -> None:
 # --- giving to a peer -----------------------------------------------------------------------------
 
 
-def on_state_request(core: Core, event: StateRequested) -> None:
+def on_state_request(core: Core, event: events.StateRequested) -> None:
     """Have the requested piece read, or decline."""
     request = event.message
     given = core.moments.given.setdefault((event.asker, request.incarnation), {})
@@ -256,17 +243,17 @@ def on_state_request(core: Core, event: StateRequested) -> None:
     if _may_give(core) and known and not often and core.moments.giving < GIVING_MAX:
         given[request.piece] = given.get(request.piece, 0) + 1
         core.moments.giving += 1
-        core.actions.append(ReadMoments(request.piece, event.asker))
+        core.actions.append(actions.ReadMoments(request.piece, event.asker))
     else:
         _give_none(core, event.asker, request.piece)
 
 
-def on_read(core: Core, event: MomentsRead) -> None:
+def on_read(core: Core, event: events.MomentsRead) -> None:
     """Send a piece that was read, unless this learner may no longer give any."""
     core.moments.giving -= 1
     if _may_give(core):
         offer = StateOffer(event.piece, core.moments.pieces, core.moments.schema or "", "")
-        core.actions.append(ToPeer(event.asker, offer, event.payload))
+        core.actions.append(actions.ToPeer(event.asker, offer, event.payload))
     else:
         _give_none(core, event.asker, event.piece)
 
@@ -277,4 +264,4 @@ def _may_give(core: Core) -> bool:
 
 def _give_none(core: Core, asker: str, piece: int) -> None:
     offer = StateOffer(piece, 0, core.moments.schema or "", "")
-    core.actions.append(ToPeer(asker, offer))
+    core.actions.append(actions.ToPeer(asker, offer))

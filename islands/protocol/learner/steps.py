@@ -11,12 +11,7 @@ from islands.protocol.learner.actions import AdoptValue, SettleFeedback
 from islands.protocol.learner.core import FROM_SYNCER, Core, MomentsStage
 from islands.protocol.learner.events import Idled, StepFinished, TrainerReady, ValueAdopted
 from islands.protocol.learner.moments_recovery import go_fresh, load_kept
-from islands.protocol.messages.training import (
-    ContributionFate,
-    FinalRound,
-    LeaseGranted,
-    Paused,
-)
+from islands.protocol.messages import training
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.tape.learner_entries import NO_DONOR
@@ -61,8 +56,8 @@ def move_origin(core: Core) -> None:
 # --- the syncer's word --------------------------------------------------------------------------
 
 
-@FROM_SYNCER.handles(LeaseGranted)
-def on_grant(core: Core, grant: LeaseGranted) -> None:
+@FROM_SYNCER.handles(training.LeaseGranted)
+def on_grant(core: Core, grant: training.LeaseGranted) -> None:
     """Receive leases and quota; ignore an older syncer's or another incarnation's."""
     compute = core.compute
     if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:
@@ -75,16 +70,16 @@ def on_grant(core: Core, grant: LeaseGranted) -> None:
         allow(core)
 
 
-@FROM_SYNCER.handles(FinalRound)
-def on_final_round(core: Core, message: FinalRound) -> None:
+@FROM_SYNCER.handles(training.FinalRound)
+def on_final_round(core: Core, message: training.FinalRound) -> None:
     """Stop at the next boundary, because the run closes."""
     if message.epoch >= core.epoch_seen and not core.run.closing:
         core.run.closing = True
         core.allow_steps(0, core.compute.leases)
 
 
-@FROM_SYNCER.handles(Paused)
-def on_paused(core: Core, message: Paused) -> None:
+@FROM_SYNCER.handles(training.Paused)
+def on_paused(core: Core, message: training.Paused) -> None:
     """Stop at the next boundary or resume, as an operator decided."""
     if message.epoch < core.epoch_seen or message.paused is core.run.paused:
         return
@@ -96,8 +91,8 @@ def on_paused(core: Core, message: Paused) -> None:
         allow(core)
 
 
-@FROM_SYNCER.handles(ContributionFate)
-def on_fate(core: Core, fate: ContributionFate) -> None:
+@FROM_SYNCER.handles(training.ContributionFate)
+def on_fate(core: Core, fate: training.ContributionFate) -> None:
     """Note a contribution that was not applied; its tokens' fate comes with the next update."""
     core.pulls.rejected.append((fate.ticket.epoch, fate.ticket.round))
     core.pulls.decided(fate.fragment)

@@ -33,12 +33,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import peer_host
-from islands.protocol.supervisor.actions import (
-    CountFigures,
-    FinishRun,
-    KillProcess,
-    SendRunSpec,
-)
+from islands.protocol.supervisor import actions
 from islands.protocol.supervisor.core import HANDLERS, Core, Drained
 from islands.protocol.supervisor.eviction import (
     MemberRecord,
@@ -83,7 +78,7 @@ def on_enquiry(core: Core, enquiry: RunSpecRequest, connection: int, now_s: floa
         asking = {name: at_s for name, at_s in core.asking.items() if now_s - at_s < ASKED_S}
         core.asking = dict(list(asking.items())[-ASKING_MAX + 1 :])
         core.asking[enquiry.name] = now_s
-    core.actions.append(SendRunSpec(connection, enquiry.name))
+    core.actions.append(actions.SendRunSpec(connection, enquiry.name))
 
 
 def ends_the_run(core: Core, connection: int) -> bool:
@@ -106,7 +101,7 @@ def on_stop(core: Core, stop: Stop, connection: int, now_s: float) -> None:
             if member.connection is not None:
                 core.send(member.connection, Stop(stop.reason))
     core.record(Finished(stop.reason))
-    core.actions.append(FinishRun(stop.reason, _stay_s(core, now_s)))
+    core.actions.append(actions.FinishRun(stop.reason, _stay_s(core, now_s)))
 
 
 def _stay_s(core: Core, now_s: float) -> float:
@@ -286,7 +281,7 @@ def on_figures(core: Core, figures: StepFigures, connection: int, _now_s: float)
     """Count step figures that come over a member's link, until it is evicted."""
     for name in core.linked.get(connection, ()):
         if core.members[name].status is not Status.EVICTED:
-            core.actions.append(CountFigures(name, figures))
+            core.actions.append(actions.CountFigures(name, figures))
 
 
 def _follow(
@@ -378,7 +373,7 @@ def _kill_stalled(core: Core, member: MemberRecord, now_s: float) -> None:
     stalls = core.stalls.setdefault(member.name, Stalls())
     reason = None if found is None else stalls.kill_because(found, member.incarnation)
     if reason is not None:
-        core.actions.append(KillProcess(member.name, reason))
+        core.actions.append(actions.KillProcess(member.name, reason))
 
 
 def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
@@ -408,7 +403,7 @@ def evict(core: Core, member: MemberRecord, reason: str, now_s: float) -> None:
     core.drained[member.name] = Drained(reason, now_s, evicted=True)
     end(core, member, Status.EVICTED, reason)
     if member.name in core.launched:
-        core.actions.append(KillProcess(member.name, reason))
+        core.actions.append(actions.KillProcess(member.name, reason))
 
 
 @HANDLERS.handles(Leave)

@@ -8,20 +8,10 @@ from typing import assert_never
 from islands.protocol.errors import UNFORESEEN
 from islands.protocol.handlers import Received
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import Action, Drop
 from islands.protocol.supervisor.commands import on_command
 from islands.protocol.supervisor.core import HANDLERS, Core
-from islands.protocol.supervisor.events import (
-    CommandArrived,
-    Event,
-    HeartbeatArrived,
-    JoinArrived,
-    LinkClosed,
-    NewerSupervisorProven,
-    PeerEvent,
-    ProcessEnded,
-    Ticked,
-)
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.supervisor.launching import LEARNERS, on_process_ended
 from islands.protocol.supervisor.membership import (
@@ -92,12 +82,12 @@ class SupervisorState:
         """Why the run is over; None while it goes on."""
         return self._core.finished
 
-    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+    def handle(self, event: events.Event, *, now_s: float) -> list[Action]:
         """Handle one event; returns the actions to perform, in order."""
         core = self._core
         core.actions = []
         notice_pause(core, now_s)
-        if isinstance(event, PeerEvent):
+        if isinstance(event, events.PeerEvent):
             self._dispatch_from_peer(event, now_s)
         else:
             self._dispatch(event, now_s)
@@ -105,7 +95,7 @@ class SupervisorState:
         core.forget_ended()
         return core.actions
 
-    def _dispatch_from_peer(self, event: PeerEvent, now_s: float) -> None:
+    def _dispatch_from_peer(self, event: events.PeerEvent, now_s: float) -> None:
         """Handle a peer's event; if that fails, close the peer's link, but keep running.
 
         The tape gets the reason.
@@ -117,25 +107,25 @@ class SupervisorState:
             core.record(Refused("", reason))
             core.actions.append(Drop(event.connection, reason))
 
-    def _dispatch(self, event: Event, now_s: float) -> None:
+    def _dispatch(self, event: events.Event, now_s: float) -> None:
         core = self._core
         match event:
-            case Ticked():
+            case events.Ticked():
                 core.ticked_s = now_s
                 judge_all(core, now_s)
-            case JoinArrived(message, connection, proven, returns):
+            case events.JoinArrived(message, connection, proven, returns):
                 on_join(core, message, connection, now_s, proven=proven, returns=returns)
-            case HeartbeatArrived(message, connection, host):
+            case events.HeartbeatArrived(message, connection, host):
                 on_heartbeat(core, message, connection, host=host, now_s=now_s)
-            case NewerSupervisorProven(name, epoch, kept):
+            case events.NewerSupervisorProven(name, epoch, kept):
                 give_way(core, name, epoch, kept=kept)
             case Received(message, connection):
                 HANDLERS.handle(core, message, connection, now_s)
-            case CommandArrived(message, connection, genuine):
+            case events.CommandArrived(message, connection, genuine):
                 on_command(core, message, connection, genuine=genuine, now_s=now_s)
-            case LinkClosed(connection):
+            case events.LinkClosed(connection):
                 on_link_closed(core, connection, now_s)
-            case ProcessEnded(name, reason):
+            case events.ProcessEnded(name, reason):
                 on_process_ended(core, name, reason, now_s)
             case _:
                 assert_never(event)

@@ -15,15 +15,10 @@ from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phase, Role
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import Progress
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import HANDLERS, Core
-from islands.protocol.syncer.events import (
-    ContributionArrived,
-    LinkOpened,
-    PeerEvent,
-    SeedArrived,
-)
 from islands.protocol.syncer.members import STRIKE_WINDOW_S, WRONGS_MAX, LearnerRecord
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.protocol.syncer.recipients import send_lacking
@@ -134,22 +129,22 @@ def last_word(
     return Refused(name, reason, retry=False)
 
 
-def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
+def end_peer(core: Core, event: events.PeerEvent, wrong: str, now_s: float) -> None:
     """End the incarnation, or at least the link, of a peer whose message could not be taken in."""
     message: object
     match event:
-        case LinkOpened():
+        case events.LinkOpened():
             message = event.hello
         case Received():
             message = event.message
-        case ContributionArrived():
+        case events.ContributionArrived():
             message = event.contribution
-        case SeedArrived():
+        case events.SeedArrived():
             message = event.seed
         case _:
             assert_never(event)
     name = LearnerName(claimed_name(message) or "")
-    connection = None if isinstance(event, SeedArrived) else event.connection
+    connection = None if isinstance(event, events.SeedArrived) else event.connection
     learner = core.members.learners.get(name)
     if learner is not None:
         dismiss_wrong(core, learner, wrong, now_s)

@@ -16,6 +16,7 @@ from islands.protocol.membership import HeartbeatContent
 from islands.protocol.messages.membership import RUN_OVER, MembershipChanged, Refused, Stop
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import Action, Dismiss
 from islands.protocol.syncer.closing import (
     advance_closing,
@@ -27,21 +28,6 @@ from islands.protocol.syncer.closing import (
 from islands.protocol.syncer.commits import on_journalled, on_merged
 from islands.protocol.syncer.contribution_admission import on_contribution
 from islands.protocol.syncer.core import HANDLERS, ClosingStage, Core
-from islands.protocol.syncer.events import (
-    ContributionArrived,
-    EndHeard,
-    Event,
-    InitialRead,
-    JournalFinished,
-    LinkClosed,
-    LinkOpened,
-    MergeFinished,
-    PeerEvent,
-    SeedArrived,
-    StopRequested,
-    SupervisorLinkChanged,
-    Ticked,
-)
 from islands.protocol.syncer.grace import Pace
 from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.health import Health
@@ -167,7 +153,7 @@ class SyncerState:
             FinalVersions(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
         )
 
-    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+    def handle(self, event: events.Event, *, now_s: float) -> list[Action]:
         """Handle one event and return the actions that follow from it."""
         core = self._core
         core.actions = []
@@ -175,7 +161,7 @@ class SyncerState:
         count_time(core, now_s)
         if self._over:
             self._handle_late(event, now_s)
-        elif isinstance(event, PeerEvent):
+        elif isinstance(event, events.PeerEvent):
             self._handle_from_peer(event, now_s)
         else:
             self._handle(event, now_s)
@@ -189,26 +175,26 @@ class SyncerState:
         closing = self._core.closing
         return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
 
-    def _handle_late(self, event: Event, now_s: float) -> None:
+    def _handle_late(self, event: events.Event, now_s: float) -> None:
         """Handle an event after the run is over: the ledger is closed, new peers are dismissed."""
         core = self._core
         match event:
-            case LinkOpened(_, connection, trusted):
+            case events.LinkOpened(_, connection, trusted):
                 if trusted:
                     notice: Stop | Refused = Stop(core.durable.finished or "")
                 else:
                     notice = Refused(event.hello.name, RUN_OVER, retry=False)
                 core.actions.append(Dismiss(connection, notice))
-            case JournalFinished(sequence):
+            case events.JournalFinished(sequence):
                 on_journalled(core, sequence, now_s)
-            case SupervisorLinkChanged(up):
+            case events.SupervisorLinkChanged(up):
                 on_supervisor_link(core, up=up, now_s=now_s)
-            case EndHeard():
+            case events.EndHeard():
                 on_end_heard(core)
             case _:
                 pass
 
-    def _handle_from_peer(self, event: PeerEvent, now_s: float) -> None:
+    def _handle_from_peer(self, event: events.PeerEvent, now_s: float) -> None:
         """Handle a peer's event; an unforeseen error ends that peer's session, not this syncer.
 
         Rules check a message before they take it in. Where a check was forgotten, the sender is
@@ -220,35 +206,35 @@ class SyncerState:
         except UNFORESEEN as error:
             end_peer(self._core, event, repr(error), now_s)
 
-    def _handle(self, event: Event, now_s: float) -> None:
+    def _handle(self, event: events.Event, now_s: float) -> None:
         core = self._core
         match event:
-            case LinkOpened():
+            case events.LinkOpened():
                 on_link_opened(core, event, now_s)
-            case LinkClosed(name, connection):
+            case events.LinkClosed(name, connection):
                 on_link_closed(core, LearnerName(name), connection, now_s)
             case MembershipChanged():
                 on_membership(core, event, now_s)
             case Received(message, connection):
                 HANDLERS.handle(core, message, connection, now_s)
-            case ContributionArrived(contribution, check, connection):
+            case events.ContributionArrived(contribution, check, connection):
                 on_contribution(core, contribution, check, connection, now_s)
-            case SeedArrived(seed, intact):
+            case events.SeedArrived(seed, intact):
                 on_seed(core, seed, intact=intact)
-            case MergeFinished(fragment, number, facts):
+            case events.MergeFinished(fragment, number, facts):
                 on_merged(core, fragment, number, facts)
-            case InitialRead(digests):
+            case events.InitialRead(digests):
                 core.versions.keep_initial(digests)
-            case JournalFinished(sequence):
+            case events.JournalFinished(sequence):
                 on_journalled(core, sequence, now_s)
-            case Ticked():
+            case events.Ticked():
                 on_ticked(core, now_s)
-            case StopRequested(reason):
+            case events.StopRequested(reason):
                 if core.closing is None and core.seeded:
                     begin_closing(core, reason, now_s)
-            case SupervisorLinkChanged(up):
+            case events.SupervisorLinkChanged(up):
                 on_supervisor_link(core, up=up, now_s=now_s)
-            case EndHeard():
+            case events.EndHeard():
                 pass  # the supervisor is told once the run is over, not before
             case _:
                 assert_never(event)
