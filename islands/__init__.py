@@ -1,6 +1,6 @@
 """Islands: Decoupled DiLoCo training across islands of compute that fail.
 
-This module exports what a user's own code needs: `join`, `write_layout` and `latest` to take part
+This module exports what a user's own code needs: `join` and `latest` to take part
 in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` and
 `TaskState` to leave the loop to Islands, `run_settings` and `LocalSystem` to run it in this
 process, `load` and `described` to read what a run has written. Everything else is in rooms, each of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
     from islands.loops.join import join
     from islands.loops.joined_run import JoinedRun
     from islands.loops.latest import latest
-    from islands.loops.layouts import write_layout
     from islands.protocol.settings.presets import run_settings
     from islands.run.single_process import LocalSystem
     from islands.tasks.task import Task, TaskState
@@ -45,7 +44,6 @@ __all__ = [
     "latest",
     "load",
     "run_settings",
-    "write_layout",
 ]
 
 PLACES = {
@@ -56,7 +54,6 @@ PLACES = {
     "join": "islands.loops.join",
     "latest": "islands.loops.latest",
     "run_settings": "islands.protocol.settings.presets",
-    "write_layout": "islands.loops.layouts",
 }
 
 

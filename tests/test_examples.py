@@ -21,8 +21,8 @@ from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import write_model
-from islands.settings.groups import RunFile
 from islands.settings.host import LearnerOptions, RunOptions, SupervisorOptions, SyncerOptions
+from islands.settings.run_spec import RunSpec
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Sampler, Task
 from tests.compiling import QUICKLY_COMPILED
@@ -157,7 +157,7 @@ def test_the_hosts_own_file_is_understood() -> None:
     found, _ = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert found.name == "island-0"
     assert found.task_settings == {"rows": 8}
-    task = task_of(RunFile().task, found.task_settings)
+    task = task_of(RunSpec().task, found.task_settings)
     assert isinstance(task, Task)
     assert task.shards > 0
 

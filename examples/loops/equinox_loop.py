@@ -1,7 +1,6 @@
 """A loop of Equinox, whose model is a module of arrays and of all else.
 
-    islands layout examples.loops.equinox_loop:initial model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/equinox_loop.py 127.0.0.1:7070
 
 The arrays are exchanged; functions and numbers of the module stay in the loop. A learner that is

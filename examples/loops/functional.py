@@ -1,7 +1,6 @@
 """A functional train step with scanned layers and a donated state, as large trainers have it.
 
-    islands layout examples.loops.functional:initial model.json --stacked layers --records 65536
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/functional.py 127.0.0.1:7070
 
 The state of parameters and optimizer is one tree on a mesh of the loop's own, with Explicit axes;
@@ -21,7 +20,7 @@ from jaxtyping import Array, PyTree
 
 import islands  # ★
 
-LAYERS, WIDTH, ROWS = 4, 32, 16
+LAYERS, WIDTH, ROWS, RECORDS = 4, 32, 16, 65_536
 OPTIMIZER = optax.adam(3e-3)
 ROWS_CUT = PartitionSpec("data")
 
@@ -68,7 +67,12 @@ def main(address: str, name: str | None = None) -> None:
     with (
         jax.set_mesh(mesh),
         islands.join(  # ★
-            address, params, opt_state=moments, tokens_per_step=ROWS, name=name
+            *(address, params),
+            opt_state=moments,
+            tokens_per_step=ROWS,
+            stacked=lambda path: path.startswith("layers"),
+            records=RECORDS,
+            name=name,
         ) as run,
     ):
         state = {"params": run.params, "moments": run.opt_state}  # ★

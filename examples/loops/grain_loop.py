@@ -1,7 +1,6 @@
 """Checkpoints of Orbax and data of Grain: a loop that is killed goes on from its own checkpoint.
 
-    islands layout examples.loops.grain_loop:initial model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/grain_loop.py 127.0.0.1:7070 ana
 
 The checkpoint has parameters, moments, and how far the data was read. The run has newer parameters.

@@ -1,7 +1,6 @@
 """A loop of Flax linen with a `TrainState`, which Islands joins by one wrapped line.
 
-    islands layout examples.loops.linen_loop:initial model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/linen_loop.py 127.0.0.1:7070
 
 `around` wraps the step, so that a loop deep inside somebody's framework stays as it is. Only the

@@ -1,7 +1,6 @@
 """A loop that trains low-rank adapters of a frozen base: only the adapters are exchanged.
 
-    islands layout examples.loops.lora_loop:initial model.json --trainable ^adapters/
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/lora_loop.py 127.0.0.1:7070
 
 Only the lines marked with ★ are Islands'.

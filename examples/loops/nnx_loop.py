@@ -1,7 +1,6 @@
 """A loop of Flax NNX, whose model and optimizer are objects that are updated in place.
 
-    islands layout examples.loops.nnx_loop:initial model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/nnx_loop.py 127.0.0.1:7070
 
 The model keeps references to its arrays, so `donate=False`. Only the lines marked with ★ are

@@ -1,7 +1,6 @@
 """The functional loop as several processes of one program of JAX, on one host or many.
 
-    islands layout examples.loops.functional:initial model.json --stacked layers --records 65536
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 0
     python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 1
 
@@ -17,7 +16,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import islands  # ★
-from examples.loops.functional import OPTIMIZER, ROWS, batch_of, initial, train_step
+from examples.loops.functional import OPTIMIZER, RECORDS, ROWS, batch_of, initial, train_step
 
 
 def main(address: str, name: str | None = None, island_address: str | None = None) -> None:
@@ -34,6 +33,8 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
             *(address, params),
             opt_state=moments,
             tokens_per_step=ROWS,
+            stacked=lambda path: path.startswith("layers"),
+            records=RECORDS,
             name=name,
             island_address=island_address,
         ) as run,

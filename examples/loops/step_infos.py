@@ -1,7 +1,6 @@
 """A trainer that yields what it knows of each step, as Levanter's does; its user only looks on.
 
-    islands layout examples.loops.step_infos:initial model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/step_infos.py 127.0.0.1:7070
 
 The trainer takes a hook that maps its state before each step, and is not changed otherwise. Only

@@ -1,7 +1,6 @@
 """A loop of PyTorch, which stays as it is: a boundary follows each step of its optimizer.
 
-    islands layout examples.loops.torch_loop:Network model.json
-    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m islands.syncer --run.budget_tokens 400000
     python examples/loops/torch_loop.py 127.0.0.1:7070
 
 It may train one model with loops of JAX: with `beside-jax` it joins the hub of `linen_loop.py`,

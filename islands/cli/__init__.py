@@ -15,7 +15,7 @@ dataclass of its options in `islands.settings.commands`, and its function.
 - `newest_values.py`: `islands evaluate`, `islands generate`, `islands export`
 - `parsing.py`: Parsing of a command's options
 - `plot.py`: `islands plot RUN...`: figures of one or several runs in one picture
-- `preparing.py`: `islands check`, `islands layout`, `islands tokenize`
+- `preparing.py`: `islands check`, `islands tokenize`
 - `report.py`: `islands report RUN...`: the page of one or several runs in one file
 - `results.py`: The results of a run that has ended
 - `run.py`: `islands run CONFIG`

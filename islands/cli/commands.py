@@ -109,11 +109,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "turn text into tokens on disk, with a tokenizer that is trained on it",
             "islands.cli.preparing:tokenize",
         ),
-        "layout": Command(
-            "islands.settings.commands:LayoutOptions",
-            "write which tensors a training loop of your own trains, for a hub to plan by",
-            "islands.cli.preparing:layout",
-        ),
         "control": Command(
             "islands.settings.commands:ControlOptions",
             "tell a run: status, drain NAME, evict NAME, add [COUNT], pause, resume, or stop",

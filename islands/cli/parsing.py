@@ -91,7 +91,7 @@ def _preset(defaults: Mapping[str, object], layers: list[dict[str, object]]) -> 
     given = {name: value for values in layers for name, value in values.items()}
     run = {key: given[f"run.{key}"] for key in _of_run(given)}
     preset = Preset(str(given.get("preset", defaults["preset"])))
-    settings = settings_of(preset, run, own_loops=given.get("layout") is not None)
+    settings = settings_of(preset, run)
     return {
         f"run.{key}": attrgetter(key)(settings)
         for key in _of_run(defaults)

@@ -1,12 +1,11 @@
-"""Commands before a run: `islands check`, `islands layout`, `islands tokenize`."""
+"""Commands before a run: `islands check`, `islands tokenize`."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
 from islands.protocol.errors import UserError, unusable
-from islands.settings.commands import CheckOptions, LayoutOptions, TokenizeOptions
+from islands.settings.commands import CheckOptions, TokenizeOptions
 from islands.tasks.data.prepared import is_prepared, prepare, split_of
 from islands.tasks.data.text import text_at
 from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
@@ -30,6 +29,8 @@ def check(options: CheckOptions, _: Common) -> int:
     from islands.tasks.factory import allowed_by
 
     spec = spec_of(options.file)
+    if not options.file.task:
+        raise UserError("task is not set; name it as package.module:Class")
     workload = load_workload(spec, allowed=allowed_by(options.file.task))
     if not isinstance(workload, JaxWorkload):
         raise UserError(f"task {spec.task!r} is a toy that needs no check")
@@ -56,26 +57,6 @@ def _show_report(task: str, report: "TaskReport") -> None:
         print(f"  {'data':10} {report.ends}")
     count = len(report.faults)
     print(f"{task}: " + (f"{count} to mend" if count else "nothing to mend"))
-
-
-def layout(options: LayoutOptions, _: Common) -> int:
-    """Write the file, and say what is in it; return the exit code."""
-    from islands.loops.layouts import parameters_named, write_layout
-
-    assert options.file is not None, "checked with the options"
-    trainable, stacked = re.compile(options.trainable), options.stacked
-    leaves = write_layout(
-        options.file,
-        parameters_named(options.params),
-        trainable=lambda path: trainable.search(path) is not None,
-        stacked=lambda path: stacked is not None and re.search(stacked, path) is not None,
-        records=options.records,
-        shards=options.shards,
-    )
-    size = sum(leaf.size for leaf in leaves)
-    print(f"{options.file}: {size:,} parameters in {len(leaves)} tensors; for a hub:\n")
-    print(f"    python -m islands.syncer --layout {options.file}\n")
-    return 0
 
 
 def tokenize(options: TokenizeOptions, _: Common) -> int:

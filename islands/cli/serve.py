@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
 from islands.costs.budget import Budget
-from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import LoopLayout
 from islands.metrics.offering import offered
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
@@ -49,17 +49,20 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
         given: keys of the settings that the user gave; None for all.
     """
     folder, budget = options.folder, budget_of(options.budget)
-    spec = spec_in(folder, spec_of(options.file), given)
+    spec = spec_of(options.file)
+    if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
+        spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
+    spec = spec_in(folder, spec, given)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = read(folder) is not None  # a planned run needs no JAX
     allowed = allowed_by(options.file.task)
     workload = None if planned else load_workload(spec, allowed=allowed)
-    if isinstance(workload, OwnLoop) and workload.waits:
+    if isinstance(workload, OwnLoop):
         waited_for = _wait_for_layout(settings, workload)
         if waited_for is None:
             return 0
         settings, workload = waited_for
-    waited = isinstance(workload, OwnLoop) and workload.told  # no member came first to another hub
+    waited = isinstance(workload, OwnLoop)  # no member came first to another hub
     claim = claim_folder(
         *(folder, spec, workload, settings.start_from),
         may_return=settings.listening.port != 0 and not waited,
@@ -77,8 +80,8 @@ def _wait_for_layout(
     listening = settings.listening
     layouts: list[FirstLayout] = []
 
-    def check(leaves: tuple[Leaf, ...]) -> None:
-        plan = replace(workload, told=leaves).plan(settings.spec.settings)
+    def check(layout: LoopLayout) -> None:
+        plan = replace(workload, told=layout).plan(settings.spec.settings)
         check_plan(settings.spec, plan)
         lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
         if settings.syncer_here and lacks:
@@ -102,7 +105,7 @@ def _wait_for_layout(
         return None
     at = host_port(listening.host, layouts[0].port)
     settings = replace(settings, listening=replace(listening, listen=at))
-    return settings, replace(workload, told=layouts[0].leaves)
+    return settings, replace(workload, told=layouts[0].layout)
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:

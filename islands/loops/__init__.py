@@ -16,7 +16,7 @@ the same where a loop is several processes      `host_background.py`
 the newest values, for one's own evaluation     `latest.py`
 ==============================================  =======================
 
-The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run from a file
-(`islands.layout.layout_file`), by the workload `islands.model.workload`. What PyTorch's loops need
-imports no JAX.
+The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run by what its first
+loop tells (`islands.layout.loop_layout`), with the workload `islands.model.workload`. What loops of
+PyTorch need imports no JAX.
 """

@@ -6,12 +6,12 @@ device here. Signals stay the user's.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import LoopLayout
 from islands.learner.commands import Commands
 from islands.learner.stepped_compute import SteppedCompute
 from islands.run.learner_process import (
@@ -55,7 +55,7 @@ class Background:
         self._process: LearnerProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._leaves: Callable[[], Sequence[Leaf]] | None = None
+        self._layout: Callable[[], LoopLayout] | None = None
         self._reason = ""  # to leave, once it was asked to
         name = f"islands-{membership.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -67,21 +67,21 @@ class Background:
         """Whether processes that take part together cannot go on; never so for one alone."""
         return False
 
-    def fetch(self, leaves: Callable[[], Sequence[Leaf]] | None = None) -> Begun:
+    def fetch(self, layout: Callable[[], LoopLayout] | None = None) -> Begun:
         """Start the thread, and wait for what the hub tells of its run.
 
         Args:
-            leaves: returns what is trained, for a run whose layout the first loop tells.
+            layout: returns what is trained, as the first loop of a run tells it.
 
         Raises:
             IslandsError: No hub answers, or it refuses; the sentence says why.
         """
-        self._leaves = leaves
+        self._layout = layout
         self._thread.start()
         try:
             return self._fetched.result()
         finally:
-            self._leaves = None  # it holds the parameters that joined
+            self._layout = None  # it holds the parameters that joined
 
     def enter(self, compute: SteppedCompute) -> None:
         """Let the learner begin, with the compute that its user's loop steps."""
@@ -146,7 +146,7 @@ class Background:
     async def _live(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         async with network_to_hub(self._membership) as network:
-            run = await fetch_run(self._membership, network, leaves=self._leaves)
+            run = await fetch_run(self._membership, network, layout=self._layout)
             await self._take_part(run)
 
     async def _take_part(self, run: FetchedRun) -> None:

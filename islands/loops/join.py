@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from islands.layout.leaves import Layout, Leaf
+from islands.layout.leaves import Layout
+from islands.layout.loop_layout import SHARDS, LoopLayout
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
 from islands.loops.host_background import HostBackground, place_of
 from islands.loops.joined_run import JoinedRun
-from islands.loops.layouts import PathTest, leaves_of
+from islands.loops.layouts import PathTest, layout_of
 from islands.loops.own_model import Parameters, Tree
 from islands.model.memory_faults import memory_told
 from islands.protocol.errors import SettingsError
@@ -41,37 +42,36 @@ def join(  # noqa: PLR0913  each is a choice of its own
     rename: Mapping[str, str] | None = None,
     trainable: PathTest = lambda _: True,
     stacked: PathTest = lambda _: False,
+    records: int = 0,
+    shards: int = SHARDS,
     folder: Path | str | None = None,
     island_address: str | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> "JoinedRun[PyTree]":
     """Join a run with a tree of JAX arrays that a loop of one's own trains.
 
-    A loop may run as several processes of one `jax.distributed` program, which are one learner. All
-    call this, `boundary` and `done` at the same places, with the same arguments, and end together:
-    docs/own_loops.md has the rules.
+    Several processes of one `jax.distributed` program are one learner: all call this, `boundary`
+    and `done` at the same places, with the same arguments, and end together (docs/own_loops.md).
 
     Args:
         address: host:port of the hub, or several that are tried in turn.
-        params: the parameters; their shardings, on one device or any mesh, stay as they are. They
-            are consumed: go on with `JoinedRun.params`. If the run has no values yet, it begins
-            with these.
+        params: the parameters, whose shardings stay as they are. They are consumed: go on with
+            `JoinedRun.params`. If the run has no values yet, it begins with these.
         tokens_per_step: how many tokens a step counts as processed, on all of this loop's devices.
-        name: name of this learner, unique in the run; by default one of host and chance. A loop
-            that is started again under its name takes its own place. Several processes must be told
-            one name.
+        name: name of this learner, unique in the run, which a loop that is started again keeps; by
+            default one of host and chance. Several processes must be told one name.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
         opt_state: state of the loop's optimizer, for which a peer's is taken over where it has one.
             Hand it in at each boundary, and go on with `JoinedRun.opt_state`.
-        donate: whether buffers of the parameters may be reused when values are adopted; False for a
-            loop that keeps another reference to them.
+        donate: whether an adoption may reuse buffers of the parameters; False if they are kept.
         rename: path in the run by path in `params`, where both differ.
         trainable: whether the leaf at a path is trained and exchanged; by default all are.
-        stacked: whether it holds all layers along its first axis, for a hub of `--layout first`.
-        folder: folder in which this learner keeps its tape; by default it keeps none.
-        island_address: host:port at which process 0 serves the other processes of this loop, with
-            the run's token; needed if there are several, and of no use otherwise.
+        stacked: whether it holds all layers along its first axis; the first loop tells the hub.
+        records: how many the syncer leases to all loops (`JoinedRun.batches`); 0 = none.
+        shards: in how many shards it does; each must have room for a batch.
+        folder: folder in which this learner keeps its tape, if it is to keep one.
+        island_address: host:port at which process 0 serves the others, if there are several.
         say: told what happens, in sentences for people.
 
     Returns:
@@ -94,8 +94,9 @@ def join(  # noqa: PLR0913  each is a choice of its own
     equal = {"donate": donate, "rename": rename, "opt_state": opt_state}
     background = background_of(who, name, island_address, tokens_per_step, **equal)
     check_leaves(params, trainable)
-    leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
-    return enter(who, tokens_per_step, made, background, leaves)
+    told: dict[str, Any] = {"trainable": trainable, "stacked": stacked, "rename": rename}
+    layout = partial(layout_of, params, records=records, shards=shards, **told)
+    return enter(who, tokens_per_step, made, background, layout)
 
 
 def background_of(
@@ -158,14 +159,14 @@ def enter(
     tokens_per_step: int,
     made: Callable[[Layout, RunSettings], Parameters[Tree]],
     background: Background | None = None,
-    leaves: Callable[[], Sequence[Leaf]] | None = None,
+    layout: Callable[[], LoopLayout] | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
     Args:
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
-        leaves: returns what is trained, for a run whose layout the first loop tells.
+        layout: returns what is trained, as the first loop of a run tells it.
     """
     try:
         tokens = operator.index(tokens_per_step)
@@ -177,7 +178,7 @@ def enter(
     background = background or Background(who)
     compute = None
     try:
-        begun = background.fetch(leaves)
+        begun = background.fetch(layout)
         plan, settings = begun.run.plan, begun.run.spec.settings
         with memory_told(plan.layout):
             parameters = made(plan.layout, settings)

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from islands.layout.leaves import Layout
+from islands.layout.loop_layout import SHARDS
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
-from islands.loops.layouts import leaves_of
+from islands.loops.layouts import layout_of
 from islands.loops.torch_parameters import TorchParameters, check_alone, holds, trained_of
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
@@ -17,7 +19,7 @@ from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.settings.groups import ConnectOptions
 
 
-def join(
+def join(  # noqa: PLR0913  each is a choice of its own
     address: str | Sequence[str],
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
@@ -29,6 +31,8 @@ def join(
     connecting: ConnectOptions | None = None,
     rename: Mapping[str, str] | None = None,
     transposed: Collection[str] = (),
+    records: int = 0,
+    shards: int = SHARDS,
     folder: Path | str | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> JoinedRun[torch.nn.Module]:
@@ -69,8 +73,9 @@ def join(
         return parameters
 
     who = membership(address, name, token_file, connecting, folder, say)
-    leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
-    run = enter(who, tokens_per_step, made, leaves=leaves)
+    told: dict[str, Any] = {"records": records, "shards": shards}
+    layout = partial(layout_of, module, rename=rename, transposed=transposed, **told)
+    run = enter(who, tokens_per_step, made, layout=layout)
     buffers = local_buffers(module)
     if buffers:
         say(f"{run.name}: {buffers}")

@@ -195,7 +195,8 @@ class JoinedRun(Generic[Tree]):
         """
         if self._records is None:
             raise SettingsError(
-                "this run leases no records: write its layout by `islands layout --records NUMBER`"
+                "this run leases no records: its first loop tells how many there are, by "
+                "islands.join(…, records=NUMBER)"
             )
         if size > self._compute.batch_tokens:
             raise SettingsError(

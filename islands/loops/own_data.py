@@ -48,8 +48,7 @@ class LeasedBatches(Generic[Batch]):
         if not 1 <= size <= least:
             raise SettingsError(
                 f"a batch has {size} records; it must have 1 to {least}, as the run has "
-                f"{plan.records} in {plan.shards} shards: `islands layout` sets both, by --records "
-                "and --shards"
+                f"{plan.records} in {plan.shards} shards; the first loop tells both"
             )
         self._plan = plan
         self._size = size

@@ -5,18 +5,15 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
-from islands.layout.layout_file import LayoutFile, read_layout
-from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import LoopLayout
 from islands.model.interfaces import Place, Trainer, Workload
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
-from islands.settings.groups import FIRST
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.tasks.factory import find, make
 
@@ -55,20 +52,18 @@ class OwnLoop(Workload):
     """A model that loops of the users' own train.
 
     Attributes:
-        layout: Path of the file that `islands layout` wrote; `first`: a loop tells it.
-        told: What the first loop has told.
+        told: What the first loop has told; None before that.
     """
 
-    layout: str
-    told: tuple[Leaf, ...] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the layout is not known before a loop tells it."""
-        return self.layout == FIRST and self.told is None
+    told: LoopLayout | None = None
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout of the leaves in the file."""
+        """Return the layout of the leaves that were told."""
+        if self.told is None:
+            raise SettingsError(
+                "task is not set, so nothing is known of the model before a training loop of your "
+                "own has joined a hub (python -m islands.syncer waits for it)"
+            )
         if settings.merge_moments:
             raise SettingsError(
                 "run.merge_moments is set, but the optimizer of a loop of one's own is not merged; "
@@ -79,25 +74,19 @@ class OwnLoop(Workload):
                 "run.gossip is set, but loops of one's own are merged by a syncer alone; choose "
                 "another preset"
             )
-        if self.waits:
-            raise SettingsError(
-                "layout is first, so nothing is known of the model before a loop has joined the "
-                "hub; give the file that `islands layout` writes"
-            )
-        file = read_layout(Path(self.layout)) if self.told is None else LayoutFile(self.told)
         made = plan(
-            file.leaves,
+            self.told.leaves,
             count=settings.fragments,
             pattern=settings.pattern,
             min_piece_bytes=settings.piece_bytes_min,
         )
-        return RunPlan(made, file.shards, records=file.records)
+        return RunPlan(made, self.told.shards, records=self.told.records)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
         """Refuse: there is no task to train."""
         raise TaskError(
-            f"{place.name} has nothing to train: this run was begun with a layout in place of a "
-            "task; join it from a training loop of your own, by islands.join"
+            f"{place.name} has nothing to train: this run was begun without a task; join it "
+            "from a training loop of your own, by islands.join"
         )
 
     def evaluate(

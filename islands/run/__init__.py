@@ -15,5 +15,5 @@ a hub's exclusive claim on a folder    `run_claim.py`
 estimated memory, disk and network     `planner.py`
 =====================================  ============================
 
-- `first_layout.py`: A hub of `--layout first` before it has a run
+- `first_layout.py`: A hub without a task before it has a run
 """

@@ -1,4 +1,4 @@
-"""A hub of `--layout first` before it has a run: the first loop that joins tells the layout.
+"""A hub without a task before it has a run: the first loop that joins tells the layout.
 
 Until then there is no plan, and so no supervisor: this desk listens at its address instead, and
 answers whoever asks for the run spec that the run wants a layout. A loop of a user's own tells its
@@ -17,8 +17,7 @@ from hashlib import sha256
 import msgspec
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.layout.layout_file import decode_layout
-from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import LoopLayout, decode_layout
 from islands.protocol.errors import TaskError, UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.messages.membership import (
@@ -43,8 +42,8 @@ LAYOUT_BYTES_MAX = 1 << 24
 
 WAITS = "this hub waits for the first training loop that joins by islands.join; come again later"
 
-Check = Callable[[tuple[Leaf, ...]], object]
-"""Plans a run by the leaves; raises a UserError if that cannot be."""
+Check = Callable[[LoopLayout], object]
+"""Plans a run by a layout; raises a UserError if that cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class FirstLayout:
     """What was told, and where.
 
     Attributes:
-        leaves: The leaves of the run.
+        layout: What is trained.
         port: The port at which the desk listened, and the hub is to listen.
     """
 
-    leaves: tuple[Leaf, ...]
+    layout: LoopLayout
     port: int
 
 
@@ -67,34 +66,34 @@ class LayoutReader:
     text that was refused last is not planned again.
 
     Args:
-        check: plans by the leaves that are told.
+        check: plans by the layout that is told.
     """
 
     def __init__(self, check: Check) -> None:
         self._check = check
         self._refused: tuple[bytes, str] | None = None
 
-    def read(self, text: memoryview) -> tuple[Leaf, ...]:
+    def read(self, text: memoryview) -> LoopLayout:
         """Return the leaves of a layout, by which a run can be planned."""
         digest = sha256(text).digest()
         if self._refused is not None and self._refused[0] == digest:
             raise TaskError(self._refused[1])
         try:
-            leaves = decode_layout(text).leaves
-            self._check(leaves)
+            layout = decode_layout(text)
+            self._check(layout)
         except (msgspec.MsgspecError, UserError) as error:
             self._refused = digest, str(error)
             raise TaskError(str(error)) from error
-        return leaves
+        return layout
 
 
 def answer(
-    envelope: Envelope, taken: tuple[Leaf, ...] | None, reader: LayoutReader
-) -> tuple[object, tuple[Leaf, ...] | None]:
-    """Decide what a message is answered, and which leaves are the run's after it.
+    envelope: Envelope, taken: LoopLayout | None, reader: LayoutReader
+) -> tuple[object, LoopLayout | None]:
+    """Decide what a message is answered, and which layout is the run's after it.
 
     Returns:
-        The answer, and the leaves of the run; None if there are none yet.
+        The answer, and the layout of the run; None if there is none yet.
     """
     body, name = envelope.body, envelope.sender
     if isinstance(body, RunSpecRequest | LayoutTold) and body.protocol != PROTOCOL:
@@ -107,11 +106,11 @@ def answer(
             return LayoutTaken(name), taken
         case LayoutTold() if len(envelope.payload) == 1:
             try:
-                leaves = reader.read(envelope.payload[0])
+                layout = reader.read(envelope.payload[0])
             except TaskError as error:
                 reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
                 return Refused(name, reason, retry=False), None
-            return LayoutTaken(name), leaves
+            return LayoutTaken(name), layout
         case _:
             return Refused(name, WAITS, retry=True), taken
 
@@ -127,7 +126,7 @@ async def first_layout(
     Args:
         listening: the address of the hub.
         connecting: the token that loops must have.
-        check: plans by the leaves; refuses those of which there can be no run.
+        check: plans by a layout; refuses those of which there can be no run.
         waits: called with the URL once it is listened at.
 
     Returns:
@@ -162,7 +161,7 @@ class _Desk:
         self._port = network.port
         self._reader = LayoutReader(check)
         self._found = found
-        self._taken: tuple[Leaf, ...] | None = None
+        self._taken: LoopLayout | None = None
         self._sent = 0
         self._scope = Scope("first layout", self._failed)
         self._acceptor = LinkAcceptor(

@@ -18,7 +18,7 @@ All of them get their actor from `make_learner`; those that fetch their run use 
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from pathlib import Path
 from islands.actors.ports import ThreadWorker, Worker
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import FileTape, MemoryTape, Tape
-from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import LoopLayout
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import Compute, ComputeThread, StepReport
@@ -129,12 +129,12 @@ async def fetch_run(
     network: WebsocketNetwork,
     *,
     role: Role = Role.LEARNER,
-    leaves: Callable[[], Sequence[Leaf]] | None = None,
+    layout: Callable[[], LoopLayout] | None = None,
 ) -> FetchedRun:
     """Ask the hub what its run is.
 
     Args:
-        leaves: returns what is trained, for a run whose layout the first loop tells.
+        layout: returns what is trained, as the first loop of a run tells it.
     """
     requester = Requester(role, who.name)
     spec, plan = await fetch_run_spec(
@@ -143,7 +143,7 @@ async def fetch_run(
         requester,
         wait_s=who.connecting.wait_s,
         say=who.say,
-        leaves=leaves,
+        layout=layout,
     )
     return FetchedRun(who, network, spec.with_precision(who.precision), plan)
 

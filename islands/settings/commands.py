@@ -61,47 +61,6 @@ class DemoOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutOptions:
-    """`islands layout`: writes which tensors a training loop of one's own trains.
-
-    Args:
-        params: the parameters, as package.module:name: a tree of arrays, a PyTorch module, or a
-            function that returns one; a function of JAX is only traced.
-        file: the file to write, for `--layout` of a hub.
-        trainable: regular expression that the path of a trained leaf matches; by default all do.
-        stacked: regular expression that the path of a leaf matches which holds all layers, stacked
-            along its first axis; by default none does.
-        records: number of records of the data, if the syncer is to lease them to the loops; 0: each
-            loop reads data of its own.
-        shards: number of shards in which records are leased; each must have room for a batch.
-    """
-
-    params: str = field(default="", metadata=POSITIONAL)
-    file: Path | None = field(default=None, metadata=POSITIONAL)
-    trainable: str = ""
-    stacked: str | None = None
-    records: Annotated[int, Setting(least=0)] = 0
-    shards: Annotated[int, Setting(least=1)] = 64
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        if not re.fullmatch(r"[^:]+:[^:]+", self.params):
-            raise SettingsError(
-                f"params is {self.params!r}; it must be of the form package.module:name"
-            )
-        if self.file is None:
-            raise SettingsError("file is not set; it is the file to write, such as model.json")
-        check_ranges(self)
-        for name, pattern in (("trainable", self.trainable), ("stacked", self.stacked or "")):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise SettingsError(
-                    f"{name} is {pattern!r}, which is no regular expression: {error}"
-                ) from error
-
-
-@dataclass(frozen=True, slots=True)
 class TokenizeOptions:
     """`islands tokenize`: turns text into tokens on disk, which a run then reads.
 

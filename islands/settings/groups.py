@@ -28,8 +28,6 @@ ISLANDS_MOST = 4096
 """Most islands of one entry of a table `islands`: as many learners as a run is tested with."""
 
 OWN_LOOP = "islands.model.workload:OwnLoop"
-FIRST = "first"
-"""The layout of a hub whose first learner tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +36,30 @@ class RunFile:
 
     Args:
         task: the task to train, as package.module:Class; it must be importable on every host
-            that computes, where the current folder of the command is searched too.
+            that computes, where the current folder of the command is searched too. A hub without
+            one waits for the first training loop of a user's own that joins (`islands.join`), and
+            trains what that trains; nothing of the loops must be importable at the hub.
         task_settings: arguments of the task.
         run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
             final.safetensors of another run; by default the task's own initial parameters.
-        layout: a file of `islands layout` in place of a task: learners join the run from training
-            loops of their own (`islands.join`), and nothing of theirs must be importable here.
-            With `first` the hub needs no file: the first loop that joins tells its layout.
         preset: algorithm whose settings are the defaults under `run`, where each can be overridden:
             decoupled, decoupled_diloco, diloco, streaming_diloco, async_diloco, muloco, gossip or
             data_parallel.
     """
 
-    task: str = DEFAULT_TASK
+    task: str = ""
     task_settings: dict[str, object] = field(default_factory=dict)
     run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
     start_from: Annotated[Path | None, ADVANCED] = None
-    layout: Annotated[Path | None, ADVANCED] = None
     preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
-        """Refuse a malformed task, one beside a layout, and a start that is no such file."""
+        """Refuse a malformed task, and a start that is no such file."""
         module, _, factory = self.task.partition(":")
-        if not module or not factory:
+        if self.task and not (module and factory):
             raise SettingsError(
                 f"task is {self.task!r}; it must be of the form package.module:Class"
-            )
-        if self.layout is not None and (self.task != DEFAULT_TASK or self.task_settings):
-            raise SettingsError(
-                f"layout is {self.layout} and there is a task; a run has one or the other"
             )
         if self.start_from is not None and self.start_from.suffix != ".safetensors":
             raise SettingsError(f"start_from is {self.start_from}; it must be a .safetensors file")

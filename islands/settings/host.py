@@ -22,7 +22,6 @@ from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import Preset
 from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
 from islands.settings.groups import (
-    FIRST,
     FLAT,
     BudgetOptions,
     ConnectOptions,
@@ -94,16 +93,6 @@ class RunOptions(HubOptions):
             raise SettingsError(
                 f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
                 "mesh spans all devices (devices, model_parallel)"
-            )
-        if self.file.layout is not None and self.learners:
-            raise SettingsError(
-                f"learners is {self.learners}; with a layout it must be 0, for learners join from "
-                "training loops of their own"
-            )
-        if self.file.layout == Path(FIRST):
-            raise SettingsError(
-                "layout is first, for which python -m islands.syncer can wait; islands run needs "
-                "the file that `islands layout` writes"
             )
         check_members(self.file.run.gossip, [f"learner-{index}" for index in range(self.learners)])
         if self.devices and len(self.devices) != self.learners:

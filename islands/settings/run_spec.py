@@ -45,10 +45,8 @@ class RunSpec:
 
     @staticmethod
     def of(file: RunFile) -> "RunSpec":
-        if file.layout is not None:
-            own: dict[str, object] = {"layout": str(file.layout)}
-            return RunSpec(file.run, OWN_LOOP, own, file.preset.value)
-        return RunSpec(file.run, file.task, dict(file.task_settings), file.preset.value)
+        task = file.task or OWN_LOOP
+        return RunSpec(file.run, task, dict(file.task_settings), file.preset.value)
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -85,8 +83,6 @@ class RunSpec:
             elif group == "task_settings" and name:
                 arguments = put(arguments, name, _at(self.task_settings, name))
         task = self.task if "task" in given else earlier.task
-        if "layout" in given:
-            task, arguments = self.task, self.task_settings
         preset = self.preset if "preset" in given else earlier.preset
         return RunSpec(msgspec.convert(settings, RunSettings), task, arguments, preset)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from islands.lab.toys.toy_workload import Accelerator
-from islands.layout.layout_file import write_leaves
+from islands.layout.loop_layout import LoopLayout
 from islands.learner.stepped_compute import Dispatched
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
@@ -103,8 +103,9 @@ def nothing(_: Finished | None) -> None:
 def measure(address: str, step_s: float, megabytes: int, pairs: int, steps: int) -> str:
     """Measure one case, and describe it in a line."""
     model = Accelerator(step_s, megabytes * MIB // FRAGMENTS, FRAGMENTS)
+    told = LoopLayout(model.layout.leaves)
     who = membership(address, "own-loop", None, None, None, lambda _: None)
-    with enter(who, 8, lambda *_: Parameters(model)) as run:
+    with enter(who, 8, lambda *_: Parameters(model), layout=lambda: told) as run:
         on = stepping(run, model)
         window(model, WARM_STEPS, on)
         times: list[list[float]] = [[], []]
@@ -132,12 +133,10 @@ def stepping(run: JoinedRun[Accelerator], model: Accelerator) -> Boundary:
     return come
 
 
-def hub(folder: Path, megabytes: int) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a hub that is planned by the accelerator's layout; its address."""
-    model = Accelerator(0.02, megabytes * MIB // FRAGMENTS, FRAGMENTS)
-    write_leaves(folder / "model.json", model.layout.leaves)
+def hub(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a hub that waits for a loop; its address."""
     said = folder / "said"
-    words = ["--layout", folder / "model.json", "--folder", folder / "run"]
+    words = ["--folder", folder / "run"]
     words += ["--listen", "127.0.0.1:0", "--run.fragments", FRAGMENTS]
     with said.open("wb") as err:
         process = subprocess.Popen(
@@ -163,7 +162,7 @@ def main() -> None:
     print(f"{'step, model':<18}{'off ms':>9} {'on ms':>9}   {'ratio':<6}   {'95 %':<6}")
     for step_s, megabytes, steps in ((0.02, 1, 60), (0.02, 8, 60), (0.1, 48, 12)):
         with tempfile.TemporaryDirectory(prefix="own-loop-") as folder:
-            process, address = hub(Path(folder), megabytes)
+            process, address = hub(Path(folder))
             try:
                 print(measure(address, step_s, megabytes, chosen.pairs, steps), flush=True)
             finally:

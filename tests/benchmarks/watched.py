@@ -18,6 +18,7 @@ import aiohttp
 import numpy as np
 
 from islands.lab.toys.toy_workload import Accelerator
+from islands.layout.loop_layout import LoopLayout
 from islands.loops.join import enter, membership
 from islands.metrics.site import METRICS
 from islands.page.server import PLACE, PROTOCOL
@@ -97,11 +98,12 @@ async def onlook(address: str) -> None:
 def measure(address: str, pairs: int) -> str:
     """Measure, and describe the result in a line."""
     model = Accelerator(STEP_S, MEGABYTES * MIB // FRAGMENTS, FRAGMENTS)
+    told = LoopLayout(model.layout.leaves)
     who = membership(address, "own-loop", None, None, None, lambda _: None)
     onlookers = Onlookers(address)
     times: list[list[float]] = [[], []]
     try:
-        with enter(who, 8, lambda *_: Parameters(model)) as run:
+        with enter(who, 8, lambda *_: Parameters(model), layout=lambda: told) as run:
             boundary = stepping(run, model)
             window(model, WARM_STEPS, boundary)
             for pair in range(pairs):
@@ -135,7 +137,7 @@ def main() -> None:
         return
     print(f"{'alone ms':>9} {'seen ms':>9}   {'ratio':<6}   {'95 %':<6}")
     with tempfile.TemporaryDirectory(prefix="watched-") as folder:
-        process, address = hub(Path(folder), MEGABYTES)
+        process, address = hub(Path(folder))
         try:
             print(measure(address, chosen.pairs), flush=True)
         finally:

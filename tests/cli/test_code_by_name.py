@@ -219,7 +219,6 @@ IMPORTS = {
     "cli/simulating.py": "an experiment's module, from its own table",
     "engines/engine.py": "an engine, from the operator's file of a run",
     "lab/faults/victim.py": "the command that chaos lets a victim run",
-    "loops/layouts.py": "parameters, from the operator's command line",
     "sinks/__main__.py": "a sink of this package, from the operator's options",
     "tasks/factory.py": "a task, where `find` has looked whether it is allowed",
 }

@@ -25,7 +25,6 @@ from tests.integration.programs import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TOGETHER = "functional"  # two loops of it share the budget
-UNTOLD = "step_infos"  # its hub is told no layout
 LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
 NEEDS = {"torch_loop": "torch", "equinox_loop": "equinox"}
 ROWS = 16
@@ -47,13 +46,8 @@ def told(name: str, command: str) -> list[str]:
 
 
 async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, str]:
-    """Start the hub of an example, planned by its layout or by that of its first loop."""
+    """Start the hub of an example, which waits for its first loop."""
     words = told(name, "python -m islands.syncer")
-    if name == UNTOLD:
-        words[words.index("--layout") + 1] = "first"
-    else:
-        layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
-        assert layout.process.returncode == 0, str(layout)
     hub = room.start(
         *("islands.syncer", *words),
         *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),

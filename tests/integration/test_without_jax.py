@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from islands.layout.layout_file import write_leaves
+from islands.layout.loop_layout import LoopLayout
 from islands.loops.join import enter, membership
 from islands.tasks.data.shards import ShardKey
-from tests.integration.programs import hub_address, imbalance, open_room, summary_of
+from tests.integration.programs import imbalance, open_room, summary_of
+from tests.integration.test_own_loops import address_in
 from tests.loops.test_joined_run import BATCH, Model, Parameters
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -44,7 +45,8 @@ def loop(address: str) -> None:
     model = Model()
     parameters = Parameters(model)
     who = membership(address, "ana", None, None, None, print)
-    with enter(who, BATCH, lambda *_: parameters) as run:
+    told = LoopLayout(model.layout.leaves)
+    with enter(who, BATCH, lambda *_: parameters, layout=lambda: told) as run:
         while not run.over:
             run.boundary(run.params)
             batch, _ = next(iter(model.batches(ShardKey(0, 0), 0)))
@@ -53,15 +55,13 @@ def loop(address: str) -> None:
 
 
 async def test_a_hub_and_a_loop_need_no_jax(tmp_path: Path) -> None:
-    layout = tmp_path / "model.json"
-    write_leaves(layout, Model().layout.leaves)
     words = (
-        *("--layout", str(layout), "--listen", "127.0.0.1:0", "--folder", "run"),
+        *("--listen", "127.0.0.1:0", "--folder", "run"),
         *("--run.budget_tokens", str(BUDGET), "--run.fragments", "2", "--run.piece_bytes_min", "4"),
     )
     async with open_room(tmp_path) as room:
         hub = room.start_words((sys.executable, "-c", HUB, *words))
-        address = await room.wait(lambda: hub_address(tmp_path / "run"))
+        address = await room.wait(lambda: address_in(hub.err))
         assert address is not None
         learner = room.start_words((sys.executable, "-c", LOOP, address))
         for each in (learner, hub):

@@ -1,20 +1,18 @@
 """Which tensors of a user's model are trained, and which leaf of theirs is which of the run's."""
 
-from functools import partial
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
+import msgspec
 import pytest
 
 from islands.layout.fragments import plan
-from islands.layout.layout_file import SHARDS, read_layout
 from islands.layout.leaves import Leaf, Role
-from islands.loops.layouts import parameters_named, write_layout
+from islands.layout.loop_layout import SHARDS, LoopLayout, decode_layout, encode_layout
+from islands.loops.layouts import layout_of
 from islands.loops.own_model import places_of
 from islands.model.interfaces import Place
 from islands.model.workload import OwnLoop
-from islands.protocol.errors import SettingsError, TaskError, UserError
+from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 
@@ -34,22 +32,20 @@ LEAVES = (
 )
 
 
-@pytest.mark.parametrize("given", [tree(), tree, partial(dict, **tree())], ids=["a", "b", "c"])
-def test_what_is_written_is_read(given: object, tmp_path: Path) -> None:
-    file = tmp_path / "model.json"
-    told = write_layout(
-        file,
-        given,
+def test_what_is_trained_is_told() -> None:
+    told = layout_of(
+        tree(),
         trainable=lambda path: path != "base",
         stacked=lambda path: path.startswith("layers"),
     )
-    assert tuple(told) == LEAVES
-    assert read_layout(file).leaves == LEAVES
+    assert told == LoopLayout(LEAVES)
+    assert decode_layout(encode_layout(told)) == told
 
 
-def test_a_function_is_traced_alone(tmp_path: Path) -> None:
-    large = lambda: {"w": jax.random.normal(jax.random.key(0), (1 << 20, 1 << 20))}  # noqa: E731
-    assert write_layout(tmp_path / "model.json", large)[0].shape == (1 << 20, 1 << 20)
+def test_shapes_are_enough() -> None:
+    shape = (1 << 20, 1 << 20)
+    large = jax.eval_shape(lambda: {"w": jnp.zeros(shape)})
+    assert layout_of(large).leaves[0].shape == shape
 
 
 @pytest.mark.parametrize(
@@ -60,51 +56,33 @@ def test_a_function_is_traced_alone(tmp_path: Path) -> None:
         ({"name": "ana"}, "name is a str, and no array"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(given: object, sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused(given: object, sentence: str) -> None:
     with pytest.raises(TaskError, match=sentence):
-        write_layout(tmp_path / "model.json", given)
+        layout_of(given)
 
 
-def test_a_name_that_leads_nowhere_is_told() -> None:
-    with pytest.raises(TaskError, match="nothing_there"):
-        parameters_named("tests.joining:nothing_there")
-
-
-def test_a_file_that_is_no_layout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"missing\.json cannot be read"):
-        read_layout(tmp_path / "missing.json")
-    (tmp_path / "other.json").write_text('{"leaves": [{"path": 3}]}')
-    with pytest.raises(SettingsError, match="islands layout"):
-        read_layout(tmp_path / "other.json")
-
-
-def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "model.json"
-    write_layout(file, tree(), trainable=lambda path: path != "base")
-    workload = OwnLoop(str(file))
-    settings = RunSettings(fragments=2, piece_bytes_min=4)
-    made = workload.plan(settings)
+def test_a_hub_plans_by_what_it_is_told() -> None:
+    workload = OwnLoop(LoopLayout(LEAVES))
+    made = workload.plan(RunSettings(fragments=2, piece_bytes_min=4))
     assert [leaf.path for leaf in made.layout.leaves] == ["embedding", "layers/kernel"]
     assert len(made.layout.fragments) == 2
     assert (made.shards, made.records) == (SHARDS, 0)
     with pytest.raises(SettingsError, match="merge_moments"):
         workload.plan(RunSettings(merge_moments=True))
     with pytest.raises(TaskError, match=r"islands\.join"):
-        workload.trainer(settings, Place("ana"))
+        workload.trainer(RunSettings(), Place("ana"))
 
 
-def test_a_layout_tells_how_records_are_leased(tmp_path: Path) -> None:
-    file = tmp_path / "model.json"
-    write_layout(file, {"a": jnp.zeros(4)}, records=1000, shards=10)
-    made = OwnLoop(str(file)).plan(RunSettings(fragments=1))
+def test_a_layout_tells_how_records_are_leased() -> None:
+    told = layout_of({"a": jnp.zeros(4)}, records=1000, shards=10)
+    made = OwnLoop(told).plan(RunSettings(fragments=1))
     assert (made.shards, made.records) == (10, 1000)
     assert RunPlan.decode(made.encode()) == made
     for records, shards in ((-1, 1), (0, 0), (5, 6)):
         with pytest.raises(SettingsError, match=r"(records|shards) is .*; it must be"):
-            write_layout(file, {"a": jnp.zeros(4)}, records=records, shards=shards)
-    file.write_text('{"leaves": [], "records": 3, "shards": 64}')
-    with pytest.raises(SettingsError, match="shards is 64; it must be 1 to 3"):
-        read_layout(file)
+            layout_of({"a": jnp.zeros(4)}, records=records, shards=shards)
+    with pytest.raises((SettingsError, msgspec.ValidationError), match="shards is 64; it must be"):
+        decode_layout(b'{"leaves": [], "records": 3, "shards": 64}')
 
 
 def test_leaves_are_found_by_path() -> None:

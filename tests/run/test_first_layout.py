@@ -1,16 +1,16 @@
-"""What a hub of `--layout first` answers before it has a run, and what it believes of a layout."""
+"""What a hub without a task answers before it has a run, and what it believes of a layout."""
 
 import msgspec
 import pytest
 
-from islands.layout.layout_file import (
+from islands.layout.leaves import Leaf
+from islands.layout.loop_layout import (
     DIMENSIONS_MAX,
     LEAVES_MAX,
     PATH_MAX,
-    LayoutFile,
+    LoopLayout,
     encode_layout,
 )
-from islands.layout.leaves import Leaf
 from islands.model.workload import OwnLoop
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
@@ -29,11 +29,12 @@ from messaging.envelope import Envelope
 
 LEAVES = (Leaf("embedding", (10, 4)), Leaf("layers", (3, 4, 4), stack=3))
 OTHERS = (Leaf("other", (2, 2)),)
+FIRST = LoopLayout(LEAVES)
 
 
-def check(leaves: tuple[Leaf, ...]) -> None:
-    """Plan by the leaves, as the hub does."""
-    OwnLoop("first", leaves).plan(RunSettings(fragments=2))
+def check(layout: LoopLayout) -> None:
+    """Plan by a layout, as the hub does."""
+    OwnLoop(layout).plan(RunSettings(fragments=2))
 
 
 def heard(body: object, payload: bytes | None = None) -> Envelope:
@@ -43,14 +44,14 @@ def heard(body: object, payload: bytes | None = None) -> Envelope:
 
 def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
     """A loop's word of what it trains."""
-    return heard(LayoutTold(protocol, "ana"), encode_layout(LayoutFile(tuple(leaves))))
+    return heard(LayoutTold(protocol, "ana"), encode_layout(LoopLayout(tuple(leaves))))
 
 
 def test_the_first_layout_is_the_runs() -> None:
     asked = heard(RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
     assert answer(asked, None, LayoutReader(check)) == (LayoutWanted("ana"), None)
-    assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
-    assert answer(told(OTHERS), LEAVES, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
+    assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), FIRST)
+    assert answer(told(OTHERS), FIRST, LayoutReader(check)) == (LayoutTaken("ana"), FIRST)
 
 
 def test_others_are_told_what_is_waited_for() -> None:
@@ -104,9 +105,9 @@ def test_what_is_no_layout_is_refused(text: bytes) -> None:
 def test_a_layout_that_was_refused_is_not_planned_again() -> None:
     planned: list[tuple[Leaf, ...]] = []
 
-    def counted(leaves: tuple[Leaf, ...]) -> None:
-        planned.append(leaves)
-        check(leaves)
+    def counted(layout: LoopLayout) -> None:
+        planned.append(layout.leaves)
+        check(layout)
 
     reader, words = LayoutReader(counted), []
     for leaves in (OTHERS * 2, OTHERS * 2, OTHERS * 3):
@@ -115,12 +116,13 @@ def test_a_layout_that_was_refused_is_not_planned_again() -> None:
         words.append(refused.reason)
     assert planned == [OTHERS * 2, OTHERS * 3]
     assert words[0] == words[1]
-    assert answer(told(OTHERS), None, reader) == (LayoutTaken("ana"), OTHERS)
+    assert answer(told(OTHERS), None, reader) == (
+        LayoutTaken("ana"),
+        LoopLayout(OTHERS),
+    )
 
 
 def test_there_is_no_plan_before_the_first_has_come() -> None:
-    assert OwnLoop("first").waits
-    with pytest.raises(SettingsError, match="islands layout"):
-        OwnLoop("first").plan(RunSettings())
-    assert not OwnLoop("first", LEAVES).waits
-    assert msgspec.json.decode(encode_layout(LayoutFile(tuple(LEAVES))))["leaves"][1]["stack"] == 3
+    with pytest.raises(SettingsError, match="task is not set"):
+        OwnLoop().plan(RunSettings())
+    assert msgspec.json.decode(encode_layout(FIRST))["leaves"][1]["stack"] == 3

@@ -132,7 +132,6 @@ def test_what_is_given_now_is_the_only_thing_that_differs() -> None:
         "task_settings.rows": "task_settings.rows = 4, not 8",
         "task_settings": "task_settings.rows = 4, not 8",
         "preset": "preset = decoupled, not diloco",
-        "layout": "task = package.module:Factory, not a.new.default:Task",
     }.items():
         assert NEW.continued(SPEC, {key}).changed_from(SPEC) == said
 

@@ -85,8 +85,6 @@ class ChaosOptions:
             raise SettingsError("run has a budget; a scenario's faults decide when its run ends")
         if run.gossip.on:
             raise SettingsError("run.gossip is set; a scenario's faults are those of a hub's run")
-        if self.file.layout is not None:
-            raise SettingsError("layout is set; the learners of a scenario train a task")
         faults_of(self)
 
     @property

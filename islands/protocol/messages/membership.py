@@ -219,7 +219,7 @@ class LayoutWanted:
 @message("LayoutTold")
 @dataclass(frozen=True, slots=True)
 class LayoutTold:
-    """The layout that a loop would train; payload: its leaves as JSON (`layout.layout_file`)."""
+    """The layout that a loop would train; payload: its leaves as JSON (`layout.loop_layout`)."""
 
     protocol: int
     name: str

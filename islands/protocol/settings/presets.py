@@ -146,20 +146,17 @@ def run_settings(preset: Preset | str = Preset.DECOUPLED, **given: object) -> Ru
     return replace(settings_of(Preset(preset), given), **given)  # type: ignore[arg-type]  # checked
 
 
-def settings_of(
-    preset: Preset, given: Mapping[str, object], *, own_loops: bool = False
-) -> RunSettings:
+def settings_of(preset: Preset, given: Mapping[str, object]) -> RunSettings:
     """Return the settings that a preset stands for, beside those that were given.
 
     Args:
         preset: the preset.
         given: settings of the run that were given, by name; those that are wrong are ignored.
-        own_loops: whether learners train in loops of their own, whose moments are not merged.
     """
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if own_loops or given.get("precision") in [each for each in Precision if each.coarse]:
+    if given.get("precision") in [each for each in Precision if each.coarse]:
         settings = replace(settings, merge_moments=False)
     try:
         steps = int(str(given.get("interval_steps", settings.interval_steps)))

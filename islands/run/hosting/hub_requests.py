@@ -4,12 +4,12 @@ The first request of most processes is for the run's spec and plan, without whic
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from islands.layout.layout_file import LayoutFile, encode_layout
-from islands.layout.leaves import Layout, Leaf
+from islands.layout.leaves import Layout
+from islands.layout.loop_layout import LoopLayout, encode_layout
 from islands.protocol.errors import RefusedError, RunOverError, UnreachableError
 from islands.protocol.identities import Role
 from islands.protocol.messages.membership import (
@@ -52,7 +52,7 @@ async def fetch_run_spec(
     *,
     wait_s: float,
     say: Callable[[str], object],
-    leaves: Callable[[], Sequence[Leaf]] | None = None,
+    layout: Callable[[], LoopLayout] | None = None,
 ) -> tuple[RunSpec, RunPlan]:
     """Ask the addresses in turn, again and again, until one answers.
 
@@ -62,7 +62,7 @@ async def fetch_run_spec(
         requester: the role and name to ask with.
         wait_s: how long to go on trying; each address is tried at least once.
         say: told why there is no answer yet, whenever the reason changes.
-        leaves: returns what the user's own loop trains, to be told to a run that has no layout yet;
+        layout: returns what the user's own loop trains, to be told to a run that has no layout yet;
             None: a loop has to do that before this process can join.
     """
     loop = asyncio.get_running_loop()
@@ -77,8 +77,8 @@ async def fetch_run_spec(
                 network.allow(limits_of(found[1].layout))
                 return found
             told = NO_LAYOUT
-            if leaves is not None:
-                await _tell(network, addresses, requester.name, leaves())
+            if layout is not None:
+                await _tell(network, addresses, requester.name, layout())
                 told = "it plans the run by the layout of the first loop that joined"
         except DialDenied as error:
             raise RefusedError(str(error)) from error
@@ -93,7 +93,7 @@ async def fetch_run_spec(
 
 
 async def _tell(
-    network: Network, addresses: tuple[str, ...], name: str, leaves: Sequence[Leaf]
+    network: Network, addresses: tuple[str, ...], name: str, layout: LoopLayout
 ) -> None:
     """Tell a run that has no layout what this loop trains."""
 
@@ -101,7 +101,7 @@ async def _tell(
         return True if isinstance(envelope.body, LayoutTaken) else None
 
     message = LayoutTold(PROTOCOL, name)
-    told = encode_layout(LayoutFile(tuple(leaves)))
+    told = encode_layout(layout)
     await request(network, addresses, name, message, read, told)
 
 

@@ -1,23 +1,19 @@
-"""The trained tensors of a model, in a file by which a hub plans a run without them.
+"""The trained tensors of a loop of a user's own, as the first loop of a run tells its hub.
 
-`islands layout` writes a file, and `--layout FILE` has a hub read it; for `--layout first` the
-first loop that joins sends the same in a message. It is JSON: a list of leaves, each with its path,
-shape, dtype, role and stack; and, where the syncer is to lease the records of the loops' data, how
-many there are, and in how many shards. Whoever wrote it, what it claims is bounded before anything
-is planned by it.
+It is JSON: a list of leaves, each with its path, shape, dtype, role and stack; and, where the
+syncer is to lease the records of the loops' data, how many there are, and in how many shards.
+Whoever tells it, what it claims is bounded before anything is planned by it.
 """
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from islands.layout.leaves import Leaf
-from islands.protocol.errors import SettingsError, TaskError, unusable
+from islands.protocol.errors import SettingsError, TaskError
 
 SHARDS = 64
-"""Shards that a hub leases out, unless the file says otherwise."""
+"""Shards in which records are leased, unless the loop says otherwise."""
 
 LEAVES_MAX = 1 << 16
 """Most tensors, each entry of a stack counted."""
@@ -30,8 +26,8 @@ SIZE_MAX = 1 << 50
 """Most dimensions of a leaf, and most elements of all together."""
 
 
-class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The contents of the file.
+class LoopLayout(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a loop trains, and how its data is leased.
 
     Attributes:
         leaves: the trained leaves.
@@ -56,56 +52,21 @@ class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
             raise SettingsError(f"shards is {self.shards}; it must be {most}")
 
 
-def write_leaves(
-    path: Path, leaves: Sequence[Leaf], *, records: int = 0, shards: int = SHARDS
-) -> None:
-    """Write the leaves of a model, and how its data is leased.
-
-    Raises:
-        SettingsError: there are shards without a record.
-        UserError: the file cannot be written.
-    """
-    text = msgspec.json.format(encode_layout(LayoutFile(tuple(leaves), records, shards)), indent=1)
-    try:
-        path.write_bytes(text + b"\n")
-    except OSError as error:
-        raise unusable(f"the layout {path} cannot be written", error) from error
-
-
-def read_layout(path: Path) -> LayoutFile:
-    """Read the leaves of a model, and how its data is leased.
-
-    Raises:
-        UserError: the file cannot be read.
-        SettingsError: the file is no layout.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise unusable(f"the layout {path} cannot be read", error) from error
-    try:
-        return decode_layout(text)
-    except (msgspec.MsgspecError, TaskError) as error:
-        raise SettingsError(
-            f"{path} is no layout ({error}); `islands layout MODULE:PARAMS {path}` writes one"
-        ) from error
-
-
-def encode_layout(layout: LayoutFile) -> bytes:
+def encode_layout(layout: LoopLayout) -> bytes:
     """Encode a layout as JSON."""
     return msgspec.json.encode(layout)
 
 
-def decode_layout(text: bytes | memoryview) -> LayoutFile:
+def decode_layout(text: bytes | memoryview) -> LoopLayout:
     """Decode a layout, and check what it claims.
 
     Raises:
-        MsgspecError: the text is no such file.
+        MsgspecError: the text is no layout.
         SettingsError: there are shards without a record.
         TaskError: there are too many leaves, one cannot be, or the text is nested too deep.
     """
     try:
-        layout = msgspec.json.decode(text, type=LayoutFile)
+        layout = msgspec.json.decode(text, type=LoopLayout)
     except RecursionError as error:
         raise TaskError("the text is nested too deep") from error
     leaves = layout.leaves
