@@ -7,7 +7,6 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 
 def events_of(path: Path) -> list[Event]:
-    """Events of a file, with checked checksums."""
     return list(LegacyEventFileLoader(str(path)).Load())
 
 

@@ -263,7 +263,6 @@ BEGIN, END = "<!-- python -m tests.bounds -->", "<!-- end of python -m tests.bou
 
 
 def figure(value: float, resource: str) -> str:
-    """Return a figure as the table tells it."""
     return f"{value:,.{UNITS[resource][1]}f}".replace(".0", "")
 
 

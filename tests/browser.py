@@ -35,7 +35,6 @@ def missing() -> str | None:
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator["Browser"]:
-    """A browser that ends with the block."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
@@ -91,7 +90,6 @@ async def overflow_px(page: "Page") -> int:
 
 
 async def figures(page: "Page") -> dict[str, str]:
-    """The tiles of a run's page, by their titles."""
     found: dict[str, str] = await page.evaluate(
         "Object.fromEntries([...document.querySelectorAll('#figures > div')]"
         ".map((tile) => [tile.children[0].textContent, tile.children[1].textContent]))"

@@ -105,11 +105,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> Generator[None, Any, Any]:
-    """Mark the cases of a test `long` that its mark `quick` does not name.
-
-    Raises:
-        CollectError: it names none of them.
-    """
+    """Mark the cases of a test `long` that its mark `quick` does not name."""
     items = yield
     if isinstance(items, list):
         later = [item for item in items if isinstance(item, pytest.Function) and is_late(item)]

@@ -112,14 +112,12 @@ class Stacks(Task[Floats]):
 
 
 def keyed(_: PyTree) -> PyTree:
-    """A state of the optimizer that is no moment."""
     return {"count": jnp.zeros((), jnp.int32), "key": jax.random.key(3), "empty": jnp.zeros((0, 2))}
 
 
 def made(
     task: Task[PyTree], devices: int, model_parallel: int, *, merges_moments: bool = False
 ) -> JaxTrainer:
-    """A trainer on the first so many devices, set up."""
     chosen = jax.local_devices()[:devices]
     trainer = JaxTrainer(
         task,
@@ -134,19 +132,16 @@ def made(
 
 
 def train(trainer: JaxTrainer, steps: int = STEPS, shard: int = 0) -> list[float]:
-    """Losses of some steps."""
     batches = trainer.batches(ShardKey(0, shard), 0)
     pending = [trainer.step(next(batches)[0], 1e-3) for _ in range(steps)]
     return [step.loss() for step in pending]
 
 
 def values(trainer: JaxTrainer) -> list[Floats]:
-    """The local model."""
     return [trainer.value(f) for f in range(len(trainer.layout.fragments))]
 
 
 def moments(trainer: JaxTrainer) -> list[bytes]:
-    """The inner optimizer's state."""
     taken = [trainer.read_moments(piece) for piece in range(trainer.moment_pieces)]
     return [bytes(snapshot.buffer()) for snapshot in taken]
 
@@ -322,8 +317,6 @@ def test_stacks_are_refused_whose_rows_the_devices_cannot_share() -> None:
 
 
 def finished(system: LocalSystem, folder: Path) -> dict[str, object]:
-    """Run to the end."""
-
     async def main() -> dict[str, object]:
         async with asyncio.timeout(LIMIT_S):
             return await system.run(folder)

@@ -101,7 +101,6 @@ def some_spec(shape: tuple[int, ...], mesh: Mesh, rng: np.random.Generator) -> P
 
 
 def spec(*named: str | tuple[str, ...] | None) -> PartitionSpec:
-    """Make a PartitionSpec."""
     return PartitionSpec(*named)  # type: ignore[no-untyped-call]  # untyped in JAX
 
 
@@ -145,7 +144,6 @@ class Boundary:
         self.compiled: Compiled | None = None
 
     def put(self, value: Floats) -> jax.Array:
-        """Put a flat value on the devices."""
         padding = self.place.padded(len(value)) - len(value)
         put: jax.Array = jax.device_put(np.pad(value, (0, padding)), self.place.flat)
         return put
@@ -215,7 +213,6 @@ def same_bits(mine: NDArray[np.generic], theirs: NDArray[np.generic]) -> None:
 def boundaries(
     layout: Layout, fragment: Fragment, mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> tuple[Boundary, Boundary]:
-    """The functions on a mesh, and those on one device."""
     there = Placement(tuple(mesh.devices.flat), mesh)
     alone = placed(None)
     return (

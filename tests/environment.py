@@ -14,7 +14,6 @@ a test has the machine for itself, and beside others, where a step that waited w
 
 
 def gap_limit_s() -> float:
-    """Return the longest such gap of this test."""
     return WAITED_S if "PYTEST_XDIST_WORKER" in os.environ else GAP_S
 
 

@@ -66,11 +66,7 @@ class Prometheus:
         )
 
     async def ready(self) -> None:
-        """Wait until it answers.
-
-        Raises:
-            TimeoutError: It does not.
-        """
+        """Wait until it answers."""
         async with asyncio.timeout(READY_S):
             while True:  # until it answers, or the time is over
                 try:
@@ -81,11 +77,7 @@ class Prometheus:
                     return
 
     async def query(self, expression: str) -> Found:
-        """Return what an expression is now; a scalar has no labels.
-
-        Raises:
-            ValueError: It cannot be evaluated.
-        """
+        """Return what an expression is now; a scalar has no labels."""
         timeout = aiohttp.ClientTimeout(total=ASK_S)
         url = f"http://{self._address}/api/v1/query"
         async with (

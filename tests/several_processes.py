@@ -52,14 +52,12 @@ class Counting(Stacks):
     """Stacks whose state also has leaves that no merge touches: a count of steps and a key."""
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        """Add them to the state."""
         start = super().init(key)
         return TaskState(start.params, {**start.state, "count": jnp.int32(0), "key": key})
 
     def loss(
         self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
     ) -> tuple[Array, PyTree]:
-        """Count the step."""
         loss, after = super().loss(params, state, batch, key)
         return loss, {**after, "count": state["count"] + 1, "key": state["key"]}
 
@@ -69,7 +67,6 @@ class Adam(Line):
     """A line whose optimizer has second moments."""
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return Adam."""
         return optax.adam(learning_rate)
 
 
@@ -92,7 +89,6 @@ class Recorder:
             self.keep(f"ranges/{fragment}", np.array(model.share(fragment), np.int64))
 
     def keep(self, what: str, array: NDArray[np.generic] | np.generic) -> None:
-        """Keep an array by its name."""
         self.found[f"{self._name}/{what}"] = np.asarray(array)
 
     def each(self, what: str, act: Callable[[int, Floats], object], scale: float = 0.1) -> None:
@@ -111,12 +107,10 @@ class Recorder:
             self.keep(f"{what}/{number}", wide)
 
     def values(self, what: str) -> None:
-        """Keep the local values."""
         for fragment in range(len(self._sizes)):
             self.keep(f"share/{fragment}/{what}", self._model.value(fragment))
 
     def snapshots(self, what: str) -> list[Floats]:
-        """Keep the differences to the base, and return them."""
         taken = [self._model.snapshot(fragment, "float32") for fragment in range(len(self._sizes))]
         with ThreadPoolExecutor(1) as side:  # a step's thread does not wait for the bytes
             buffers = list(side.map(lambda each: each.buffer(), taken))
@@ -129,12 +123,10 @@ class Recorder:
 
 
 def cut(value: Floats, ranges: Ranges) -> Floats:
-    """The elements of some ranges."""
     return np.concatenate([value[:0], *(value[start:stop] for start, stop in ranges)])
 
 
 def played(trainer: JaxTrainer, name: str) -> Found:
-    """All that a run asks of a trainer."""
     trainer.setup()
     recorder = Recorder(trainer, name)
     batches = trainer.batches(ShardKey(0, 0), 0)
@@ -162,7 +154,6 @@ def played(trainer: JaxTrainer, name: str) -> Found:
 
 
 def stepped(trainer: Trainer, batches: Iterator[tuple[object, int]], steps: int) -> Floats:
-    """Losses of some steps."""
     pending = [trainer.step(next(batches)[0], 1e-3) for _ in range(steps)]
     return np.array([step.loss() for step in pending], np.float32)
 
@@ -327,7 +318,6 @@ def start(processes: int, index: int, port: int) -> None:
 
 
 def main(file: Path, cases: Sequence[str]) -> None:
-    """Write what each case gives."""
     # The large leaves of moments need several pieces.
     compiled_steps.MOMENT_PIECE_BYTES = PIECE_BYTES  # type: ignore[attr-defined]
     found: Found = {}

@@ -107,7 +107,6 @@ def test_its_task_trains(name: str) -> None:
 
 
 def trainer_of(name: str, settings: dict[str, object]) -> JaxTrainer:
-    """A trainer of one fragment."""
     task = task_of(name, settings)
     assert isinstance(task, Task)
     return JaxTrainer(task, 1)

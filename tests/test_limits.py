@@ -45,7 +45,6 @@ COUNTS: dict[str, Callable[[], int]] = {
 
 
 def lines_of_rooms(root: Path) -> Counter[str]:
-    """Lines of Python by folder."""
     found: Counter[str] = Counter()
     for top in ("islands", "messaging", *WHOLE):
         for path in (root / top).rglob("*.py"):

@@ -36,7 +36,6 @@ def tracked(root: Path) -> list[Source]:
 
 @pytest.fixture(scope="module")
 def tree() -> list[Source]:
-    """Every text file of the repository."""
     return tracked(ROOT)
 
 

@@ -65,27 +65,22 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree."""
         return ast.parse(self.text, filename=self.path)
 
     @property
     def name(self) -> PurePosixPath:
-        """The path, taken apart."""
         return PurePosixPath(self.path)
 
     @property
     def is_python(self) -> bool:
-        """Whether this is a Python file."""
         return self.name.suffix == ".py"
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is part of the program itself."""
         return self.is_python and self.name.parts[0] in ("islands", "messaging")
 
     @property
     def is_test(self) -> bool:
-        """Whether this lies in the tests, but is no benchmark."""
         return (
             self.is_python and self.name.parts[0] == "tests" and "benchmarks" not in self.name.parts
         )
@@ -109,7 +104,6 @@ def read_tree(root: Path) -> list[Source]:
 
 
 def breach(source: Source, node: ast.AST | int, sentence: str) -> str:
-    """A sentence with its place in front."""
     line = node if isinstance(node, int) else getattr(node, "lineno", 1)
     return f"{source.path}:{line}: {sentence}"
 
@@ -126,7 +120,6 @@ def file_length(source: Source) -> Iterator[str]:
 
 
 def function_length(source: Source) -> Iterator[str]:
-    """A function fits on one screen."""
     if not source.is_python:
         return
     for node in functions(source.tree):
@@ -187,7 +180,6 @@ def imports(tree: ast.AST) -> Sequence[tuple[ast.stmt, str]]:
 
 
 def reserved_imports(source: Source) -> Iterator[str]:
-    """Some packages have one place, and some have none."""
     if not source.is_ours:
         return
     for node, name in imports(source.tree):
@@ -287,7 +279,6 @@ def annotates_set(annotation: ast.expr) -> bool:
 
 
 def is_set(expression: ast.expr, known: Sequence[str]) -> bool:
-    """Whether an expression is surely a set."""
     match expression:
         case ast.Set() | ast.SetComp():
             return True

@@ -15,8 +15,6 @@ LONG_S = 10_000_000.0
 
 
 def virtual(body: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run a test's body on the virtual clock."""
-
     @wraps(body)
     def test(*arguments: P.args, **more: P.kwargs) -> None:
         async def main() -> None:

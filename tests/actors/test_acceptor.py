@@ -11,7 +11,6 @@ from islands.protocol.messages.registry import PROTOCOL
 
 
 def leave(characters: int) -> Leave:
-    """A goodbye with so long a reason."""
     return Leave(LearnerName("ana"), Incarnation(1, 1), "r" * characters)
 
 

@@ -20,14 +20,12 @@ Damage = Callable[[Path], None]
 
 
 def flip(path: Path) -> None:
-    """One bit of a byte in the middle."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 def cut(path: Path) -> None:
-    """The second half is gone."""
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
@@ -42,7 +40,6 @@ def slots(folder: Path) -> Slots:
 
 
 def files(folder: Path) -> list[Path]:
-    """All records of the epoch."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

@@ -39,7 +39,6 @@ class Source:
             left = made.remainder
 
     def whole(self, number: int) -> tuple[FragmentUpdate, tuple[memoryview, ...]]:
-        """A version with its value."""
         value = as_buffer(self.values[number])
         told = digest(value)
         return FragmentUpdate(1, ZERO, Version(1, number), number, told, 0.0, None), (value,)
@@ -62,7 +61,6 @@ def held(number: int, precision: UpdatePrecision = UpdatePrecision.FP4) -> Publi
 
 
 def value_of(taken: Taken) -> Floats:
-    """The value that was taken."""
     return np.frombuffer(taken.value, np.float32)
 
 
@@ -148,7 +146,6 @@ def test_an_older_whole_value_does_not_replace_a_newer_one() -> None:
 
 
 def malformed(update: FragmentUpdate, payload: tuple[memoryview, ...]) -> str | None:
-    """Why an update does not fit the layout."""
     return held(0).malformed(update, payload)
 
 

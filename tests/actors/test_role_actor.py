@@ -53,7 +53,6 @@ class StrictLink:
 
     @property
     def host(self) -> None:
-        """None: nobody dialled it over a network."""
         return
 
     @property

@@ -56,7 +56,6 @@ class Run:
 
     @property
     def target(self) -> Target:
-        """The hub, as Prometheus scrapes it."""
         return Target(self.port, self.authority)
 
     async def start(self) -> None:
@@ -73,18 +72,15 @@ class Run:
         await self.room.wait(lambda: merges(self.folder) > seen + 3, BEGIN_S)
 
     async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the hub by a signal."""
         assert self.hub is not None, "it was started"
         self.hub.process.send_signal(number)
         await self.room.ended(self.hub, BEGIN_S)
 
     async def start_again(self) -> None:
-        """End the hub in order, and start it again."""
         await self.end()
         await self.start()
 
     async def control(self, *words: str) -> None:
-        """Tell the run something."""
         told = await self.room.run("islands.cli", "control", "--folder", self.folder, *words)
         assert told.process.returncode == 0, told
 
@@ -245,7 +241,6 @@ class Poisoned(Sleeping):
     victim: str = "learner-1"
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """Make the trainer of one learner."""
         trainer = super().trainer(settings, place)
         assert isinstance(trainer, Accelerator), "those of its parent are"
         if place.name == self.victim:
@@ -261,5 +256,4 @@ class PoisonedDevice(SleepingDevice):
         self._file = file
 
     def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
-        """Queue one more step."""
         return super().occupy(nan if self._file.exists() else loss, longer_s)

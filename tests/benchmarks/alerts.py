@@ -108,7 +108,6 @@ class Trial:
         return None
 
     async def _firing(self, before: str, after: str = "") -> set[str]:
-        """Return the rules that fire in this run."""
         of_run = f'{{case="{self._rule}",alertstate="firing"}}'
         found = await self._prometheus.query(f"{before}{of_run}{after}")
         return {labels["alertname"] for labels, _ in found}
@@ -117,7 +116,6 @@ class Trial:
 async def play_all(
     faults: Sequence[type[Fault]], folder: Path, say: Callable[[str], None]
 ) -> list[Found]:
-    """Do all faults to their runs, side by side."""
     async with AsyncExitStack() as stack:
         runs: dict[str, tuple[Fault, Run]] = {}
         for kind in faults:
@@ -172,12 +170,10 @@ async def leave_undisturbed(folder: Path, for_s: float) -> dict[str, object]:
 
 
 def now_s() -> float:
-    """Return the loop's time."""
     return asyncio.get_running_loop().time()
 
 
 def table_of(found: Sequence[Found]) -> Table:
-    """Return the table."""
     table = Table(box=None, pad_edge=False)
     for title in ("rule", "fault", "fired", "cleared", "fired too", "trouble"):
         table.add_column(title)

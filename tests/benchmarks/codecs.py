@@ -33,7 +33,6 @@ INCREMENTS = [Precision(each) for each in UpdatePrecision if each.of_increments]
 
 
 def main() -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description="Speed of one core next to a memory copy.")
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--mib", type=int, default=16)

@@ -80,7 +80,6 @@ class Crowd:
     """
 
     def __init__(self, tape: Path) -> None:
-        """Nothing is read."""
         self._file = tape.open("rb")
         self._rest = b""
         self.joins = 0
@@ -89,7 +88,6 @@ class Crowd:
         self.parts: Counter[str] = Counter()
 
     def read(self) -> None:
-        """Take in what was written since."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             entry = msgspec.json.decode(line, type=Entry)
@@ -99,7 +97,6 @@ class Crowd:
             self.parts.update(entry.participants)
 
     def close(self) -> None:
-        """Read no more."""
         self._file.close()
 
 
@@ -107,7 +104,6 @@ class Crowd:
 
 
 def make_hub(chosen: argparse.Namespace, folder: Path) -> Coordinator:
-    """A hub on loopback, with the syncer in this process."""
     settings = RunSettings(
         run="crowd",
         interval_steps=chosen.interval,

@@ -64,13 +64,11 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    """The second half is gone."""
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -90,12 +88,10 @@ def rows(path: Path) -> list[Entry]:
 
 
 def merges(folder: Path) -> int:
-    """Merges that the hub has told of."""
     return len([row for row in rows(folder / "metrics.jsonl") if row.get("kind") == "merge"])
 
 
 def logged(folder: Path, kind: str, **fields: object) -> list[Entry]:
-    """Entries of the log of a kind with these fields."""
     found = rows(folder / "run.log")
     return [row for row in found if row.get("event") == kind and fields.items() <= row.items()]
 
@@ -110,7 +106,6 @@ class Bench:
     budget_tokens: int | None = None
 
     def start(self) -> Program:
-        """The same command each time."""
         words = ("--run.budget_tokens", self.budget_tokens) if self.budget_tokens else ()
         config = self.room.folder / "run.yaml"
         return self.room.start("islands.cli", "run", config, "--folder", self.folder, *words)
@@ -127,12 +122,10 @@ class Bench:
                 send_signal(identity, signal.SIGKILL)
 
     def put_back(self) -> None:
-        """The folder as it was."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.whole, self.folder)
 
     def files(self) -> list[str]:
-        """Files, and folders of which something is in them."""
         paths = sorted(self.whole.rglob("*"))
         return [str(path.relative_to(self.whole)) for path in paths]
 
@@ -168,7 +161,6 @@ class Bench:
 
 
 async def one(bench: Bench, part: str, name: str, kind: str) -> str:
-    """Damage one file, and start again."""
     if part == "living":
         bench.put_back()
         first = bench.start()
@@ -190,7 +182,6 @@ async def one(bench: Bench, part: str, name: str, kind: str) -> str:
 
 
 async def measured(part: str, only: str, learners: int) -> Counter[str]:
-    """All rows of one part."""
     found: Counter[str] = Counter()
     console = Console(width=160)
     with tempfile.TemporaryDirectory(prefix="damage-") as root:

@@ -33,14 +33,7 @@ def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
 
 
 def drawn(kind: Any, chance: random.Random, expected: Expected, name: str = "") -> Any:  # noqa: ANN401
-    """Return a value of a type.
-
-    Args:
-        kind: a message, or the type of a field.
-        chance: decides.
-        expected: values by the names of fields.
-        name: of the field, if it is one.
-    """
+    """Return a value of a type."""
     if name in expected and chance.random() < EXPECTED_SHARE:
         return chance.choice(expected[name])
     kind = getattr(kind, "__supertype__", kind)
@@ -87,7 +80,6 @@ def _plain(kind: type, chance: random.Random) -> object:
 
 
 def damaged(document: bytes, chance: random.Random) -> bytes:
-    """Return the same bytes, some of which are others."""
     data = bytearray(document)
     for _ in range(chance.randrange(1, 4)):
         place = chance.randrange(len(data))

@@ -68,7 +68,6 @@ def said(words: Sequence[str]) -> tuple[str, str]:
 
 
 def differences(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
-    """Return what one has and the other has not, or has otherwise."""
     return [name for name in sorted({*new, *old}) if new.get(name) != old.get(name)]
 
 

@@ -69,7 +69,6 @@ class Most:
     problems: list[str] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
-        """Take a trial in."""
         self.inputs += trial.inputs
         self.trials += 1
         self.types += trial.types
@@ -78,7 +77,6 @@ class Most:
             self.of[resource] = max(self.of[resource], value)
 
     def above(self, kind: str, *, timed: bool) -> list[str]:
-        """Return a sentence for each cell that is above its bound."""
         return [
             f"{kind}, {resource}: {self.of[resource]:g} is above {BOUNDS[resource, kind].most:g}"
             for resource in RESOURCES
@@ -150,7 +148,6 @@ def tried(kind: str, inputs: int, seed: int) -> Most:
 
 
 def main(arguments: list[str]) -> int:
-    """Draw, and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.hostile")
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--kinds", nargs="*", default=list(PEERS), choices=PEERS)

@@ -63,7 +63,6 @@ class Hosts:
         }
 
     def loop(self) -> VirtualTimeLoop:
-        """The loop that is measured."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
         return loop
@@ -71,19 +70,16 @@ class Hosts:
     # --- what rank 0 knows of the model -------------------------------------------------------
 
     def shares(self, fragment: int) -> list[Ranges]:
-        """Each host has a third."""
         del fragment
         each = ELEMENTS // HOSTS
         return [((rank * each, (rank + 1) * each),) for rank in range(HOSTS)]
 
     def size(self, fragment: int) -> int:
-        """The number of elements of a fragment."""
         del fragment
         return ELEMENTS
 
     @property
     def fragments(self) -> int:
-        """The number of fragments."""
         return 1
 
     # --- a trial ------------------------------------------------------------------------------

@@ -100,7 +100,6 @@ class Counting:
         self.evicted: list[str] = []
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Count one entry."""
         self.size_bytes += len(encode_entry(at_s, actor, entry)) + 1
         name = getattr(entry, "name", "")
         if entry.kind in ("evicted", "quarantined") and name in HONEST:
@@ -108,7 +107,6 @@ class Counting:
 
 
 def settings_of(kind: str) -> RunSettings:
-    """A run that goes on for as long as it is attacked."""
     if kind != "gossip":
         return RunSettings(interval_steps=6, fragments=3, budget_tokens=BUDGET_TOKENS)
     return RunSettings(
@@ -157,7 +155,6 @@ class Members:
         self._expect()
 
     def loop(self) -> VirtualTimeLoop:
-        """The loop that is measured."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
         return loop
@@ -210,7 +207,6 @@ class Members:
     # --- coming -------------------------------------------------------------------------------
 
     async def _come(self) -> None:
-        """Open the sessions that are not open, with whatever opens them."""
         with suppress(*GONE):
             async with asyncio.timeout(5):
                 if self._open(SUPERVISOR) is None:
@@ -306,7 +302,6 @@ class Members:
     # --- saying -------------------------------------------------------------------------------
 
     def _expect(self) -> None:
-        """Note what receivers expect of her."""
         admitted = self._trial.kind != "token"
         credential = self._joined.credential if self._joined is not None else "forged"
         fragments = range(len(self._sizes))
@@ -348,7 +343,6 @@ class Members:
         self._say(link, self._drawn(kind), chance.choice(("", "ana", SYNCER)))
 
     def _path_of(self, kind: type) -> str:
-        """Return the session over which a type of message is said."""
         if self._trial.kind == "gossip" and kind in PEER_TYPES:
             return "peer"
         return self._trial.chance.choice((SUPERVISOR, SYNCER))

@@ -68,7 +68,6 @@ class Strangers:
         self._told = 0
 
     def loop(self) -> VirtualTimeLoop:
-        """The loop that is measured."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
         return loop
@@ -132,7 +131,6 @@ class Strangers:
         return pipe
 
     def _pieces(self) -> list[bytes]:
-        """Draw all that one of them sends."""
         chance = self._trial.chance
         match chance.randrange(7):
             case 0:

@@ -46,7 +46,6 @@ class Trial:
     own_s: float = 0.0
 
     def begin(self) -> None:
-        """Measure from now on."""
         self.measuring = True
         if self.traced:
             self.before_bytes = tracemalloc.get_traced_memory()[0]
@@ -75,7 +74,6 @@ class Trial:
             self.loop_ms = max(self.loop_ms, 1000 * took_s)
 
     def turned(self, took_s: float) -> None:
-        """Note a turn of the loop."""
         if self.measuring and not self.traced:
             self.loop_ms = max(self.loop_ms, 1000 * (took_s - self.own_s))
         self.own_s = 0.0
@@ -87,7 +85,6 @@ class Trial:
             self.memory_kib = max(self.memory_kib, held / KIB)
 
     def measured(self) -> dict[str, float]:
-        """Return by resource what is compared with its bound."""
         count = max(1, self.inputs)
         return {
             "memory": self.memory_kib,

@@ -47,7 +47,6 @@ class Viewers:
         self._told = 0
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that is measured."""
         return asyncio.get_running_loop()
 
     async def run(self) -> None:

@@ -71,7 +71,6 @@ class Measurement:
     limit_s: float
 
     def file(self) -> dict[str, object]:
-        """The run's file."""
         run = {"run": "large", "warmup_steps": 0, **self.run}
         return {"task": self.task, "task_settings": self.task_settings, "run": run}
 
@@ -124,7 +123,6 @@ def shared_bytes(pid: int) -> int:
 
 
 def written_bytes(pid: int) -> int:
-    """Bytes that a process has written to files by now."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("write_bytes")).split()[1])
 
@@ -153,7 +151,6 @@ def prepare(asked: Measurement, place: Path) -> Findings:
 
 
 async def measure(asked: Measurement, place: Path, fragments: int) -> tuple[Found, Watched]:
-    """One run, from its start to its end."""
     folder, found = place / "run", Found()
     async with open_room(place) as room:
         hub = room.start("islands.cli", "run", place / "run.yaml", "--folder", folder)
@@ -212,7 +209,6 @@ async def reached(room: Room, hub: Program, folder: Path, count: int) -> None:
 
 
 def table(asked: Measurement, found: Found, watched: Watched, findings: Findings) -> Table:
-    """Every figure beside its prediction."""
     estimate = findings.estimate
     assert estimate is not None
     count = estimate.elements
@@ -256,7 +252,6 @@ def told_events(folder: Path) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Measure one case."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -117,7 +117,6 @@ async def receive_fragments(link: Link, move: Move) -> None:
 
 
 async def serve_link(network: WebsocketNetwork, scope: Scope) -> None:
-    """Do what each dialler asks for."""
     listener = network.listen("bench")
     while True:  # until cancelled
         scope.spawn(serve_session(await listener.accept()), "session")
@@ -168,7 +167,6 @@ async def send_bare(websocket: BareSocket, move: Move, chunk: int) -> None:
 
 
 async def receive_bare(websocket: BareSocket, move: Move) -> None:
-    """Copy the bytes into one buffer again and again."""
     buffer = memoryview(bytearray(move.size))
     for _ in range(move.count):
         offset = 0
@@ -196,14 +194,12 @@ def serve_blocking(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
 
 
 def send_blocking(connection: socket.socket, move: Move) -> None:
-    """Send everything."""
     data = payload_of(move.size)
     for _ in range(move.count):
         connection.sendall(data)
 
 
 def receive_blocking(connection: socket.socket, move: Move) -> None:
-    """Receive everything into one buffer."""
     buffer = memoryview(bytearray(move.size))
     for _ in range(move.count):
         offset = 0
@@ -239,7 +235,6 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def settings(options: argparse.Namespace) -> WebsocketSettings:
-    """Settings of both ends."""
     return WebsocketSettings(
         chunk_bytes=options.chunk_kib << 10,
         queue_delay_s=None if options.no_pace else 0.1,
@@ -249,7 +244,6 @@ def settings(options: argparse.Namespace) -> WebsocketSettings:
 
 
 async def open_link(network: WebsocketNetwork, address: str) -> Mover:
-    """A mover over a link."""
     link = await network.dial(address, local="measuring")
 
     async def move_it(move: Move) -> None:
@@ -264,7 +258,6 @@ async def open_link(network: WebsocketNetwork, address: str) -> Mover:
 
 
 async def open_bare(session: aiohttp.ClientSession, url: str, chunk: int) -> Mover:
-    """A mover over a bare websocket."""
     websocket = await session.ws_connect(url, max_msg_size=2 * MIB)
 
     async def move_it(move: Move) -> None:
@@ -367,7 +360,6 @@ def processor_s(child: int) -> tuple[float, float]:
 
 
 def print_row(row: Row) -> None:
-    """Print one line of the table."""
     print(
         f"{'tls' if row.tls else 'plain':>5} {row.size_mib:>4} MiB {row.direction:>5}"
         f"{row.link:>8.2f}{row.bare:>8.2f}{row.socket:>8.2f}"
@@ -379,7 +371,6 @@ def print_row(row: Row) -> None:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description="Speed of a link between two processes.")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--sizes-mib", type=int, nargs="*", default=(1, 8, 64))

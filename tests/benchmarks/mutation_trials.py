@@ -50,11 +50,7 @@ class Copy:
                 shutil.copy2(source, folder / name)
 
     def run(self, tests: Sequence[str], seeds: int = 3) -> str | None:
-        """Run tests until the first fails; returns its name, or None if all pass.
-
-        Raises:
-            RuntimeError: they could not be run: nothing was collected, say.
-        """
+        """Run tests until the first fails; returns its name, or None if all pass."""
         output = self.folder / "output"
         command = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", PREPARED]
         command += ["-m", self._marks, "--seeds", str(seeds), *tests]
@@ -122,6 +118,5 @@ def _make_copy(folder: Path, marks: str) -> None:
 
 
 def own_copy() -> Copy:
-    """The copy of this worker."""
     (copy,) = _copies
     return copy

@@ -144,7 +144,6 @@ def try_all(workers: ProcessPoolExecutor, chosen: Sequence[Mutation], soup_seeds
 
 
 def main() -> int:
-    """Try the mutations that were asked for."""
     parser = argparse.ArgumentParser(description="Break the program on purpose.")
     parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--only", default="", help="mutations whose name contains this")

@@ -78,7 +78,6 @@ class Parameters:
 
 
 def window(model: Accelerator, steps: int, boundary: Boundary) -> float:
-    """Mean seconds of a step."""
     clock, batches = MonotonicClock(), endless(model)
     before: PendingStep | None = None
     began_s = 0.0
@@ -101,7 +100,6 @@ def nothing(_: Finished | None) -> None:
 
 
 def measure(address: str, step_s: float, megabytes: int, pairs: int, steps: int) -> str:
-    """Measure one case, and describe it in a line."""
     model = Accelerator(step_s, megabytes * MIB // FRAGMENTS, FRAGMENTS)
     told = LoopLayout(model.layout.leaves)
     who = membership(address, "own-loop", None, None, None, lambda _: None)
@@ -153,7 +151,6 @@ def hub(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def main() -> None:
-    """Measure each case under a hub of its own."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -65,7 +65,6 @@ Timed = tuple[float, str, Entry]
 
 
 def round_of(number: int, at_s: float, names: list[LearnerName], took_s: float) -> Iterator[Timed]:
-    """The entries of a round that all of some learners are in, spread over its time."""
     fragment, version = number % FRAGMENTS, f"1.{number // FRAGMENTS + 1}"
     count = len(names)
     yield at_s, "syncer", Opened(number, fragment, names, {})
@@ -167,7 +166,6 @@ async def grow(hub: CrowdedHub, path: Path) -> None:
 
 
 async def crowd(folder: Path, seconds: float) -> None:
-    """Measure a page that shows a crowd."""
     hub = CrowdedHub(folder)
     write(folder, SPEC, hub.plan)
     entries: list[Timed] = [(0.0, "hub", ProcessBegan(1, WallClock().now_s(), 0.0))]
@@ -221,7 +219,6 @@ class served:  # noqa: N801  used as a function
 
 
 async def metric(devtools: "CDPSession", name: str) -> float:
-    """A figure of the page's renderer."""
     found = (await devtools.send("Performance.getMetrics"))["metrics"]
     return next(float(each["value"]) for each in found if each["name"] == name)
 
@@ -304,7 +301,6 @@ async def opened_s(browser: object, address: str) -> float:
 
 
 async def measure(which: str, seconds: float) -> None:
-    """Measure what is asked for."""
     with tempfile.TemporaryDirectory(prefix="page-load-") as place:
         for name, duty in (("week", week), ("crowd", lambda folder: crowd(folder, seconds))):
             if which in ("", name):
@@ -314,7 +310,6 @@ async def measure(which: str, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure both, or one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -68,7 +68,6 @@ class Sleeper(StdlibBytes):
     def loss(
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the loss of tokens that come out of the sleep."""
         told = jax.ShapeDtypeStruct((), batch.tokens.dtype)  # type: ignore[no-untyped-call]
         slept = jax.pure_callback(self._sleep, told)
         late = batch._replace(tokens=batch.tokens + slept)
@@ -157,7 +156,6 @@ async def measure_all(options: argparse.Namespace, table: Table) -> None:
 
 
 def row(found: Found) -> tuple[str, ...]:
-    """The figures of a run as they are shown."""
     told = found.summary
     return (
         f"{found.every_s:g} s" if found.every_s else "never",
@@ -174,7 +172,6 @@ def row(found: Found) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=float, nargs="+", default=[0.0, 60.0, 30.0, 10.0])
     parser.add_argument("--seconds", type=float, default=300.0)

@@ -69,7 +69,6 @@ class Meter:
     calls: Counter[str] = field(default_factory=Counter)
 
     def run(self, what: str, call: Callable[[], T]) -> T:
-        """Do something, and count what it costs."""
         begun_ns = time.thread_time_ns()
         try:
             return call()
@@ -82,7 +81,6 @@ class Meter:
         return sum(ns for what, ns in self.cpu_ns.items() if what.startswith(prefix)) / 1e9
 
     def clear(self) -> None:
-        """Begin anew."""
         self.cpu_ns.clear()
         self.calls.clear()
 
@@ -96,7 +94,6 @@ def settings_for(learners: int, seconds: float, *, budget: bool) -> RunSettings:
 
 
 def measure_states(learners: int, seconds: float, *, budget: bool) -> dict[str, object]:
-    """The pure states among synthetic learners."""
     meter = Meter()
     fleet = Fleet(settings_for(learners, seconds, budget=budget), learners, meter.run)
     begun_s = fleet.now_s
@@ -144,7 +141,6 @@ class MeteredLoop(VirtualTimeLoop):
     """A virtual clock that counts the CPU of callbacks by whose they are."""
 
     def __init__(self) -> None:
-        """Nothing has run."""
         super().__init__()
         self.meter = Meter()
 
@@ -178,20 +174,17 @@ class MeteredWorld(World):
         return names
 
     def steps(self, name: str) -> bool:
-        """Whether a learner runs and steps."""
         actor = self.learner(name)
         return actor is not None and actor.state.phase is Phase.STEPPING
 
     @property
     def all_step(self) -> bool:
-        """Whether every learner steps."""
         return all(self.steps(name) for name in self.hosts)
 
 
 async def live(
     world: MeteredWorld, meter: Meter, seconds: float, lost: float, figures: dict[str, object]
 ) -> None:
-    """Join, step, stop."""
     loop = asyncio.get_running_loop()
     world.start(SUPERVISOR)
     world.start(SYNCER)
@@ -235,7 +228,6 @@ async def live(
 def measure_actors(
     learners: int, seconds: float, *, budget: bool, lost: float = 0.0
 ) -> dict[str, object]:
-    """The production actors on the virtual clock."""
     settings = settings_for(learners, seconds, budget=budget)
     hosts = {
         f"learner-{index:05d}": LearnerHost(step_s=1.0, noise=0.05, batch_tokens=BATCH_TOKENS)

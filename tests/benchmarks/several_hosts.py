@@ -86,13 +86,10 @@ def process_of(host: asyncio.subprocess.Process) -> int:
 
 
 async def nothing(_: Island, __: Path) -> tuple[int, ...]:
-    """The control."""
     return ()
 
 
 def signalled(rank: int, number: signal.Signals) -> Fault:
-    """Send a signal to the process of a host."""
-
     async def act(island: Island, _: Path) -> tuple[int, ...]:
         pids = [process_of(host) for host in island]
         os.kill(pids[rank], number)
@@ -149,7 +146,6 @@ async def measure(options: argparse.Namespace) -> list[Found]:
 
 
 async def started(folder: Path, rank: int) -> asyncio.subprocess.Process:
-    """Start the command of one host of the island."""
     address = hub_address(folder / "run")
     assert address is not None, "the hub was opened"
     with (folder / f"rank-{rank}.log").open("ab") as log:
@@ -172,7 +168,6 @@ async def started(folder: Path, rank: int) -> asyncio.subprocess.Process:
 async def with_fault(
     hub: WatchedHub, folder: Path, island: Island, name: str, fault: Fault, stick: Path
 ) -> Found:
-    """Do something to the island, and see what comes of it."""
     loop = asyncio.get_running_loop()
     before, admitted = hub.gaps(), admissions(folder)
     began_s = loop.time()
@@ -201,7 +196,6 @@ def longest_since(before: Gaps, after: Gaps) -> float:
 
 
 def admissions(folder: Path) -> int:
-    """How often the island was admitted."""
     tape = (folder / "run" / "tape.jsonl").read_text()
     return tape.count(f'"kind":"admitted","name":"{ISLAND}"')
 
@@ -214,7 +208,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step_s", type=float, default=0.02)
     parser.add_argument("--megabytes", type=float, default=4.0)

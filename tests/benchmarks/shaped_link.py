@@ -28,7 +28,6 @@ FAR, NEAR = "local-0", "remote"
 
 
 def config(precision: str, address: str) -> str:
-    """The run as YAML."""
     return f"""
 task: islands.lab.toys.toy_workload:Sleeping
 task_settings: {{step_s: {STEP_S}, megabytes: {MEGABYTES}}}
@@ -63,7 +62,6 @@ def now_s(folder: Path) -> float:
 async def play(
     near: Namespace, far: Namespace, precision: str, seconds: float, cut: Shape, *, both_ways: bool
 ) -> None:
-    """Play a run, and print what became of it."""
     with tempfile.TemporaryDirectory() as place:
         here, there = (Path(place) / name for name in ("here", "there"))
         rooms = [
@@ -119,7 +117,6 @@ def _list(entry: dict[str, object]) -> list[object]:
 
 
 def steps_per_s(folder: Path, name: str, third: Third) -> float:
-    """Steps per second of a learner."""
     told = [
         (float(str(entry["at_s"])), int(str(entry["steps"])))
         for entry in entries(folder / "metrics.jsonl", "step")
@@ -130,7 +127,6 @@ def steps_per_s(folder: Path, name: str, third: Third) -> float:
 
 
 def report(folder: Path, thirds: list[Third]) -> None:
-    """Print a row for each third, and what was chosen."""
     print(f"{'link':15} {'its steps/s':>12} {'other':>6} {'merges/s':>9} {'took part':>10}")
     for third in thirds:
         merged, shared = took_part(folder, third.from_s, third.to_s)
@@ -148,7 +144,6 @@ def report(folder: Path, thirds: list[Third]) -> None:
 
 
 def main() -> None:
-    """Play both precisions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", default="5mbit")

@@ -71,14 +71,12 @@ class Cell:
 
     @property
     def settings(self) -> RunSettings:
-        """Of the run."""
         return RunSettings(
             interval_steps=INTERVAL_STEPS, fragments=self.fragments, quorum=self.quorum
         )
 
     @property
     def copy_s(self) -> float:
-        """Of one snapshot from device to host."""
         return self.copy_steps * self.step_s
 
 
@@ -161,7 +159,6 @@ HEADER = (
 
 
 def row(cell: Cell, found: Found) -> str:
-    """A row of the table."""
     quorum = "all" if cell.quorum is None else cell.quorum
     computed = f"{found.most_s:.4g}"
     if found.least_s < found.most_s:

@@ -164,7 +164,6 @@ class Together:
     gaps_s: list[float] = field(default_factory=list)
 
     async def run(self) -> Window:
-        """Run one window."""
         loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[Window] = loop.create_future()
         self.credentials = Credentials(self.settings.run, bytes(32))
@@ -211,7 +210,6 @@ class Together:
         )
 
     def observe(self, report: StepReport) -> None:
-        """Count steps from the one at which all is warm."""
         self.seen += 1
         traffic = (self.learner.bytes_up, self.learner.bytes_down)
         if self.seen <= self.warm_steps:
@@ -243,7 +241,6 @@ class Together:
 
 
 def together(trainer: Trainer, settings: RunSettings, steps: int) -> Window:
-    """Step under the whole system."""
     with tempfile.TemporaryDirectory(prefix="step-overhead-") as folder:
         return asyncio.run(Together(trainer, settings, steps, Path(folder)).run())
 
@@ -271,7 +268,6 @@ CASES = (
 
 
 def measure(case: Case, pairs: int) -> None:
-    """Measure one case and print its line."""
     trainer = case.make()
     fragments = len(trainer.layout.fragments)
     settings = RunSettings(interval_steps=fragments, fragments=fragments, learning_rate=1e-3)
@@ -289,7 +285,6 @@ def measure(case: Case, pairs: int) -> None:
 
 
 def line(case: Case, off: list[Window], on: list[Window]) -> str:
-    """One row of the table."""
     times = np.array([[window.step_s for window in windows] for windows in (off, on)])
     ratio = times[1].sum() / times[0].sum()
     bound = upper_bound(times)

@@ -54,13 +54,7 @@ class SyncerLoad:
 
 
 def load_of(made: Estimate, settings: RunSettings, relays: int = 0) -> SyncerLoad:
-    """The load of a run's syncer; `relays` read from it in place of the learners, if there are any.
-
-    Args:
-        made: what the run needs.
-        settings: of the run.
-        relays: number of relays, all regions together.
-    """
+    """The load of a run's syncer; `relays` read from it in place of learners, if there are any."""
     steps, learners = made.steps_per_s, made.learners
     merged = VALUE_BYTES * made.elements / settings.interval_steps
     return SyncerLoad(
@@ -116,7 +110,6 @@ def planned(chosen: argparse.Namespace) -> dict[str, object]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the plan as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.syncer_plan")
     parser.add_argument("--parameters", type=float, default=12e9)
     parser.add_argument("--learners", type=int, default=8)

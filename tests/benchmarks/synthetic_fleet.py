@@ -63,7 +63,6 @@ class SyntheticLearner(Learner):
     step_tokens = BATCH_TOKENS
 
     def __init__(self, name: str, connection: int, fragments: int) -> None:
-        """It has compiled, and holds nothing."""
         super().__init__(name, fragments, counter=0)
         self.step_time_s = STEP_S
         self.connection = connection
@@ -72,7 +71,6 @@ class SyntheticLearner(Learner):
         self.stopping = False
 
     def step(self) -> None:
-        """Train on one record, if quota and data allow it."""
         tokens = (self.steps + 1) * BATCH_TOKENS
         index = next((i for i, lease in enumerate(self.leases) if not lease.done), None)
         if tokens > self.quota or index is None:
@@ -94,7 +92,6 @@ class SyntheticLearner(Learner):
         )
 
     def adopt_arrived(self) -> None:
-        """Take every update that has arrived as base."""
         for fragment, update in self.arrived.items():
             held = self.versions[fragment]
             if held is not None and update.version <= held:
@@ -108,13 +105,11 @@ class SyntheticLearner(Learner):
 
     @property
     def whole(self) -> bool:
-        """Whether it holds a version of every fragment."""
         return None not in self.versions
 
     def answer(
         self, pull: training.PullFragment
     ) -> training.Contribution | training.ContributionDeclined:
-        """What it has for a pull."""
         fragment = pull.fragment
         base, steps = self.versions[fragment], self.steps - self.marks[fragment]
         if base is None or steps < 1:
@@ -174,14 +169,12 @@ class Fleet:
 
     @property
     def all_step(self) -> bool:
-        """Whether every learner steps, and has been given tokens."""
         return all(
             learner.phase is Phase.STEPPING and learner.quota > 0
             for learner in self.learners.values()
         )
 
     def stop(self) -> None:
-        """The run is to end."""
         self._sync(syncer_events.StopRequested("measured"))
 
     # --- the supervisor -----------------------------------------------------------------------

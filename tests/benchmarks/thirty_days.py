@@ -56,7 +56,6 @@ class Figures:
     starts: int
 
     def __str__(self) -> str:
-        """Render as a row."""
         return (
             f"day {self.day:5.1f} | {self.resident_bytes / 2**20:7.1f} MiB | {self.objects:7} "
             f"objects | journal {self.journal_bytes:7} B | tape {self.tape_bytes:8} B | "
@@ -79,7 +78,6 @@ class LongRun:
     """
 
     def __init__(self, folder: Path, step_s: float) -> None:
-        """Nothing runs yet."""
         self._folder = folder
         self._spool = Spool(folder)
         self._hosts = {name: LearnerHost(step_s=step_s) for name in LEARNERS}
@@ -91,7 +89,6 @@ class LongRun:
         self._merges = 0
 
     async def live(self, days: float, every_days: float = 1.0) -> None:
-        """Run, and take figures every so many days."""
         world, hours = self.world, 0
         for name in (SUPERVISOR, SYNCER, *LEARNERS):
             world.start(name)
@@ -153,7 +150,6 @@ def growth(rows: list[Figures]) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.thirty_days")
     parser.add_argument("--days", type=float, default=30.0)
     parser.add_argument("--step_s", type=float, default=600.0)

@@ -50,13 +50,11 @@ class Onlookers:
         assert self._process.stdout.readline().startswith("done")
 
     def end(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
 
 
 async def view(session: aiohttp.ClientSession, address: str, sees: asyncio.Event) -> None:
-    """Read all that a viewer is sent."""
     place = f"http://{address}{PLACE}live"
     async with session.ws_connect(place, protocols=[PROTOCOL], max_msg_size=0) as socket:
         async for message in socket:
@@ -65,7 +63,6 @@ async def view(session: aiohttp.ClientSession, address: str, sees: asyncio.Event
 
 
 async def scrape(session: aiohttp.ClientSession, address: str, sees: asyncio.Event) -> None:
-    """Read the metrics again and again."""
     while True:  # until cancelled
         async with session.get(f"http://{address}{METRICS}") as answer:
             assert answer.status == 200, answer.status
@@ -96,7 +93,6 @@ async def onlook(address: str) -> None:
 
 
 def measure(address: str, pairs: int) -> str:
-    """Measure, and describe the result in a line."""
     model = Accelerator(STEP_S, MEGABYTES * MIB // FRAGMENTS, FRAGMENTS)
     told = LoopLayout(model.layout.leaves)
     who = membership(address, "own-loop", None, None, None, lambda _: None)
@@ -125,7 +121,6 @@ def measure(address: str, pairs: int) -> str:
 
 
 def main() -> None:
-    """Measure under a hub of its own."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

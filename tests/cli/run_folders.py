@@ -33,7 +33,6 @@ class KilledRun:
     """
 
     def __init__(self, folder: Path, spec: RunSpec = SPEC) -> None:
-        """Plan the run, and begin its journal."""
         self.folder = folder
         self.spec = spec
         self.plan: RunPlan = load_workload(spec, allowed=["tests"]).plan(spec.settings)
@@ -44,7 +43,6 @@ class KilledRun:
         self.durable = fresh(spec.settings, fragments=count, shards=self.plan.shards, epoch=epoch)
 
     def publish(self, fragment: int, number: int, value: Floats) -> None:
-        """Journal one version of a fragment."""
         version = Version(self.durable.epoch, number)
         self.durable.sequence += 1
         self.durable.published[fragment] = Published(version, "", number)

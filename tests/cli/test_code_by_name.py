@@ -45,7 +45,6 @@ class Canary:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Write the module."""
         self.trace = folder / "trace"
         self.beside = folder / "beside"
         self.beside.mkdir()

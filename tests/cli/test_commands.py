@@ -75,7 +75,6 @@ def test_help_and_refusals_need_none_of_the_heavy_packages(
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """And what starts otherwise."""
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in COMMANDS)

@@ -17,7 +17,6 @@ WEIGHT = np.arange(WIDTH * WIDTH, dtype=np.float32).reshape(WIDTH, WIDTH)
 
 @pytest.fixture
 def killed(tmp_path: Path) -> KilledRun:
-    """A run that was killed, on a host that lacks its task."""
     run = KilledRun(tmp_path / "run")
     run.durable.ledger.closed_processed = 4321
     run.publish_all(3, {"weight": WEIGHT})

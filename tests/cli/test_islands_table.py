@@ -18,7 +18,6 @@ OWN = "tests.engines.folder_engine:FolderEngine"
 
 
 def run_file(folder: Path, **entry: object) -> Path:
-    """The file of a run with one entry."""
     site = {"engine": OWN, "settings": {"folder": str(folder)}, **entry}
     told = {
         "task": "islands.lab.toys.toy_workload:Sleeping",
@@ -32,7 +31,6 @@ def run_file(folder: Path, **entry: object) -> Path:
 
 
 def planned(path: Path, *words: str) -> tuple[RunOptions, Findings]:
-    """The options of a file, and its findings."""
     options, common = parse(
         RunOptions, [str(path), "--dry-run", *words], program="islands run", description=""
     )

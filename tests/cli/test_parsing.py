@@ -46,7 +46,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(options_class: type[T], *arguments: str) -> T:
-    """What a command line means."""
     return parse(
         options_class, list(arguments), program=PROGRAMS[options_class], description="Test."
     )[0]

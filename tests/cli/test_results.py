@@ -41,13 +41,11 @@ def summary(**changed: object) -> dict[str, Any]:
 
 
 def remark(figures: RunFigures, name: str, **changed: object) -> str:
-    """What is said of one figure."""
     (told,) = [line.remark for line in results(figures, summary(**changed)) if line.name == name]
     return told
 
 
 def shown(width: int, figures: RunFigures, told: dict[str, Any]) -> str:
-    """All that a terminal so wide shows."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
     show_results(console, figures, told)
     assert isinstance(console.file, io.StringIO)

@@ -22,14 +22,12 @@ FOLDER = Path("runs/r")
 
 
 def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
-    """What the supervisor knows of a learner."""
     return MemberRecord(
         Role.LEARNER, "a", Incarnation(1, 1), Status.LIVE, 1, heard_s=heard_s, phase=phase
     )
 
 
 def run_status(figures: RunFigures, settings: RunSettings = SETTINGS) -> RunStatus:
-    """A run in which everybody steps."""
     members = dict.fromkeys(figures.learners, member(Phase.STEPPING))
     return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, folder=FOLDER)
 
@@ -45,7 +43,6 @@ def screen_of(columns: int, height: int | None = None) -> Screen:
 
 
 def shown(screen: Screen) -> str:
-    """All that was printed."""
     assert isinstance(screen.console.file, io.StringIO)
     return screen.console.file.getvalue()
 
@@ -59,7 +56,6 @@ def picture(where: RunStatus, columns: int = 80, *, has_tensorboard: bool = Fals
 
 
 def busy(evaluations: int = 3) -> RunFigures:
-    """A run that has gone on for a while."""
     figures = RunFigures({"learner-0": LearnerFigures(steps=7, tokens=500_000, status="live")})
     figures.evaluations += [{"at_s": i, "bits": 9.0 - i / 10} for i in range(evaluations)]
     figures.events.append("26.8 s  operator: pause " + "told something " * 20)

@@ -26,7 +26,6 @@ learners:
 
 
 def prices_of(text: str = TEXT) -> Prices:
-    """The prices that a text holds."""
     return read_prices(yaml.safe_load(text), "prices.yaml")
 
 

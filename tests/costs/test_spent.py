@@ -37,19 +37,16 @@ PRICES = prices_of("{host_hour: {x: 3600}, learners: {'*': {region: x}}}")
 
 
 def records_of(folder: Path) -> RunFolder:
-    """The records of a run's next start."""
     records = RunFolder(folder, SPEC.settings, fragments=len(LAYOUT.fragments))
     write(folder, SPEC, PLAN)
     return records
 
 
 def admitted(name: str, incarnation: str = "1.1") -> Admitted:
-    """The entry of an admission."""
     return Admitted(name, Role.LEARNER, incarnation)
 
 
 def seconds(folder: Path) -> dict[str, float]:
-    """For how many seconds each learner is paid."""
     return {line.name: line.cost for line in bill_of_run(folder, PRICES).lines}
 
 

@@ -51,7 +51,6 @@ class KubernetesApi:
     # --- for tests ----------------------------------------------------------------------------
 
     def add_pod(self, jobset: str, index: int, phase: str, **status: object) -> Object:
-        """Make a pod of a JobSet, with the labels that its Job gives it."""
         spec = self.objects["jobsets"][jobset]["spec"]["replicatedJobs"][0]["template"]["spec"]
         labels = {
             **spec["template"]["metadata"]["labels"],
@@ -75,14 +74,12 @@ class KubernetesApi:
         self._collect()
 
     def forget_pod(self, name: str) -> None:
-        """Let one pod be gone."""
         self.objects["pods"].pop(name, None)
         self._collect()
 
     # --- requests -----------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Object) -> Answer:
-        """Return the status and the object that answer a request."""
         place = next((place for place in KINDS if f"{path}/".startswith(f"{place}/")), None)
         if place is None:
             return _status(404, "the server could not find the requested resource")

@@ -48,7 +48,6 @@ class Containers:
         return text
 
     def variables(self, container: Manifest, rank: int) -> dict[str, str]:
-        """The variables of a container, in the order in which they refer to one another."""
         found: dict[str, str] = {}
         for each in container.get("env", []):
             told = each.get("valueFrom", {})
@@ -71,7 +70,6 @@ class Containers:
         )
 
     def probed(self, container: Manifest, kind: str) -> bool:
-        """Whether a probe of a container succeeds."""
         words = [self.mapped(word, {}) for word in container[kind]["exec"]["command"]]
         limit_s = 3 * container[kind]["timeoutSeconds"]
         found = subprocess.run(
@@ -114,7 +112,6 @@ class Controllers:
     asked: set[str] = field(default_factory=set)
 
     def step(self) -> None:
-        """Do what is to be done now."""
         for name in list(self.pods):
             self._look_at(name)
         for name, jobset in list(self.api.objects["jobsets"].items()):
@@ -159,7 +156,6 @@ class Controllers:
             self.pods[pod] = replace(self.containers, names=names).start(container, index)
 
     def _of(self, jobset: str, phase: str) -> set[int]:
-        """The indices of a JobSet's pods in a phase."""
         return {
             int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
             for name, pod in list(self.api.objects["pods"].items())

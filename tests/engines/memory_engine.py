@@ -63,7 +63,6 @@ class MemoryEngine:
         self.closed = True
 
     def move(self, job: str, state: JobState, **more: object) -> None:
-        """Change a job, as its engine would see it."""
         changed = {"state": state, **more}
         self.jobs = [
             replace(each, **changed) if each.job == job else each  # type: ignore[arg-type]

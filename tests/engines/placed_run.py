@@ -33,11 +33,9 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
         return self.room.folder / "run"
 
     def start_hub(self) -> Program:
-        """Start the hub, for the first time or again."""
         words = ("run", "run.yaml", "--folder", "run")
         hub = self.room.start("tests.engines.watched_run", *words, environment=self.environment)
         self.hubs.append(hub)
@@ -60,7 +58,6 @@ class Run:
         return now_s()
 
     def gap(self, names: Sequence[str], span: Span, stalls: Sequence[Stall]) -> Gap:
-        """The longest gap between two steps of any of these."""
         self.watched.read()
         gaps = [gap_of(self.watched.rows, name, span, stalls) for name in names]
         assert None not in gaps, f"too few reports of {names} in {span}"

@@ -70,7 +70,6 @@ class RayCluster:
             self.ask("add", node=node)
 
     def close(self) -> None:
-        """End the cluster."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -85,7 +84,6 @@ class RayCluster:
         process.stdout.close()
 
     def ask(self, what: str, **more: object) -> Any:  # noqa: ANN401  (each answer has its own form)
-        """Have it do something, and return its answer."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -103,15 +101,12 @@ class RayCluster:
         self.nodes.remove(node)
 
     def actors(self) -> list[str]:
-        """Return the names of the actors that live."""
         return list(self.ask("actors"))
 
     def groups(self) -> list[str]:
-        """Return the names of the placement groups that there are."""
         return list(self.ask("groups"))
 
     def keys(self) -> list[str]:
-        """Return the keys that engines have left in the store."""
         return list(self.ask("keys"))
 
     def kill(self, actor: str) -> None:
@@ -126,7 +121,6 @@ class RayCluster:
 
 @contextlib.contextmanager
 def cluster_of(nodes: int, *, cpus: int = 2) -> Iterator[RayCluster]:
-    """Start a cluster, and leave nothing of it."""
     cluster = RayCluster(cpus, nodes=[f"node-{index}" for index in range(nodes)])
     try:
         cluster.start()
@@ -136,7 +130,6 @@ def cluster_of(nodes: int, *, cpus: int = 2) -> Iterator[RayCluster]:
 
 
 def processes_with(word: str) -> list[int]:
-    """The processes of this host that have a word on their command lines."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdecimal() and int(place.name) != os.getpid():

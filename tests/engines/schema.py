@@ -28,7 +28,6 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 @cache
 def definitions() -> dict[str, Any]:
-    """All definitions, by name."""
     found: dict[str, Any] = {}
     for file in sorted(SCHEMAS.glob("*.json")):
         found |= json.loads(file.read_text())["$defs"]

@@ -89,7 +89,6 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which commands reach this cluster."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     async def open(self) -> None:
@@ -139,7 +138,6 @@ class SlurmCluster:
         return ended.stdout + ended.stderr
 
     def jobs(self) -> str:
-        """Return the table of jobs that have not ended."""
         return self.ask("squeue", "--noheader", "--format=%i %j %T %r %N")
 
     async def kill_node(self, name: str) -> None:
@@ -168,7 +166,6 @@ class SlurmCluster:
             send_signal(identity, signal.SIGKILL)
 
     def _processes_of(self, node: str) -> list[Identity]:
-        """Return a node's processes: its slurmd, and all that this started for jobs."""
         mine = f"SLURM_CONF={self.folder}/slurm.conf".encode()
         found: list[Identity] = []
         for place in Path("/proc").glob("[0-9]*"):

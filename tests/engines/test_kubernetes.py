@@ -38,7 +38,6 @@ ISLAND = Island(
 
 @pytest.fixture
 def api() -> KubernetesApi:
-    """An API server without objects."""
     return KubernetesApi()
 
 
@@ -46,7 +45,6 @@ def api() -> KubernetesApi:
 def kubeconfig(
     api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """The file that leads to it."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with served(api, tmp_path) as file:
         yield file
@@ -54,7 +52,6 @@ def kubeconfig(
 
 @pytest.fixture
 def engine(kubeconfig: Path) -> Iterator[Kubernetes]:
-    """The engine of a run."""
     made = Kubernetes(OF, {"kubeconfig": str(kubeconfig)})
     yield made
     made.close()

@@ -160,7 +160,6 @@ async def stepping(controllers: Controllers) -> AsyncIterator[None]:
 async def place_and_end(
     room: Room, api: KubernetesApi, controllers: Controllers, kubeconfig: Path
 ) -> None:
-    """Play the story."""
     islands = {
         name: {
             "engine": "kubernetes",

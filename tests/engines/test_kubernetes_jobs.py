@@ -26,7 +26,6 @@ def jobset(*conditions: tuple[str, str], hosts: int = 1, **metadata: object) -> 
 def pod(
     phase: str, index: int = 0, node: str = "node-1", *, state: object = None, **status: object
 ) -> dict[str, Any]:
-    """A pod of that JobSet."""
     container = {"name": "island", "state": state or {}}
     labels = {
         "jobset.sigs.k8s.io/jobset-name": NAME,
@@ -37,13 +36,11 @@ def pod(
 
 
 def ended(code: int, message: str = "", reason: str = "Error", at: str = "2026-11-25") -> object:
-    """The state of a container that has ended."""
     told = {"exitCode": code, "reason": reason, "finishedAt": at, "message": message}
     return {"terminated": told}
 
 
 def job(told: dict[str, Any], *pods: dict[str, Any], events: tuple[Any, ...] = ()) -> Job:
-    """The job that comes of it."""
     (found,) = jobs_of([told], pods, events)
     assert (found.name, found.job) == ("site-0", NAME)
     return found

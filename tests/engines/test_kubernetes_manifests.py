@@ -75,14 +75,12 @@ def made(entry: str) -> Manifest:
 
 
 def island(**needs: object) -> Island:
-    """An island with a token."""
     told = {"engine": "kubernetes", "image": "example/islands:1", **needs}
     (entry,) = read_islands({"site": told}).values()
     return Island("site-0", OF, entry, "python -m islands.learner", {"ISLANDS_TOKEN": "hush"})
 
 
 def pod_of(job: Mapping[str, Any]) -> Manifest:
-    """The pod of a replicated job."""
     pod: Manifest = job["template"]["spec"]["template"]["spec"]
     return pod
 

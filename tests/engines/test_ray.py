@@ -37,7 +37,6 @@ KILLED = Ended(None, "The actor is dead because it was killed by `ray.kill`.")
 
 
 def island(**needs: object) -> Island:
-    """An island with a secret."""
     environment = {"ISLANDS_TOKEN": "secret", "COLOUR": "blue"}
     return Island("site-0", OF, Needs("ray", **needs), "train", environment)  # type: ignore[arg-type]
 
@@ -205,8 +204,6 @@ def test_a_ray_that_is_not_installed_is_told_at_once() -> None:
 
 
 def raising(error: Exception) -> Callable[[], object]:
-    """Return what raises an error."""
-
     def act() -> object:
         raise error
 

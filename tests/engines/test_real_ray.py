@@ -33,7 +33,6 @@ def cluster() -> Iterator[RayCluster]:
 
 
 def island(name: str, command: str, **needs: object) -> Island:
-    """An island that runs a line of shell."""
     environment = {"ISLANDS_TOKEN": "secret"}
     return Island(name, OF, Needs("ray", **needs), command, environment)  # type: ignore[arg-type]
 
@@ -49,12 +48,10 @@ async def until(engine: Ray, holds: Callable[[dict[str, Job]], bool]) -> dict[st
 
 
 def running(*names: str) -> Callable[[dict[str, Job]], bool]:
-    """Whether these islands run."""
     return lambda jobs: all(jobs[name].state is JobState.RUNNING for name in names)
 
 
 def ended(*names: str) -> Callable[[dict[str, Job]], bool]:
-    """Whether these islands have ended."""
     return lambda jobs: all(jobs[name].state is JobState.ENDED for name in names)
 
 
@@ -115,7 +112,6 @@ async def test_islands_are_actors_that_another_hub_finds(
 
 
 def parent_of(pid: int) -> int:
-    """The process that started a process."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
 

@@ -21,7 +21,6 @@ OF = RunMark("first", "0a1b2c3d")
 
 
 def island(command: str = "python -m islands.learner --name site-0", **needs: object) -> Island:
-    """An island whose token is a secret."""
     return Island(
         "site-0",
         OF,
@@ -47,7 +46,6 @@ def row(**told: str) -> str:
 
 
 def job(**told: str) -> Job:
-    """The job that a line of squeue tells of."""
     (found,) = read_jobs(row(**told) + "\n", OF)
     return found
 
@@ -135,7 +133,6 @@ read -t 20 <> "$0.pipe"
 
 @pytest.fixture
 def started(tmp_path: Path) -> Callable[[Island], subprocess.Popen[str]]:
-    """Start the batch script of an island."""
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

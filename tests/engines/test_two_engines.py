@@ -31,8 +31,6 @@ LIMIT_S = 150.0
 
 
 def write_islands(folder: Path, cluster: RayCluster) -> None:
-    """Write the file of a run: an island on each engine."""
-
     def entry(engine: str, **settings: str) -> dict[str, object]:
         return {
             "engine": engine,

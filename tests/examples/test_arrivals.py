@@ -15,7 +15,6 @@ SHARDS = 2
 
 
 def letters(path: Path, position: int) -> Iterator[tuple[str, int]]:
-    """The letters of a file."""
     for place, letter in enumerate(path.read_text()[position:], position + 1):
         yield letter, place
 

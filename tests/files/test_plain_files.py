@@ -16,12 +16,10 @@ LEAST = 4
 
 
 def pipe(path: Path) -> None:
-    """A named pipe, which nobody writes."""
     os.mkfifo(path)
 
 
 def folder(path: Path) -> None:
-    """A folder in place of a file."""
     path.mkdir()
 
 
@@ -36,7 +34,6 @@ def wrong(path: Path) -> None:
 
 
 def noise(path: Path) -> None:
-    """Bytes that are no text."""
     path.write_bytes(bytes(range(256)) * 64 + b"\n")
 
 

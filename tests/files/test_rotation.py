@@ -33,7 +33,6 @@ def points(path: Path) -> list[tuple[str, int]]:
 
 
 def held(folder: Path) -> int:
-    """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

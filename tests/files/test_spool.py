@@ -19,7 +19,6 @@ class Shelf:
     """
 
     def __init__(self) -> None:
-        """Empty, on a disk with room."""
         self.taken: list[bytes] = []
         self.tries = 0
         self.full = False
@@ -29,11 +28,9 @@ class Shelf:
 
     @property
     def room_bytes(self) -> int:
-        """It is never turned over."""
         return ROOM_BYTES
 
     def write(self, data: bytes) -> None:
-        """Take entries, one a line."""
         self.tries += 1
         self.tried.set()
         self.answers.wait()
@@ -47,12 +44,10 @@ class Shelf:
 
 @pytest.fixture
 def shelf() -> Shelf:
-    """An empty one."""
     return Shelf()
 
 
 def entries(first: int, last: int) -> list[bytes]:
-    """Numbered lines of three bytes."""
     return [b"%02d\n" % number for number in range(first, last)]
 
 

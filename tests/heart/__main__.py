@@ -35,7 +35,6 @@ class Bounds:
     bits: float
 
     def broken(self, found: Figures) -> list[str]:
-        """Return what a run did not keep, in sentences."""
         told = []
         if found.participation < self.participation:
             told.append(f"participation {found.participation:.3f}, not {self.participation}")

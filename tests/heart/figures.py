@@ -42,11 +42,7 @@ class Figures:
 
 
 def figures_of(folder: Path) -> Figures:
-    """Return the figures of a run that has ended.
-
-    Raises:
-        OSError: its folder has no tape or no summary.
-    """
+    """Return the figures of a run that has ended."""
     lines = read((folder / "tape.jsonl").read_bytes().splitlines(keepends=True))
     summary = json.loads((folder / SUMMARY_FILE).read_text())
     gaps, merges = Gaps(), list[tuple[float, Merged]]()
@@ -81,7 +77,6 @@ class Gaps:
         self._merges = 0
 
     def follow(self, at_s: float, entry: object) -> None:
-        """Take in an entry of the run's tape."""
         match entry:
             case Admitted(name, Role.LEARNER):
                 self.live[name] = at_s

@@ -15,12 +15,10 @@ ANA = "ana"
 
 
 def merged(*names: str) -> Entry:
-    """A merge in which these take part."""
     return structs.replace(MERGED, participants=[LearnerName(name) for name in names])
 
 
 def gaps(*lines: tuple[float, Entry]) -> tuple[float, int, str]:
-    """The longest gap of a tape."""
     found = Gaps()
     for at_s, entry in lines:
         found.follow(at_s, entry)

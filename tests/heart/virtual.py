@@ -39,7 +39,6 @@ def busy() -> Result:
 
 
 def broken(result: Result) -> list[str]:
-    """Return what is wrong with the result, in sentences."""
     bits, told = result.metric("val_bits_per_byte"), []
     if not abs(bits - BITS) <= WITHIN * BITS:
         told.append(f"the virtual run ends at {bits:.4f} bits per byte, pinned are {BITS}")

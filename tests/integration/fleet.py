@@ -64,7 +64,6 @@ class WatchedHub(Coordinator):
 
     @property
     def launcher(self) -> ProcessLauncher:
-        """What starts and kills its children."""
         launcher = self.cluster.launcher
         assert isinstance(launcher, ProcessLauncher)
         return launcher
@@ -85,18 +84,13 @@ class WatchedHub(Coordinator):
         self._news.set()
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until something holds; it is looked at whenever there is news.
-
-        Raises:
-            TimeoutError: It did not come to hold in time.
-        """
+        """Wait until something holds; it is looked at whenever there is news."""
         async with asyncio.timeout(timeout_s):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
     async def wait_merge_of(self, names: tuple[str, ...], timeout_s: float) -> Merge:
-        """Wait for a merge, from now on, in which all of these take part."""
         seen = len(self.merges)
 
         def found() -> list[Merge]:

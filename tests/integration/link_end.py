@@ -42,13 +42,11 @@ SETTINGS = DialSettings(
 
 
 def tell(event: str, **facts: object) -> None:
-    """Print what happened."""
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 
 
 def lane_of(number: int) -> Lane:
-    """Which lane an envelope of this number takes."""
     return Lane.BULK if number >= BULK_FROM else Lane.CONTROL
 
 
@@ -126,7 +124,6 @@ class Caller:
 
 
 def make_network() -> WebsocketNetwork:
-    """Make the network of either end."""
     return WebsocketNetwork(MESSAGE_TYPES, secret=Secret(SECRET))
 
 

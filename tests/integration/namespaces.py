@@ -75,12 +75,7 @@ class Namespace:
     def run(
         self, command: Sequence[str], *, check: bool = True, timeout_s: float = COMMAND_LIMIT_S
     ) -> str:
-        """Run a command inside to its end and return its output.
-
-        Raises:
-            RuntimeError: It failed; with what it said.
-            subprocess.TimeoutExpired: It did not end in time.
-        """
+        """Run a command inside to its end and return its output."""
         return _inside(self.name, *command, check=check, timeout_s=timeout_s)
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401 (those of Popen)
@@ -123,15 +118,10 @@ class Namespace:
         return sum(int(rule.split()[0]) for rule in rules)
 
     def heal(self) -> None:
-        """Drop nothing any more."""
         self.run(["iptables", "--wait", "-F"])
 
     def congestion_control(self, name: str) -> None:
-        """Let new TCP connections of this namespace use this algorithm.
-
-        Raises:
-            RuntimeError: The kernel does not have it, or not for namespaces.
-        """
+        """Let new TCP connections of this namespace use this algorithm."""
         self.run(["sh", "-c", f"echo {name} > {_CONTROLS / 'tcp_congestion_control'}"])
 
     def close(self) -> None:
@@ -158,13 +148,7 @@ def open_pair(
     far: Shape | None = None,
     addresses: tuple[str, str] = ADDRESSES,
 ) -> Iterator[tuple[Namespace, Namespace]]:
-    """Make two joined namespaces; whatever happens, they and what runs in them are removed.
-
-    Args:
-        near: Limits what comes from the first.
-        far: Limits what comes from the second.
-        addresses: Of the two; any will do, also two of one network.
-    """
+    """Make two joined namespaces; whatever happens, they and what runs in them are removed."""
     tag = f"islands-{os.getpid()}-{secrets.token_hex(3)}"
     router = f"{tag}-router"
     pair = (

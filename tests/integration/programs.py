@@ -93,7 +93,6 @@ class Room:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Program:
-        """Start a command of any kind."""
         place = self.folder / "said"
         place.mkdir(exist_ok=True)
         number = len(self.programs)
@@ -123,11 +122,7 @@ class Room:
         return program.process.returncode
 
     async def wait(self, condition: Callable[[], T], limit_s: float = LIMIT_S) -> T:
-        """Wait until something holds; what it came to.
-
-        Raises:
-            TimeoutError: It did not in time; with what everybody said.
-        """
+        """Wait until something holds; what it came to."""
         try:
             async with asyncio.timeout(limit_s):
                 while not (found := condition()):  # noqa: ASYNC110  no event comes from there
@@ -150,7 +145,6 @@ class Room:
 
 @contextlib.asynccontextmanager
 async def open_room(folder: Path) -> AsyncIterator[Room]:
-    """A room that leaves no process behind."""
     room = Room(folder)
     try:
         yield room
@@ -248,13 +242,11 @@ def imbalance(summary: Mapping[str, object]) -> object:
 
 
 def incarnations(summary: Mapping[str, object]) -> dict[str, int]:
-    """How often each learner was admitted."""
     rows = msgspec.convert(summary["learners"], dict[str, dict[str, float]])
     return {name: int(row["incarnations"]) for name, row in rows.items()}
 
 
 def processed(summary: Mapping[str, object]) -> list[int]:
-    """Tokens that the ledger has for each fragment."""
     ledger = msgspec.convert(summary["ledger"], dict[str, object])
     rows = msgspec.convert(ledger["fragments"], list[dict[str, int]])
     return [row["processed"] for row in rows]

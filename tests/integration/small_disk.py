@@ -36,7 +36,6 @@ class SmallDisk:
         return self.folder / "filler"
 
     def fill(self) -> None:
-        """Leave room for nothing."""
         with self._filler.open("ab", buffering=0) as file:
             while True:  # until no block is left
                 try:
@@ -47,7 +46,6 @@ class SmallDisk:
                     return
 
     def empty(self) -> None:
-        """There is room again."""
         self._filler.unlink(missing_ok=True)
 
 

@@ -79,7 +79,6 @@ Total = dict[str, int]
 
 
 def total(run: Mapping[str, int], learners: Mapping[str, int]) -> Total:
-    """What is compared of an output."""
     return {"tokens": run["tokens"], "merges": run["merges"], **learners}
 
 
@@ -99,7 +98,6 @@ def of_metrics(text: str) -> Total:
 
 
 def of_series(series: Found) -> Total:
-    """Series by their labels, as Prometheus has them."""
     run: dict[str, int] = {}
     learners: dict[str, int] = {}
     for labels, value in series:
@@ -130,7 +128,6 @@ def of_page(lines: Sequence[bytes | str]) -> Total:
 
 
 def of_screen(out: str) -> int:
-    """The newest line of a screen that is no terminal."""
     return int(re.findall(r" s +([0-9,]+) tokens", out)[-1].replace(",", ""))
 
 
@@ -146,7 +143,6 @@ def of_ledger(document: bytes) -> list[int]:
 
 
 async def get(folder: Path, path: str) -> str:
-    """A document of the hub."""
     address = str(hub_address(folder)).removeprefix("ws://").partition("/")[0]
     async with (
         aiohttp.ClientSession() as session,
@@ -171,7 +167,6 @@ async def page_lines(folder: Path) -> list[str]:
 
 
 async def of_pause(room: Room, folder: Path, prometheus: Prometheus | None) -> dict[str, Total]:
-    """Each output of a run that is paused."""
     told = await control(room, "status", "--json")
     scraped = {}
     if prometheus is not None:
@@ -187,7 +182,6 @@ async def of_pause(room: Room, folder: Path, prometheus: Prometheus | None) -> d
 
 
 def of_end(hub: Coordinator) -> dict[str, Total]:
-    """Each output of a run that has ended."""
     folder = hub.settings.folder
     _, counted, _ = restored(folder)
     kept = {"tokens": counted.tokens, "merges": counted.merges}
@@ -211,7 +205,6 @@ def of_sinks(folder: Path, kept: Path) -> int:
 
 
 def agreed(outputs: Mapping[str, Total]) -> Total:
-    """What all of them say."""
     first = next(iter(outputs.values()))
     assert all(each == first for each in outputs.values()), outputs
     return first

@@ -124,7 +124,6 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Honest]:
 
 @pytest.fixture
 async def run(started: Honest) -> Honest:
-    """The run, when it merges."""
     await started.room.wait(lambda: merges(started.folder) > 2)
     if not started.address:
         started.address = hub_address(started.folder) or ""
@@ -134,7 +133,6 @@ async def run(started: Honest) -> Honest:
 
 
 def secret(folder: Path, text: str) -> Path:
-    """A file with a token."""
     path = folder / "other-token"
     path.write_text(text)
     path.chmod(0o600)
@@ -256,7 +254,6 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @contextlib.asynccontextmanager
 async def strangers(run: Honest, count: int) -> AsyncIterator[list[Streams]]:
-    """Bare connections to the hub."""
     found: list[Streams] = []
     try:
         for _ in range(count):

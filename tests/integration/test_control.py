@@ -47,7 +47,6 @@ class Hub:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Listen, and leave in the folder what a hub leaves there."""
         await self._network.open("127.0.0.1", 0)
         listener = self._network.listen("supervisor")
         self._tasks.append(asyncio.create_task(self._serve(listener)))
@@ -55,7 +54,6 @@ class Hub:
         (self.folder / "key").write_text(KEY + "\n")
 
     async def close(self) -> None:
-        """Stop listening."""
         for task in self._tasks:
             task.cancel()
         await self._network.close()
@@ -84,7 +82,6 @@ class Hub:
 
 @asynccontextmanager
 async def hub(folder: Path, token: str | None = None) -> AsyncIterator[Hub]:
-    """A hub for as long as the block lasts."""
     made = Hub(folder, token)
     await made.open()
     try:

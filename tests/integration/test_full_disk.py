@@ -23,7 +23,6 @@ ROWS = 20_000
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """Of two megabytes."""
     with small_disk(tmp_path / "disk", 2 * 2**20) as disk:
         yield disk
 

@@ -37,7 +37,6 @@ def fleet(folder: Path) -> WatchedHub:
 
 
 def failures(folder: Path) -> list[tuple[object, object]]:
-    """Who ended before its time, and how."""
     ends = logged(folder, "process_ended", actor="hub")
     return [(entry["name"], entry["error"]) for entry in ends if entry["error"]]
 

@@ -47,7 +47,6 @@ class Session:
     bulk: Connection
 
     def ends(self, way: Way) -> tuple[Link, Link]:
-        """Who sends and who receives on this way."""
         return (self.near, self.far) if way is Way.UP else (self.far, self.near)
 
 
@@ -131,7 +130,6 @@ def expect_beginning(received: Sequence[Envelope], sent: Sequence[Envelope]) -> 
 
 
 async def receive_all(link: Link, count: int) -> list[Envelope]:
-    """Receive so many envelopes."""
     async with asyncio.timeout(LIMIT_S):
         return [await link.receive() for _ in range(count)]
 

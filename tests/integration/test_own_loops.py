@@ -38,7 +38,6 @@ PORT = re.compile(r"ws://127\.0\.0\.1:(\d+)/")
 
 
 def told(name: str, command: str) -> list[str]:
-    """The words of a command that the header of an example names."""
     source = (ROOT / "examples" / "loops" / f"{name}.py").read_text()
     found = re.search(rf"^    {command}(.*)$", source, re.MULTILINE)
     assert found is not None, f"{name} does not tell its {command}"
@@ -59,13 +58,11 @@ async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, 
 
 
 def address_in(said: str) -> str | None:
-    """The address that a hub tells those who join."""
     found = PORT.search(said)
     return None if found is None else f"127.0.0.1:{found[1]}"
 
 
 def loop(room: Room, name: str, address: str, learner: str, more: str = "") -> Program:
-    """Start an example's loop under a name of its own."""
     code = f"from examples.loops.{name} import main; main({address!r}, {learner!r}, {more})"
     return room.start_words((sys.executable, "-c", code), environment=AS_USERS_HAVE_IT)
 
@@ -78,7 +75,6 @@ def steps_of(program: Program) -> int:
 
 
 def steps_counted(summary: Mapping[str, object]) -> dict[str, int]:
-    """How many steps of each learner the hub has counted."""
     rows = msgspec.convert(summary["learners"], dict[str, dict[str, float]])
     return {name: int(row["steps"]) for name, row in rows.items()}
 
@@ -138,7 +134,6 @@ def stepped(folder: Path, who: str) -> bool:
 
 
 def loss_of(program: Program) -> float:
-    """The loss that a loop says it ended with."""
     found = re.search(r"steps, loss (\d+\.\d+);", program.out)
     assert found is not None, str(program)
     return float(found[1])

@@ -39,7 +39,6 @@ def placed_run(folder: Path) -> Path:
 
 
 def jobs(folder: Path) -> dict[str, list[dict[str, object]]]:
-    """What the engine was given, by island."""
     found: dict[str, list[dict[str, object]]] = {}
     for file in sorted((folder / "engine").glob("*.job")):
         told = json.loads(file.read_text())
@@ -48,7 +47,6 @@ def jobs(folder: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def alive(folder: Path) -> list[int]:
-    """The processes of jobs that have not ended."""
     pids = [int(str(one["pid"])) for told in jobs(folder).values() for one in told]
     found = [(pid, facts(pid)) for pid in pids]
     return [pid for pid, known in found if known is not None and not known.zombie]

@@ -43,7 +43,6 @@ PAIR = ("learner-0", "learner-1")
 
 
 def fleet(folder: Path, *, budget_tokens: int | None, learners: int = 2) -> WatchedHub:
-    """A hub in this process, its syncer and learners in others."""
     settings = RunSettings(run="fleet", interval_steps=8, fragments=4, budget_tokens=budget_tokens)
     return make_fleet(folder, settings, SLEEPING, learners=learners)
 
@@ -55,7 +54,6 @@ async def stop(folder: Path) -> CommandAnswer:
 
 
 async def end_of(run: asyncio.Task[dict[str, object] | None]) -> dict[str, object]:
-    """The summary of a run that comes to its end by itself."""
     async with asyncio.timeout(LIMIT_S):
         summary = await run
     assert summary is not None
@@ -72,7 +70,6 @@ def only_grow(versions: list[tuple[int, str]]) -> bool:
 
 
 def told_versions(tape: Path, kind: str) -> list[tuple[int, str]]:
-    """Fragment and version of the entries of a kind."""
     found = entries(tape, kind)
     return [msgspec.convert((e["fragment"], e["version"]), tuple[int, str]) for e in found]
 
@@ -227,7 +224,6 @@ async def test_children_that_the_next_hub_cannot_use_are_replaced(
 
 
 def port_of(folder: Path) -> int:
-    """Where the hub of a folder listens, or did."""
     return urlsplit(hub_address(folder) or "").port or 0
 
 
@@ -399,7 +395,6 @@ def learner_command(banner: str) -> str:
 
 
 def make_token(folder: Path) -> Path:
-    """A token that nothing else could spell."""
     path = folder / "secret-file"
     path.write_text("a-token-that-must-not-be-seen-anywhere\n")
     path.chmod(0o600)
@@ -431,7 +426,6 @@ def uses_uvloop(pid: int) -> bool:
 
 
 def leaks(room: Room, secrets: list[Path]) -> list[str]:
-    """Where one of these secrets stands, other than in its own file."""
     values = [secret.read_bytes().strip() for secret in secrets]
     return [place for place, text in seen(room, secrets) if any(v in text for v in values)]
 

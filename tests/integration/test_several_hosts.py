@@ -33,7 +33,6 @@ LONG = 10**9  # tokens: no test spends so many
 
 
 def free_port() -> int:
-    """A port that is free, as is the next one in all likelihood."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port: int = unused.getsockname()[1]
@@ -52,7 +51,6 @@ async def hub_of(room: Room, budget: int, **more: object) -> tuple[Program, str]
 def island(
     room: Room, address: str, name: str, hosts: int, *more: object, devices: int = 1
 ) -> list[Program]:
-    """Start the command of each host of an island."""
     place = f"127.0.0.1:{free_port()}"
     common = ("--supervisor", address, "--name", name, "--folder", name, *more)
     several = ("--hosts", hosts, "--island_address", place)
@@ -138,7 +136,6 @@ class Pair:
         self.hosts = island(room, address, "pair", 2)
 
     async def end_process(self, rank: int, number: signal.Signals) -> None:
-        """Send a signal to the process of a host, which is not its command."""
         pid = await self.room.wait(lambda: process_of(self.hosts[rank]))
         assert pid is not None
         os.kill(pid, number)

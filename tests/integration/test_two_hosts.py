@@ -41,7 +41,6 @@ def blocks() -> list[list[str]]:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two hosts with the page's addresses."""
     with open_pair(addresses=(HUB, OTHER)) as pair:
         yield pair
 
@@ -120,6 +119,5 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
 
 
 def most_merged(folder: Path) -> int:
-    """The most contributions that one merge had so far."""
     merged = entries(folder / "metrics.jsonl", "merge")
     return max((int(str(merge["contributions"])) for merge in merged), default=0)

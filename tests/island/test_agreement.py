@@ -25,7 +25,6 @@ STEP_S = 1.0
 
 
 def adopt(fragment: int, number: int) -> AdoptValue:
-    """The value that a version of a fragment has."""
     index, version = FragmentIndex(fragment), Version(1, number)
     return AdoptValue(index, version, 0.0, 1, Incarnation(1, 1), memoryview(b""))
 
@@ -66,7 +65,6 @@ class Island:
         self._sent = 0
 
     def command(self, command: LogEntry, now_s: float) -> None:
-        """Give the leader a command."""
         self.log.put(command)
         self._flow(now_s)
 

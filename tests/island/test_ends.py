@@ -59,7 +59,6 @@ class Island:
         }
 
     async def form(self) -> None:
-        """Meet, and begin."""
         forming = [asyncio.ensure_future(each.form()) for each in self.followers.values()]
         await self.leader.form(self.network.listen(LEADER))
         self.leader.begin("", Timing())

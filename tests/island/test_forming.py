@@ -16,7 +16,6 @@ def hello(rank: int = 1, hosts: int = 3, protocol: int = PROTOCOL, **facts: str)
 
 
 def refused(told: HostHello, here: dict[int, str] | None = None) -> tuple[str, int]:
-    """Why a host is refused, and with which exit code."""
     ended = misfit(told, hosts=3, facts=FACTS, here=here or {0: "near"})
     assert ended is not None
     return ended.reason, ended.code

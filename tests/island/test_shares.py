@@ -105,16 +105,13 @@ class Nine:
     """A model of one fragment of nine elements."""
 
     def shares(self, fragment: int) -> list[Ranges]:
-        """Two hosts' shares."""
         assert fragment == 0
         return [((0, 6),), ((6, 9),)]
 
     def size(self, fragment: int) -> int:
-        """Of its only fragment."""
         assert fragment == 0
         return 9
 
     @property
     def fragments(self) -> int:
-        """The number of fragments."""
         return 1

@@ -14,7 +14,6 @@ from islands.tasks.data.shards import ShardKey
 
 
 def train(trainer: Trainer, steps: int, learning_rate: float = 0.1) -> list[float]:
-    """Losses of some steps on the first shard."""
     batches = trainer.batches(ShardKey(0, 0), 0)
     return [trainer.step(next(batches)[0], learning_rate).loss() for _ in range(steps)]
 

@@ -60,7 +60,6 @@ class Bench:
         self.steps = 0
 
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[Action]:
-        """Handle one event."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
         return self.actions
@@ -80,17 +79,14 @@ class Bench:
         return [message for message in outgoing if isinstance(message, kind)]
 
     def contributed(self) -> list[training.Contribution]:
-        """Contributions that the last event sent."""
         return [action.message for action in self.of(Contribute)]
 
     def admit(self, counter: int = 1) -> None:
-        """The supervisor admits it, and its links are up."""
         where = ("syncer",)
         joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
         self.do(events.FromSupervisor(joined))
 
     def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
-        """A published value arrives."""
         index, version = FragmentIndex(fragment), Version(epoch, number)
         message = training.FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
         self.do(UpdateArrived(message, intact, NO_BYTES))
@@ -107,25 +103,21 @@ class Bench:
         self.do(event)
 
     def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
-        """Tokens and data are granted."""
         self.do(
             events.FromSyncer(training.LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES))
         )
 
     def step(self, *, finite: bool = True) -> None:
-        """One step is complete, with its snapshots."""
         self.steps += 1
         tokens = self.steps * BATCH
         self.do(events.StepFinished(self.steps, tokens, 0.1, finite=finite, leases=LEASES))
 
     def snapshot(self, fragment: int, number: int = 0) -> None:
-        """A snapshot of the last boundary is on the host."""
         base = Version(1, number)
         index = FragmentIndex(fragment)
         self.do(events.SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
 
     def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
-        """The syncer asks for a fragment."""
         ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
         self.do(
             events.FromSyncer(training.PullFragment(ticket, FragmentIndex(fragment), Version(1, 0)))
@@ -159,7 +151,6 @@ def stepping(
 
 
 def phase_of(bench: Bench) -> Phase:
-    """What the learner says it is doing."""
     return bench.state.phase
 
 
@@ -191,14 +182,11 @@ class Copies:
     pieces: list[PendingPiece] = field(default_factory=list)
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
-        """There is room."""
         del fragment, steps
         return True
 
     def await_snapshot(self, taken: PendingSnapshot) -> None:
-        """Keep it."""
         self.snapshots.append(taken)
 
     def await_piece(self, taken: PendingPiece) -> None:
-        """Keep it."""
         self.pieces.append(taken)

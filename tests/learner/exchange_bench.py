@@ -21,7 +21,6 @@ NO_BYTES: Payload = (memoryview(b""), memoryview(b""))
 def settings_of(
     gossip: GossipSettings, interval_steps: int = 10, fragments: int = 1
 ) -> RunSettings:
-    """Settings of a run that gossips."""
     return RunSettings(
         interval_steps=interval_steps,
         fragments=fragments,
@@ -32,7 +31,6 @@ def settings_of(
 
 
 def incarnation(index: int) -> Incarnation:
-    """The admission of a learner."""
     return Incarnation(1, index + 1)
 
 
@@ -50,7 +48,6 @@ class Bench:
     steps: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin all of them, with one roster."""
         self.names = [chr(ord("a") + index) for index in range(self.count)]
         self.roster = {name: incarnation(index) for index, name in enumerate(self.names)}
         fragments = self.settings.fragments
@@ -61,7 +58,6 @@ class Bench:
             self.of[name].begin(self.roster[name], 0)
 
     def collect(self, name: str) -> None:
-        """Take what a learner decided."""
         for action in self.of[name].drain():
             match action:
                 case TakeShare():
@@ -82,7 +78,6 @@ class Bench:
         self.take(name)
 
     def take(self, name: str) -> None:
-        """Take the shares that are due at this boundary."""
         for _ in range(len(self.takes)):
             who, take = self.takes.popleft()
             if who != name:
@@ -110,7 +105,6 @@ class Bench:
         message: Share | ShareDeclined,
         problem: str | None = None,
     ) -> None:
-        """Deliver one message."""
         if isinstance(message, Share):
             event = ShareArrived(sender, message, problem, NO_BYTES)
             self.of[receiver].on_share(event, self.now_s)
@@ -134,6 +128,5 @@ class Bench:
             self.collect(name)
 
     def share(self, sender: str, round_: int, *, wanted: bool = True) -> Share:
-        """A share as a learner might send it."""
         fragment = FragmentIndex(round_ % self.settings.fragments)
         return Share(round_, fragment, self.roster[sender], 10, wanted, "digest")

@@ -45,12 +45,10 @@ class Stage:
     tape: MemoryTape
 
     def refused(self) -> list[str]:
-        """Why updates were refused, by the tape."""
         lines = [json.loads(line) for line in self.tape.lines]
         return [line["reason"] for line in lines if line["kind"] == "update_refused"]
 
     def held(self) -> Version | None:
-        """The version that it has adopted."""
         return self.actor.state.accounts[0].version
 
     async def publish(self, value: NDArray[np.float32], said: str, *payload: memoryview) -> None:
@@ -87,7 +85,6 @@ async def open_learner(settings: RunSettings = SETTINGS) -> AsyncIterator[Stage]
 
 
 def value_of(number: float) -> NDArray[np.float32]:
-    """A whole fragment of one number."""
     return np.full(NumpyTrainer(1).layout.fragments[0].size, number, np.float32)
 
 

@@ -27,7 +27,6 @@ FINEST, COARSEST = 0, 4
 
 
 def ticket(round_: int, epoch: int = 1) -> Ticket:
-    """The ticket of a round."""
     return Ticket(epoch, round_, LearnerName("ana"), Incarnation(1, 1))
 
 
@@ -75,7 +74,6 @@ class Run:
 
     @property
     def choice(self) -> Choice:
-        """What the learner has chosen."""
         return self.learner.choice
 
     def periods(self, count: float) -> None:

@@ -60,7 +60,6 @@ def received(bench: Bench, ticket: Ticket, *, after_s: float) -> list[Adapted]:
 
 
 def choice(bench: Bench) -> Choice:
-    """What the learner has chosen."""
     adaptation = bench.state.core.precision
     assert isinstance(adaptation, Adaptation)
     return adaptation.choice

@@ -39,20 +39,17 @@ class Device:
     def __init__(
         self, make: Callable[[], NumpyTrainer] | None = None, kept: CheckpointFile | None = None
     ) -> None:
-        """Start it."""
         self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana", kept)
         self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
         self.compute.start(self.told.put_nowait)
 
     async def wait(self, kind: type) -> ComputeEvent:
-        """The next thing of a kind that it tells."""
         while True:  # until the test's time is over
             event = await self.told.get()
             if isinstance(event, kind):
                 return event
 
     async def read(self, pieces: int) -> list[memoryview]:
-        """All pieces, in order."""
         for piece in range(pieces):
             self.compute.command(ReadMoments(piece, "ben"))
         ready = [await self.wait(events.MomentsRead) for _ in range(pieces)]
@@ -60,7 +57,6 @@ class Device:
         return [buffers[piece] for piece in range(pieces)]
 
     def end(self) -> None:
-        """Stop the thread and wait for its end."""
         self.compute.stop()
         assert self.compute.join(LIMIT_S)
 

@@ -70,7 +70,6 @@ class Bench:
         self.engine.boundary.carry_out()
 
     def step(self) -> None:
-        """One step, if quota and data allow it."""
         assert self.engine.has_work()
         self.engine.dispatch()
 

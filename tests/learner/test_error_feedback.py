@@ -51,14 +51,12 @@ class Carried:
         return self.engine.trainer.value(0)
 
     def step(self) -> memoryview:
-        """One step, and the snapshot after it."""
         assert self.engine.has_work()
         self.engine.dispatch()
         self.engine.boundary.carry_out()
         return self.copies.snapshots[-1].snapshot.buffer()
 
     def adopt(self, merged: Merged | None, sent: memoryview | None) -> None:
-        """The next version is there."""
         carry = self.number > 0
         version = Version(1, self.number)
         who, value = Incarnation(1, 1), as_buffer(self.value.copy())

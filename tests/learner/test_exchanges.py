@@ -16,7 +16,6 @@ PAIR = settings_of(PAIRS)
 
 
 def refused(bench: Bench) -> list[ShareRefused]:
-    """The refusals that were told."""
     return [entry for _, entry in bench.told if isinstance(entry, ShareRefused)]
 
 

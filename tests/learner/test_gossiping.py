@@ -53,7 +53,6 @@ def tell_roster(bench: Bench, *, ben: bool, number: int = 1) -> None:
 
 
 def gossip_of(bench: Bench) -> Gossip:
-    """What the learner knows of gossip."""
     gossip = bench.state.core.schedule
     assert isinstance(gossip, Gossip)
     return gossip

@@ -171,7 +171,6 @@ class RateKeeper(NumpyTrainer):
     kept: list[tuple[float, float]]
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Also without a loop, where it is no time."""
         try:
             at_s = asyncio.get_running_loop().time()
         except RuntimeError:
@@ -185,7 +184,6 @@ WARMUP = 10**6
 
 
 def clock_of(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The clocks that made these rates."""
     return rates * (WARMUP + 1) - 1
 
 

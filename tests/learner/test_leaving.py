@@ -31,7 +31,6 @@ def left(bench: Bench) -> bool:
 
 
 def hand_over(bench: Bench) -> None:
-    """All that it had left is merged, and adopted."""
     bench.adopt(0, 1)
     bench.adopt(1, 1)
 
@@ -192,7 +191,6 @@ def test_the_end_of_the_run_is_told_to_the_supervisor() -> None:
 
 
 def pause(bench: Bench, *, paused: bool = True, epoch: int = 1) -> None:
-    """The syncer says how it is."""
     bench.do(events.FromSyncer(training.Paused(epoch, paused)))
 
 

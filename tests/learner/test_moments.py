@@ -40,7 +40,6 @@ class Fresh(Bench):
         self.do(SyncerLinkChanged(up=True))
 
     def welcome(self, donor: LearnerName | None = BEN, *, after_s: float = 0.0) -> None:
-        """The syncer answers its hello."""
         self.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, donor)), after_s=after_s)
 
     def heal(self) -> None:
@@ -64,7 +63,6 @@ class Fresh(Bench):
         schema: str = SCHEMA,
         intact: bool = True,
     ) -> None:
-        """A peer answers."""
         self.do(
             events.PieceArrived(
                 sender, StateOffer(piece, pieces, schema, ""), payload(piece), intact
@@ -306,7 +304,6 @@ def test_the_end_of_the_run_is_not_kept_waiting() -> None:
 
 
 def donor() -> Bench:
-    """A learner that has stepped."""
     bench = stepping()
     bench.do(events.TrainerMade(SCHEMA, PIECES))
     return bench
@@ -319,7 +316,6 @@ def request(bench: Bench, piece: int = 0, *, schema: str = SCHEMA) -> list[objec
 
 
 def declined(piece: int = 0) -> list[object]:
-    """The answer that there is nothing."""
     return [StateOffer(piece, 0, SCHEMA, "")]
 
 

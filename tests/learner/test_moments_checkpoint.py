@@ -44,7 +44,6 @@ def trained() -> NumpyTrainer:
 
 
 def pieces_of(trainer: NumpyTrainer) -> tuple[bytes, ...]:
-    """Its moments."""
     return tuple(bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces))
 
 

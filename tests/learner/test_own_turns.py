@@ -36,7 +36,6 @@ def turns_of(bench: states.Bench) -> OwnTurns:
 
 
 def update(fragment: FragmentIndex) -> training.FragmentUpdate:
-    """A new value."""
     return training.FragmentUpdate(1, fragment, Version(1, 2), 1, f"{fragment}@2", 0.0, None)
 
 

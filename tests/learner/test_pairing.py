@@ -16,12 +16,10 @@ SIZES = [1, 2, 3, 4, 5, 8, 63, 64, 1000, 4095, 4096]
 
 
 def names(count: int) -> list[str]:
-    """So many learners."""
     return [f"learner-{index}" for index in range(count)]
 
 
 def of(name: str, settings: GossipSettings, roster: list[str], round_: int = 0) -> tuple[str, ...]:
-    """The neighbours of a learner in a round of the only fragment."""
     return neighbours_of(name, settings, seed=0, round_=round_, cycle=round_, roster=roster)
 
 

@@ -32,7 +32,6 @@ def contribute(bench: Bench, round_: int, payload: memoryview) -> Contribute:
 
 
 def arrive(bench: Bench, message: training.FragmentUpdate, payload: memoryview) -> AdoptValue:
-    """A published value is here, and is to be adopted."""
     bench.do(UpdateArrived(message, intact=True, payload=payload))
     (action,) = bench.of(AdoptValue)
     return action

@@ -66,7 +66,6 @@ class Node(RoleActor[object]):
 
 @asynccontextmanager
 async def nodes(count: int) -> AsyncIterator[tuple[MemoryNetwork, list[Node]]]:
-    """So many processes that listen."""
     network = MemoryNetwork()
     made = [Node(network, f"learner-{number}", number) for number in range(count)]
     for node in made:

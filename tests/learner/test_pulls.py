@@ -10,13 +10,11 @@ NO_BYTES = memoryview(b"")
 
 
 def pull(fragment: int, round_: int = 0) -> PullFragment:
-    """A pull of a fragment."""
     ticket = Ticket(1, round_, LearnerName("ana"), Incarnation(1, 1))
     return PullFragment(ticket, FragmentIndex(fragment), BASE)
 
 
 def snapshot(fragment: int, steps: int, base: Version = BASE) -> SnapshotTaken:
-    """A snapshot of a fragment."""
     return SnapshotTaken(FragmentIndex(fragment), base, steps, steps * 10, NO_BYTES)
 
 

@@ -10,7 +10,6 @@ from tests.learner import bench as states
 
 
 def notice(counter: int = 1) -> FromSyncer:
-    """The end of all merging for an incarnation."""
     return FromSyncer(Quarantined(states.ANA, Incarnation(1, counter), "third strike"))
 
 

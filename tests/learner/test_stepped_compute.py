@@ -56,7 +56,6 @@ class Loop:
         self.compute.start(self.told.put_nowait)
 
     async def wait(self, kind: type[Told]) -> Told:
-        """The next thing of a kind that it tells."""
         while True:  # until the test's time is over
             event = await self.told.get()
             if isinstance(event, kind):
@@ -67,7 +66,6 @@ class Loop:
         return await asyncio.to_thread(self.compute.arrive)
 
     def step(self, told: Step = Step()) -> None:
-        """Take the step that was announced, and count it."""
         batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
         self.model.step(batch, 0.1)
         self.compute.stepped(told)

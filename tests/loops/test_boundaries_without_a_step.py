@@ -41,7 +41,6 @@ class Loop:
         )
 
     def adopt(self, number: int) -> None:
-        """Have every fragment adopt a number at the next boundary."""
         for index, fragment in enumerate(LAYOUT.fragments):
             value = as_buffer(np.full(fragment.size, number, np.float32))
             who = FragmentIndex(index), Version(1, number), 0.0, 1, Incarnation(1, 1)
@@ -49,12 +48,10 @@ class Loop:
 
 
 def tree() -> Tree:
-    """The leaves of the layout, and one that is not trained."""
     return {"a": jnp.ones(8), "b": jnp.ones((3, 8)), "count": jnp.zeros(())}
 
 
 def of_jax(*, donate: bool = True) -> Loop:
-    """A loop of JAX."""
     trained = lambda path: path != "count"  # noqa: E731
     parameters = JaxParameters(tree(), LAYOUT, SETTINGS, donate=donate, trainable=trained)
     return Loop(parameters)

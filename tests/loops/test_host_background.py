@@ -31,7 +31,6 @@ class Together(Alone):
         return self.lost
 
     def lose(self) -> None:
-        """Another process is lost."""
         self.lost, self.error = True, HostLostError("rank 1 (far) was lost")
 
     def ask(self, reason: str) -> None:
@@ -75,7 +74,6 @@ def test_a_process_that_is_asked_to_leave_goes_on_until_all_do() -> None:
 
 
 def test_the_next_boundary_tells_that_a_process_was_lost() -> None:
-    """Nothing is dispatched there, as it would wait for the lost one."""
     loop, background = loop_of_several()
     params = loop.run.boundary(loop.run.params)
     loop.step()

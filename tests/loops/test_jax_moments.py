@@ -25,17 +25,14 @@ PIECE_BYTES = 40
 
 
 def tree(first: str = "a", second: str = "b") -> dict[str, Array]:
-    """The parameters of the layout."""
     return {first: jnp.arange(8, dtype=jnp.float32), second: jnp.ones((3, 8), jnp.bfloat16)}
 
 
 def joined(params: PyTree, opt_state: PyTree, **more: Any) -> JaxParameters:  # noqa: ANN401
-    """Parameters that joined a run, with their optimizer's state."""
     return JaxParameters(params, LAYOUT, RunSettings(fragments=2), opt_state=opt_state, **more)
 
 
 def stepped(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
-    """A step of the user's."""
     gradients = jax.tree.map(lambda x: jnp.ones_like(x) * 0.5, params)
     with jax.numpy_dtype_promotion("standard"):  # as users have it
         updates, opt_state = OPTIMIZER.update(gradients, opt_state, params)
@@ -43,13 +40,11 @@ def stepped(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def given(parameters: JaxParameters) -> list[memoryview]:
-    """All pieces, as a donor reads them."""
     model = parameters.model
     return [model.read_moments(piece).buffer() for piece in range(model.moment_pieces)]
 
 
 def bits(state: PyTree) -> list[bytes]:
-    """The bytes of all arrays."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
 
 

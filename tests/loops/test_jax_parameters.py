@@ -17,12 +17,10 @@ Tree = dict[str, Array]
 
 
 def layout() -> Layout:
-    """Two leaves in two fragments."""
     return plan([Leaf("a", (8,)), Leaf("b", (3, 8), "bfloat16")], count=2, min_piece_bytes=4)
 
 
 def tree() -> Tree:
-    """Both leaves, and one that is not trained."""
     return {
         "a": jnp.arange(8, dtype=jnp.float32),
         "b": jnp.ones((3, 8), jnp.bfloat16),
@@ -31,7 +29,6 @@ def tree() -> Tree:
 
 
 def joined(given: Tree | None = None, *, donate: bool = True) -> JaxParameters:
-    """The tree as it joins a run."""
     return JaxParameters(
         tree() if given is None else given,
         layout(),
@@ -49,7 +46,6 @@ def stepped(params: Tree) -> Tree:
 
 
 def adopt(parameters: JaxParameters, number: float) -> None:
-    """Have every fragment adopt one number."""
     for index, fragment in enumerate(parameters.model.layout.fragments):
         parameters.model.adopt(index, np.full(fragment.size, number, np.float32))
 

@@ -34,7 +34,6 @@ def refused(kind: type[UserError], sentence: str, module: object, optimizer: obj
 
 @pytest.fixture(name="group")
 def _group(tmp_path: Path) -> Iterator[None]:
-    """Form a group of this process alone."""
     distributed = torch.distributed
     store = distributed.FileStore(str(tmp_path / "store"), 1)
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -151,14 +150,12 @@ class Ends:
         self.undone: list[Callable[[], object]] = []
 
     def boundary(self, _: object) -> None:
-        """One more."""
         self.boundaries += 1
         if self.failing:
             message = "the hub is gone"
             raise RuntimeError(message)
 
     def at_its_end(self, undo: Callable[[], object]) -> None:
-        """Keep what is to be undone."""
         self.undone.append(undo)
 
 

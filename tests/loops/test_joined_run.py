@@ -124,21 +124,18 @@ class Loop:
         self.run = JoinedRun("ana", self.parameters, self.compute, self.background)
 
     def adopt(self, number: int) -> None:
-        """Have every fragment adopt a number at the next boundary."""
         for index, fragment in enumerate(self.model.layout.fragments):
             value = as_buffer(np.full(fragment.size, number, np.float32))
             version = Version(1, number)
             self.compute.command(AdoptValue(FragmentIndex(index), version, 0.0, 1, WHO, value))
 
     def step(self) -> None:
-        """Take the user's own step."""
         batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
         self.model.step(batch, 0.1)
         self.parameters.stepped = True
 
     @property
     def booked(self) -> int:
-        """How many steps were counted."""
         return self.parameters.booked
 
 
@@ -184,24 +181,20 @@ def test_metrics_that_cannot_be_reported_are_refused_at_once(
 
 
 def leaves(loop: Loop) -> None:
-    """It leaves, as a handler of signals may."""
     loop.run.leave()
 
 
 def fails(loop: Loop) -> None:
-    """It ends by an error."""
     with pytest.raises(KeyError), loop.run:
         raise KeyError
 
 
 def ends(loop: Loop) -> None:
-    """It ends, and does not say that it is done."""
     with loop.run:
         pass
 
 
 def is_over(loop: Loop) -> None:
-    """The run is over before the loop is."""
     loop.compute.stop()
 
 

@@ -23,7 +23,6 @@ SIZES = (1, 5, 13, 14)
 
 
 def asked(indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The batch: the records themselves."""
     return indices
 
 
@@ -52,7 +51,6 @@ class Reader:
         return [int(record) for record in records]
 
     def progress(self) -> Progress:
-        """What it reports."""
         tokens = self.steps * self.size
         return Progress(
             *(self.name, self.incarnation, Phase.STEPPING, self.steps, tokens, 0.1),
@@ -93,7 +91,6 @@ def test_every_record_is_read_once_in_a_pass(seed: int) -> None:
 
 
 def followed(*leases: Lease, size: int = 10) -> LeasedBatches[NDArray[np.int64]]:
-    """The batches of these leases."""
     data = LeasedBatches(PLAN, size, asked)
     data.follow(leases)
     return data

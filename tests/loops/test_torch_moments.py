@@ -30,18 +30,15 @@ class Loop:
         self.moments = TorchMoments(self.optimizer, known)
 
     def step(self, seed: int = 0) -> None:
-        """Take a step."""
         torch.manual_seed(seed)
         self.optimizer.zero_grad()
         self.module(torch.randn(3, 6)).square().mean().backward()
         self.optimizer.step()
 
     def pieces(self) -> list[memoryview]:
-        """Read all pieces, as a donor does."""
         return [self.moments.read(piece).buffer() for piece in range(len(self.moments.plan.pieces))]
 
     def values(self) -> list[Any]:
-        """The parameters."""
         return [each.detach().clone() for each in self.module.parameters()]
 
 

@@ -21,7 +21,6 @@ SHAPES = (("first/weight", (6, 5)), ("first/bias", (6,)), ("second/weight", (4, 
 
 
 def layout_of(shapes: tuple[tuple[str, tuple[int, ...]], ...] = SHAPES) -> Layout:
-    """Leaves of these shapes in three fragments."""
     return plan([Leaf(path, shape) for path, shape in shapes], count=3, min_piece_bytes=4)
 
 
@@ -36,7 +35,6 @@ class Network(MODULE):  # type: ignore[misc]  # PyTorch need not be installed
 
 
 def random(seed: int, size: int) -> Floats:
-    """Numbers as a seed draws them."""
     return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 

@@ -54,37 +54,30 @@ class FaultyLink:
 
     @property
     def local(self) -> str:
-        """Name of this end."""
         return self._link.local
 
     @property
     def remote(self) -> str:
-        """Name of the other end."""
         return self._link.remote
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over."""
         return self._link.closed
 
     @property
     def host(self) -> None:
-        """None: nobody dialled it over a network."""
         return
 
     @property
     def close_reason(self) -> str | None:
-        """Why the session is over."""
         return self._link.close_reason
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this end has sent."""
         return self._link.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Bytes that have come."""
         return self._link.bytes_received
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
@@ -99,23 +92,18 @@ class FaultyLink:
         return taken
 
     def admit(self) -> None:
-        """The peer has shown who it is."""
         self._link.admit()
 
     def withdraw(self, topic: str) -> bool:
-        """Discard what waits at the inner link."""
         return self._link.withdraw(topic)
 
     def holds(self, topic: str) -> bool:
-        """Whether one of this topic waits."""
         return self._link.holds(topic)
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope."""
         return await self._link.receive()
 
     def close(self, reason: str) -> None:
-        """End the session."""
         self._link.close(reason)
 
 
@@ -132,18 +120,12 @@ LinkRule = Callable[[Network, str], Awaitable[None]]
 
 
 async def hold_to(rule: LinkRule, network: Network, address: str) -> None:
-    """Check one rule on a network; `address` is one where it can listen.
-
-    Raises:
-        AssertionError: The network breaks the rule.
-        TimeoutError: Something that must happen did not.
-    """
+    """Check one rule on a network; `address` is one where it can listen."""
     async with asyncio.timeout(RULE_TIMEOUT_S):
         await rule(network, address)
 
 
 def probe(number: int, payload: tuple[memoryview, ...] = ()) -> Envelope:
-    """Make an envelope that is known by its number."""
     return Envelope("near", "far", number, Probe(number, "ü"), payload=payload)
 
 
@@ -226,7 +208,6 @@ async def closing_is_told(network: Network, address: str) -> None:
 
 
 async def closing_ends_a_waiting_reader(network: Network, address: str) -> None:
-    """A reader that waits while its own end is closed waits no longer."""
     async with open_session(network, address) as (near, _):
         asyncio.get_running_loop().call_later(0.01, near.close, "done")
         await _expect_closed(near)
@@ -293,7 +274,6 @@ async def full_bulk_is_skipped(network: Network, address: str) -> None:
 
 
 async def full_control_ends_the_session(network: Network, address: str) -> None:
-    """A peer that does not even read control is given up."""
     async with open_session(network, address) as (near, _):
         assert 0 < _count_taken(near, Lane.CONTROL, ()) < _ENOUGH_TO_FILL
         assert near.closed

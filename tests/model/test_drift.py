@@ -19,7 +19,6 @@ def _plus(leaves: tuple[jax.Array, ...], moved: float) -> tuple[jax.Array, ...]:
 
 
 def step(model: JaxModel, moved: float) -> None:
-    """A step of the user's."""
     model.local = _plus(model.local, moved)
 
 

@@ -53,7 +53,6 @@ class Scanned(Numbered):
 
 
 def planned(task: Sound, pattern: Pattern, fragments: int = 2) -> Layout:
-    """The layout of a run with these settings."""
     settings = RunSettings(pattern=pattern, fragments=fragments)
     return JaxWorkload(task).plan(settings).layout
 

@@ -42,25 +42,21 @@ def own_leaves(seed: int = 0) -> tuple[Array, ...]:
 
 
 def one_device_mesh(*axes: str) -> Mesh:
-    """A mesh of the first device."""
     grid = np.array(jax.local_devices()[:1], dtype=object).reshape([1] * len(axes))
     return Mesh(grid, axes, axis_types=(AxisType.Explicit,) * len(axes))
 
 
 def spread(leaves: Sequence[Array], mesh: Mesh) -> tuple[Array, ...]:
-    """The leaves on a mesh."""
     spec = PartitionSpec()  # type: ignore[no-untyped-call]  # untyped in JAX
     return tuple(jax.device_put(leaf, NamedSharding(mesh, spec)) for leaf in leaves)
 
 
 def host(model: JaxModel, fragment: int) -> Floats:
-    """The value of a fragment, read on the host."""
     return read(LAYOUT.fragments[fragment], [np.asarray(leaf) for leaf in model.local])
 
 
 @jax.jit
 def doubled(leaves: tuple[Array, ...]) -> tuple[Array, ...]:
-    """A user's step."""
     return tuple(2 * leaf for leaf in leaves)
 
 

@@ -82,7 +82,6 @@ print(len(jax.devices()))
 
 
 def run(code: str, *arguments: str, **environment: str) -> str:
-    """The output of a fresh Python."""
     inherited = {k: v for k, v in os.environ.items() if k not in {"NPROC", "XLA_FLAGS"}}
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(
@@ -92,7 +91,6 @@ def run(code: str, *arguments: str, **environment: str) -> str:
 
 
 def entries_of(folder: Path) -> list[str]:
-    """The names of the entries of a cache."""
     return sorted(path.name for path in folder.iterdir() if path.name.endswith("-cache"))
 
 

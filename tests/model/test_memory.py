@@ -15,7 +15,6 @@ F = 1 << 25
 
 
 def layout(fragments: int) -> Layout:
-    """Equal fragments of F bytes."""
     leaves = [Leaf(f"layers/{index}", (F // 4,)) for index in range(fragments)]
     equal = [Fragment(index, (), F // 4) for index in range(fragments)]
     return layout_of(leaves, equal, Pattern.BALANCED, {})

@@ -75,13 +75,11 @@ def made(
 
 
 def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
-    """Losses of so many steps on the batches of a shard."""
     batches = [batch for batch, _ in trainer.batches(ShardKey(0, shard), 0)][:steps]
     return [trainer.step(batch, 0.05).loss() for batch in batches]
 
 
 def values(trainer: JaxTrainer) -> list[np.ndarray]:
-    """The local values of all fragments."""
     return [trainer.value(index) for index in range(len(trainer.layout.fragments))]
 
 

@@ -15,7 +15,6 @@ LEAVES = st.lists(st.tuples(st.lists(st.integers(0, 7), max_size=3).map(tuple), 
 
 
 def shapes(leaves: list[tuple[tuple[int, ...], type]]) -> dict[str, NDArray[np.generic]]:
-    """A state of these leaves, every byte its own value."""
     state: dict[str, NDArray[np.generic]] = {}
     for index, (shape, dtype) in enumerate(leaves):
         count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
@@ -25,7 +24,6 @@ def shapes(leaves: list[tuple[tuple[int, ...], type]]) -> dict[str, NDArray[np.g
 
 
 def cut(plan: MomentPlan, state: dict[str, NDArray[np.generic]]) -> list[bytes]:
-    """What a donor sends."""
     rows = {}
     for index, leaf in enumerate(state.values()):
         rows[index] = leaf.tobytes()

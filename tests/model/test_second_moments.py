@@ -28,7 +28,6 @@ SHAPES = {"matrix": (5, 7), "vector": (9,)}
 
 
 def measured(make: Callable[[], optax.GradientTransformation]) -> dict[str, Decays]:
-    """The decays of an optimizer of two parameters."""
     params = {name: jnp.zeros(shape) for name, shape in SHAPES.items()}
     return dict(decays_of(lambda: optax.with_extra_args_support(make()), params))
 
@@ -220,7 +219,6 @@ def state_of(trainer: JaxTrainer) -> dict[str, dict[str, Floats]]:
 
 
 def step(trainer: JaxTrainer, steps: int, shard: int) -> None:
-    """Train on the first batches of a shard."""
     batches = trainer.batches(ShardKey(0, shard), 0)
     for _ in range(steps):
         trainer.step(next(batches)[0], 0.01)
@@ -230,7 +228,6 @@ class Oracle:
     """The rule in NumPy and float64, for rows of one first moment."""
 
     def __init__(self, size: int) -> None:
-        """Begin with nothing."""
         self.own, self.merged, self.alone, self.v = np.zeros((4, size))
 
     def merge(

@@ -67,7 +67,6 @@ class Group:
         return [dict(np.load(file)) for file in self._files]
 
     def kill(self) -> None:
-        """End those that still run."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -95,7 +94,6 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Gr
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Group]]:
-    """Four processes with two devices each."""
     one = Group(tmp_path_factory.mktemp("one"), 1, "line", "own")
     several = Group(tmp_path_factory.mktemp("four"), 4, "line", "own")
     yield one, several
@@ -157,7 +155,6 @@ def assembled(name: str, parts: Sequence[Found], like: NDArray[np.generic]) -> N
 
 
 def same(name: str, parts: Sequence[Found]) -> NDArray[np.generic]:
-    """What every process has whole."""
     for part in parts[1:]:
         np.testing.assert_array_equal(part[name], parts[0][name], err_msg=name)
     return parts[0][name]

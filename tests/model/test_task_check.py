@@ -62,7 +62,6 @@ TRACED = {
 
 
 def line_of(name: str) -> str:
-    """The line of the mistake, as the sentence names it."""
     lines, start = inspect.getsourcelines(getattr(broken_tasks, name))
     offset = next(index for index, line in enumerate(lines) if line.rstrip().endswith("# here"))
     return f"{SOURCE.name}:{start + offset}, in "

@@ -95,14 +95,12 @@ class WithoutState(Normalised):
 
 
 def made(task: Task[Floats] | None = None) -> JaxTrainer:
-    """A trainer, set up."""
     trainer = JaxTrainer(task or Normalised(), 1)
     trainer.setup()
     return trainer
 
 
 def train(trainer: JaxTrainer, steps: int) -> None:
-    """Some steps."""
     batches = trainer.batches(ShardKey(0, 0), 0)
     for _ in range(steps):
         trainer.step(next(batches)[0], 0.01).loss()

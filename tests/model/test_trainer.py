@@ -83,7 +83,6 @@ TASK = OddTask()
 
 
 def made(*, seed: int = 0, learner_seed: int = 0, carries: bool = False) -> JaxTrainer:
-    """A trainer of the odd task, set up."""
     trainer = JaxTrainer(
         *(TASK, 4),
         min_piece_bytes=64,
@@ -126,14 +125,12 @@ def test_a_step_on_a_new_shape_says_that_it_compiles() -> None:
 
 
 def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
-    """Losses of some steps at a rate that changes from step to step."""
     batches = trainer.batches(ShardKey(0, shard), 0)
     pending = [trainer.step(next(batches)[0], 1e-3 * (i + 1)) for i in range(steps)]
     return [step.loss() for step in pending]
 
 
 def values(trainer: JaxTrainer) -> list[Floats]:
-    """The local model."""
     return [trainer.value(f) for f in range(len(trainer.layout.fragments))]
 
 

@@ -54,7 +54,6 @@ def rda(deltas: Sequence[ArrayLike], weights: Sequence[float]) -> Double:
 
 
 def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence[Unit]) -> Double:
-    """Each unit by its own rule."""
     rows = np.array(deltas, np.float64)
     merged = np.full(rows.shape[1], np.nan)
     for unit in units:
@@ -137,7 +136,6 @@ class Fleet:
 
     @classmethod
     def at(cls, value: Double, learners: int) -> "Fleet":
-        """Start all learners at one value, at rest."""
         rows = np.tile(value.astype(np.float64), (learners, 1))
         return cls(rows.copy(), rows.copy(), np.zeros_like(rows))
 

@@ -73,14 +73,12 @@ BY_HAND = {
 
 
 def by_hand(values: NDArray[np.float32], precision: Precision) -> Double:
-    """Cut into blocks and do each by hand."""
     wide = values.astype(np.float64)
     parts = [wide[start : start + BLOCK] for start in range(0, wide.size, BLOCK)]
     return np.concatenate([BY_HAND[precision](part) for part in parts])
 
 
 def coded(values: NDArray[np.float32], precision: Precision) -> NDArray[np.float32]:
-    """What arrives when these values are sent."""
     return decode(encode(values, precision), values.size, precision)
 
 

@@ -75,7 +75,6 @@ def ended(
 
 
 def trained(local: Flat, optimum: Flat, steps: int, rng: np.random.Generator) -> Flat:
-    """Some inner steps towards an optimum, with noise."""
     for _ in range(steps):
         noise = 0.3 * rng.standard_normal(SIZE).astype(np.float32)
         local = (local - np.float32(0.1) * (local - optimum + noise)).astype(np.float32)

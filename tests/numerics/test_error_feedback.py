@@ -18,7 +18,6 @@ Double = NDArray[np.float64]
 
 
 def contribution(number: int) -> NDArray[np.float32]:
-    """A contribution of its own for each round."""
     return np.random.default_rng(number).standard_normal(SIZE).astype(np.float32)
 
 
@@ -29,7 +28,6 @@ def send(feedback: ErrorFeedback, number: int, precision: Precision) -> Double:
 
 
 def kept(feedback: ErrorFeedback) -> Double:
-    """The residual, zero if there is none."""
     residual = feedback.residual(0)
     return np.zeros(SIZE) if residual is None else residual.astype(np.float64)
 
@@ -125,7 +123,6 @@ def test_who_starts_over_keeps_nothing() -> None:
 
 
 def test_without_feedback_contributions_are_only_encoded() -> None:
-    """Each as if it were the first."""
     feedback = ErrorFeedback(Precision.FP4, keeps=False)
     once, again = (send(feedback, 1, Precision.FP4) for _ in range(2))
     feedback.settle(0, (1, 1), (1, 1))

@@ -13,7 +13,6 @@ RNG = np.random.default_rng(0)
 
 
 def share(*, value: float, local: float) -> Share:
-    """A share of one element."""
     return Share(np.array([value], np.float32), np.array([value - local], np.float32))
 
 

@@ -22,7 +22,6 @@ VALUES = arrays.arrays(np.float32, st.sampled_from([1, 255, 256, 257, 600]), ele
 
 
 def normal(seed: int, size: int = 5000) -> Floats:
-    """Numbers as they occur in a model."""
     return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 

@@ -41,7 +41,6 @@ def contributions(count: int, size: int = SIZE, seed: int = 0, common: float = 0
 
 
 def whole(size: int) -> tuple[Unit, ...]:
-    """All elements as one directional unit."""
     return (Unit(0, size, "rda"),)
 
 

@@ -17,7 +17,6 @@ SIZE = 5074
 
 
 def values(scale: float = 1.0) -> np.ndarray:
-    """A contribution of that scale."""
     return (scale * np.random.default_rng(0).standard_normal(SIZE)).astype(np.float32)
 
 

@@ -17,7 +17,6 @@ SIZES = st.sampled_from([1, 2, 3, 100, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 
 
 
 def coded(values: NDArray[np.float32], share: float) -> NDArray[np.float32]:
-    """What arrives when these values are sent."""
     sent = encode(values, "top_k", share=share)
     assert sent.size == size_bytes(values.size, "top_k", share=share)
     return decode(sent, values.size, "top_k", share=share)
@@ -108,7 +107,6 @@ def test_normal_numbers_lose_what_is_small() -> None:
 
 
 def positions_of(*positions: int) -> list[int]:
-    """Two or more positions as bytes."""
     bits = "".join(f"{position:012b}"[::-1] for position in positions)
     return [int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8)]
 

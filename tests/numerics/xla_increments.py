@@ -19,7 +19,6 @@ Floats: TypeAlias = NDArray[np.float32]
 
 
 def applied_by_xla(published: Floats, payload: bytes, precision: Precision) -> Floats:
-    """Return what XLA makes of a published value and an encoded increment."""
     data = np.frombuffer(payload, np.uint8)
     blocks = -(-published.size // BLOCK)
     codes, scales = data[: -2 * blocks], data[-2 * blocks :].copy().view(np.uint16)

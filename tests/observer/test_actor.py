@@ -63,7 +63,6 @@ def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_
 
 
 def held(observer: ObserverActor) -> Version:
-    """The version of the one fragment that it holds."""
     version = observer.state.held[0]
     assert version is not None
     return version

@@ -54,7 +54,6 @@ class Seat:
         return self.state.handle(event, now_s=self.now_s)
 
     def seated(self) -> "Seat":
-        """Admitted, and linked to the syncer."""
         self.handle(SupervisorLinkChanged(up=True))
         self.handle(MessageArrived(JOINED))
         self.handle(SyncerLinkChanged(up=True))
@@ -70,7 +69,6 @@ class Seat:
 
 
 def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> FragmentUpdate:
-    """A published value."""
     return FragmentUpdate(
         epoch, FragmentIndex(fragment), Version(epoch, number), number, f"d{number}", clock, None
     )

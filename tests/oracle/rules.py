@@ -56,7 +56,6 @@ class Rules:
 
     @classmethod
     def of(cls, settings: RunSettings) -> "Rules":
-        """The rules that a run was set to."""
         return cls(
             merge=settings.merge.value,
             weighting=settings.weighting.value,
@@ -69,7 +68,6 @@ class Rules:
         )
 
     def but(self, **changes: object) -> "Rules":
-        """The same, different in what is named."""
         return replace(self, **changes)  # type: ignore[arg-type]  # names are checked when called
 
 

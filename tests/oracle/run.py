@@ -98,7 +98,6 @@ class RecordingTrainer(NumpyTrainer):
         return sum(began_s <= at_s for began_s in self.began_s) - 1
 
     def part(self, fragment: int, steps: int) -> NDArray[np.float32]:
-        """The weights of a fragment after so many steps."""
         return self.after[steps - 1][self._ranges[fragment]]
 
 
@@ -124,7 +123,6 @@ class Recording:
     bytes_up: dict[str, int]
 
     def lines(self, kind: str) -> list[Line]:
-        """Entries of the syncer's tape."""
         return [line for line in self.tape if (line["actor"], line["kind"]) == (SYNCER, kind)]
 
 

@@ -16,7 +16,6 @@ CASES = ["carried-on", "carried-on-in-bfloat16", "carried-on-in-fp4"]
 
 
 def applied(name: str) -> dict[str, Version]:
-    """The version in which each contribution was merged, by its ticket."""
     fates = replay(name).run.lines("fate")
     done = [fate for fate in fates if fate["fate"] == "applied"]
     return {str(f["ticket"]): Version(*map(int, str(f["version"]).split("."))) for f in done}

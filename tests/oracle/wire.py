@@ -101,7 +101,6 @@ class Tap:
         return tuple(at_s + delay_s * (delayed == number) for at_s in arrivals_s)
 
     def contributions(self) -> list[tuple[Contribution, Crossing]]:
-        """Contributions in the order of sending."""
         return [(c.body, c) for c in self.crossings if isinstance(c.body, Contribution)]
 
     def updates(self) -> list[tuple[FragmentUpdate, Crossing]]:

@@ -40,7 +40,6 @@ def report(steps: int, loss: float = 2.0) -> StepFigures:
 
 
 def merged(number: int) -> Merged:
-    """A merge of both learners."""
     return Merged(
         round=number,
         fragment=number % 2,
@@ -64,7 +63,6 @@ def merged(number: int) -> Merged:
 
 
 def rounds(count: int) -> Iterable[tuple[float, str, Entry]]:
-    """Entries of a syncer, for a round each second."""
     for number in range(count):
         at_s, names = float(number), [LearnerName(name) for name in LEARNERS]
         ticket = f"{LEARNERS[0]}/1.1@1:{number}"
@@ -77,14 +75,12 @@ def rounds(count: int) -> Iterable[tuple[float, str, Entry]]:
 
 
 def write_tape(path: Path, entries: Iterable[tuple[float, str, Entry]]) -> None:
-    """Write a whole tape."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [HEAD, *(encode_entry(*entry) for entry in entries)]
     path.write_bytes(b"\n".join(lines) + b"\n")
 
 
 def began(name: str, after_s: float) -> tuple[float, str, Entry]:
-    """The entry with which a process's tape begins."""
     return 0.0, name, ProcessBegan(1, BEGAN_S + after_s, 500.0 + after_s)
 
 

@@ -25,7 +25,6 @@ without_node = pytest.mark.skipif(NODE is None, reason="Node.js is not installed
 
 
 def entries(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The entries of a run."""
     return [json.loads(line) for line in lines]
 
 

@@ -60,7 +60,6 @@ async def hub_of(folder: Path, token: Secret | None = TOKEN) -> AsyncIterator[Hu
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    """A hub with a token."""
     async with hub_of(make_run(tmp_path / "run", 5)) as found:
         yield found
 
@@ -80,7 +79,6 @@ async def get(
 async def viewer(
     hub: Hub, key: str = KEY, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[ClientWebSocketResponse]:
-    """A viewer's websocket."""
     protocols = [PROTOCOL, key] if key else [PROTOCOL]
     async with (
         aiohttp.ClientSession() as session,
@@ -117,7 +115,6 @@ async def test_the_page_and_its_files_are_sent_to_anybody(hub: Hub) -> None:
 
 
 async def test_a_path_without_its_last_slash_leads_to_the_page(hub: Hub) -> None:
-    """So that the names of its files are relative to it."""
     status, _, headers = await get(hub, "../page")
     assert (status, headers["Location"]) == (308, "/page/")
 

@@ -23,7 +23,6 @@ def read(tapes: RunTapes | GrowingTape) -> list[Row]:
 
 
 def kinds(rows: list[Row]) -> list[str]:
-    """Their kinds."""
     return [row["kind"] for row in rows]
 
 

@@ -64,7 +64,6 @@ class Worker:
     steps: int = 0
 
     def step_to(self, steps: int) -> None:
-        """Do inner steps up to this total."""
         while self.steps < steps:
             seed, rate = self.recorded.steps[self.steps]
             _, target, noise = (fact.astype(np.float64) for fact in self.recorded.facts)

@@ -26,7 +26,6 @@ RNG = np.random.default_rng(0)
 
 
 def whole(size: int, rule: str = "rda") -> tuple[Unit, ...]:
-    """All elements as one unit."""
     return (Unit(0, size, "rda" if rule == "rda" else "average"),)
 
 

@@ -37,14 +37,12 @@ def joined(incarnation: Incarnation, epoch: int | None = None) -> Joined:
 
 
 def admitted(incarnation: Incarnation = FIRST) -> MembershipState:
-    """A member."""
     state = outside()
     assert state.on_joined(joined(incarnation))
     return state
 
 
 def evicted(incarnation: Incarnation) -> Evicted:
-    """The word that an incarnation is over."""
     return Evicted(NAME, incarnation, "silent")
 
 
@@ -129,7 +127,6 @@ def test_the_syncer_with_the_highest_epoch_is_followed() -> None:
 
 
 def test_only_who_is_admitted_says_goodbye() -> None:
-    """There is nothing to end otherwise."""
     assert outside().farewell("bye") is None
     assert admitted().farewell("nan", diverged=True) == Leave(NAME, FIRST, "nan", diverged=True)
 
@@ -158,17 +155,14 @@ Word = Callable[[MembershipState], object]
 
 
 def joining(incarnation: Incarnation) -> Word:
-    """An admission arrives."""
     return lambda state: state.on_joined(joined(incarnation))
 
 
 def ending(incarnation: Incarnation) -> Word:
-    """An eviction arrives."""
     return lambda state: state.on_evicted(evicted(incarnation))
 
 
 def acknowledging(epoch: int) -> Word:
-    """An acknowledgement arrives."""
     return lambda state: state.on_ack(HeartbeatAck(epoch))
 
 

@@ -16,7 +16,6 @@ def page(
 
 
 def view(bench: Bench, *pages: MembershipChanged) -> None:
-    """The supervisor sends these."""
     for each in pages:
         bench.do(each)
 

@@ -122,7 +122,6 @@ class FakeCompute:
         return enough and any(not lease.done for lease in self.leases)
 
     def read(self) -> None:
-        """Read one record from the first lease that is not done."""
         for index, lease in enumerate(self.leases):
             if not lease.done:
                 position = lease.position + 1
@@ -300,7 +299,6 @@ class Model:
     # --- the syncer ---------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """An operator wants the run to end."""
         self._syncer(syncer_events.StopRequested(reason))
 
     def restart_syncer(self, down_s: float = 0.0) -> None:
@@ -576,7 +574,6 @@ class Model:
             self._boundary(name, compute)
 
     def _boundary(self, name: LearnerName, compute: FakeCompute) -> None:
-        """Between two steps: commands, snapshots, then the next step if there is quota."""
         allowed = self._obey(name, compute)
         for index in compute.plan:
             if index in compute.bases and compute.copies.may_begin(index, compute.steps):
@@ -654,15 +651,12 @@ class Model:
     # --- what came of it ----------------------------------------------------------------------
 
     def steps(self) -> dict[LearnerName, int]:
-        """Steps of every running process."""
         return {name: compute.steps for name, compute in self.computes.items()}
 
     def merges(self, since_s: float = 0.0) -> list[Merged]:
-        """Tape entries of merges since a time."""
         return [e for at_s, _, e in self.tape if isinstance(e, Merged) and at_s >= since_s]
 
     def count(self, kind: str, since_s: float = 0.0) -> int:
-        """Tape entries of a kind since a time."""
         return sum(1 for at_s, _, entry in self.tape if entry.kind == kind and at_s >= since_s)
 
     def effective_interval(self, since_s: float, steps: float) -> float:

@@ -19,7 +19,6 @@ WARM_S = 20.0
 
 
 def settings_of(interval: int, fragments: int, **changes: object) -> RunSettings:
-    """Settings with H and P, and what else a test changes."""
     return RunSettings(interval_steps=interval, fragments=fragments, **changes)  # type: ignore[arg-type]
 
 

@@ -5,18 +5,15 @@ from pathlib import Path
 
 
 def step(at_s: float, learner: str, tokens: int, loss: float | None) -> dict[str, object]:
-    """A row of a learner's step."""
     told = {"kind": "step", "at_s": at_s, "learner": learner}
     return {**told, "run_tokens": tokens, "loss_smoothed": loss}
 
 
 def happening(at_s: float, event: str, name: str = "a") -> dict[str, object]:
-    """A row of what befell a member."""
     return {"kind": "event", "at_s": at_s, "event": event, "name": name, "run_tokens": int(at_s)}
 
 
 def evaluation(at_s: float, tokens: int, **figures: float | None) -> dict[str, object]:
-    """A row of an evaluation."""
     return {"kind": "evaluation", "at_s": at_s, "clock": 1.0, "tokens": tokens, **figures}
 
 
@@ -32,7 +29,6 @@ ROWS = [
 
 
 def run_folder(folder: Path, rows: list[dict[str, object]], name: str = "metrics.jsonl") -> Path:
-    """A folder with these metrics."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps(row, separators=(",", ":")) for row in rows]
     (folder / name).write_text("".join(f"{line}\n" for line in lines))

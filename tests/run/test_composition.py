@@ -37,7 +37,6 @@ class Starts(DelayedStarts):
         self.seen: list[tuple[float, str]] = []
 
     def times(self) -> list[float]:
-        """When something was started."""
         return [at_s for at_s, _ in self.seen]
 
 
@@ -135,7 +134,6 @@ class Run:
         self.over.set()
 
     async def work(self, name: str) -> None:
-        """What a pod does."""
         if self.broken and name in LEARNERS:
             raise TaskError("there is no method loss; add one")
         actor = self.role(name)

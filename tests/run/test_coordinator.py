@@ -44,7 +44,6 @@ def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> Non
 
 
 def toy(budget_tokens: int | None = None) -> RunSpec:
-    """A run whose devices sleep."""
     return RunSpec(
         RunSettings(budget_tokens=budget_tokens),
         "islands.lab.toys.toy_workload:Sleeping",
@@ -91,7 +90,6 @@ def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def hub_settings(folder: Path, listen: str) -> CoordinatorSettings:
-    """A hub on loopback, without learners."""
     return CoordinatorSettings(
         folder, toy(), ListenOptions(listen), ConnectOptions(), syncer_here=True
     )

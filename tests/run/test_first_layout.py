@@ -33,17 +33,14 @@ FIRST = LoopLayout(LEAVES)
 
 
 def check(layout: LoopLayout) -> None:
-    """Plan by a layout, as the hub does."""
     OwnLoop(layout).plan(RunSettings(fragments=2))
 
 
 def heard(body: object, payload: bytes | None = None) -> Envelope:
-    """A message of ana's."""
     return Envelope("ana", "hub", 1, body, () if payload is None else (memoryview(payload),))
 
 
 def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
-    """A loop's word of what it trains."""
     return heard(LayoutTold(protocol, "ana"), encode_layout(LoopLayout(tuple(leaves))))
 
 

@@ -15,7 +15,6 @@ from tests.protocol.tape.samples import MERGED
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """A folder at the start of a run."""
     return RunFolder(tmp_path / "one", RunSettings(run="one", budget_tokens=7))
 
 

@@ -22,7 +22,6 @@ OWN_FIGURE = "bits"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """A folder of a run with two learners."""
     made = RunFolder(tmp_path / "run", RunSettings(run="one"), fragments=2)
     for name in ("a", "b"):
         made.write(0.0, "v", admitted(name))
@@ -36,7 +35,6 @@ def written(folder: RunFolder) -> list[Row]:
 
 
 def merged(folder: RunFolder, at_s: float, **behind: int) -> None:
-    """A merge of these learners' contributions."""
     entry = structs.replace(MERGED, contributions=len(behind))
     lists = {"participants": [*behind], "behind": [*behind.values()]}
     folder.write(at_s, "s", structs.replace(entry, **lists))

@@ -30,7 +30,6 @@ LIKE = {"layers": [np.zeros((6, 4), np.float32)], "scale": jnp.bfloat16(0), "tab
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run's folder with a model in it."""
     values = [np.arange(f.size, dtype=np.float32) + 0.5 for f in LAYOUT.fragments]
     write_model(
         tmp_path / "final.safetensors", LAYOUT, values, metadata_of(SPEC, LAYOUT.fingerprint, CUT)
@@ -109,7 +108,6 @@ START_LAYOUT: Layout = plan(
 
 
 def parameters() -> dict[str, NDArray[np.generic]]:
-    """What fits the layout."""
     rng = np.random.default_rng(0)
     return {
         leaf.path: np.asarray(rng.standard_normal(leaf.shape), np.float32)
@@ -118,14 +116,12 @@ def parameters() -> dict[str, NDArray[np.generic]]:
 
 
 def saved(folder: Path, arrays: Mapping[str, NDArray[np.generic]]) -> Path:
-    """A file that holds them."""
     path = folder / "start.safetensors"
     save_file(dict(arrays), path)
     return path
 
 
 def told(path: Path) -> str:
-    """The sentence with which a file is refused."""
     with pytest.raises(UserError) as caught:
         read_values(path, START_LAYOUT)
     return str(caught.value)

@@ -24,7 +24,6 @@ SETTINGS = RunSettings(run="one", interval_steps=4, fragments=2, quorum=None)
 
 
 def told(process: str, steps: int) -> StepFigures:
-    """A report to the hub of a process that has done so many steps."""
     spent = (process, steps, BATCH * steps, 0.1 * steps, 0.1, 2.0, 0.0, 0.0, ((0, steps),))
     return StepFigures(*spent, gap_largest_s=0.5, bytes_up=1, bytes_down=2)
 
@@ -53,7 +52,6 @@ def concluded(folder: RunFolder, share: SyncerShare) -> Summary:
 
 
 def learners_of(summary: Summary) -> dict[str, dict[str, int]]:
-    """The learners' table."""
     return cast("dict[str, dict[str, int]]", summary["learners"])
 
 

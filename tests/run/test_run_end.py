@@ -159,7 +159,6 @@ def test_the_first_conclusion_stands() -> None:
 
 
 def test_a_diverged_run_must_be_mended() -> None:
-    """Starting it again would diverge again."""
     assert RunEnd(f"{DIVERGED}: lower the rate").exit_code == OF_NO_USE
     assert (RunEnd("tokens").exit_code, RunEnd().exit_code, RunEnd().sentence) == (0, 0, "")
 

@@ -38,12 +38,10 @@ def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float =
 
 
 def rows(path: Path) -> list[Row]:
-    """A file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def steps_of(folder: RunFolder) -> list[Row]:
-    """The rows of learners that stepped."""
     return [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "step"]
 
 
@@ -59,7 +57,6 @@ def taped(folder: RunFolder) -> list[Row]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """A folder at the start of a run."""
     return RunFolder(tmp_path / "runs" / "one", RunSettings(run="one", budget_tokens=7))
 
 
@@ -200,7 +197,6 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
 
 
 def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> StepFigures:
-    """What a process has done so far, with one gap of this length."""
     histogram = DurationHistogram()
     histogram.add(gap_s)
     return StepFigures(

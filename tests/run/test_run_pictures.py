@@ -46,7 +46,6 @@ def pixels_of(png: bytes) -> Pixels:
 
 
 def drawn(pixels: Pixels, colour: str) -> NDArray[np.intp]:
-    """Rows and columns of the pixels of exactly a colour."""
     exactly = np.rint(255 * np.array(to_rgb(colour))).astype(np.uint8)
     return np.argwhere((pixels == exactly).all(axis=2))
 

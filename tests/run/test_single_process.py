@@ -124,7 +124,6 @@ class FailsLater(Linear):
 
 
 def settings(**changed: object) -> RunSettings:
-    """A small run."""
     standard: dict[str, object] = {
         "interval_steps": 8,
         "fragments": 2,
@@ -137,8 +136,6 @@ def settings(**changed: object) -> RunSettings:
 
 
 def finished(system: LocalSystem, folder: Path) -> Summary:
-    """Run to the end."""
-
     async def main() -> Summary:
         async with asyncio.timeout(LIMIT_S):
             return await system.run(folder)
@@ -156,7 +153,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalSystem, Path, 
 
 
 def rows(path: Path) -> list[dict[str, object]]:
-    """A file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

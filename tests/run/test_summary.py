@@ -65,7 +65,6 @@ def told(
     steps: tuple[int, ...],
     merges: int,
 ) -> str:
-    """The sentence about a run."""
     processed = max(1, sum(row["processed"] for row in ledger))
     applied = sum(row["applied"] for row in ledger) / processed
     outcome = Outcome.of(

@@ -19,7 +19,6 @@ GROUPS = (RunSettings, OuterSettings, GossipSettings, Timing)
 
 
 def choices() -> list[tuple[type, str, StrEnum]]:
-    """Each member of each choice that a group of settings has."""
     found: list[tuple[type, str, StrEnum]] = []
     for group in GROUPS:
         for name, hint in get_type_hints(group).items():

@@ -88,7 +88,6 @@ def test_without_gossip_one_learner_is_enough() -> None:
 def test_settings_of_a_syncer_are_refused_with_gossip(
     changed: dict[str, object], says: str
 ) -> None:
-    """What nobody would heed is said, and what to do about it."""
     with pytest.raises(SettingsError, match=f"{says}.*preset: gossip"):
         replace(PRESETS[Preset.GOSSIP], **changed)  # type: ignore[arg-type]
 

@@ -25,7 +25,6 @@ def test_every_preset_has_settings_of_its_own() -> None:
 
 
 def test_without_a_word_a_run_has_the_settings_that_our_studies_chose() -> None:
-    """The class itself has those of the paper."""
     found = options().file.run
     assert found == PRESETS[Preset.DECOUPLED]
     assert (found.merge, found.adoption) == (MergeRule.AVERAGE, Adoption.DELAY_CORRECTED)

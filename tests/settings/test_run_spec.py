@@ -28,7 +28,6 @@ SPEC = RunSpec(
 
 
 def plan() -> RunPlan:
-    """The plan of a small model."""
     return Sleeping(megabytes=0.1).plan(SPEC.settings)
 
 

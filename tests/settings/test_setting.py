@@ -16,7 +16,6 @@ GROUPS: tuple[object, ...] = (RunSettings(), OuterSettings(), GossipSettings(), 
 
 
 def outside(fact: Setting) -> Iterator[float]:
-    """The values that are nearest to a range, and not in it."""
     if fact.least is not None:
         yield fact.least - 1
     if fact.above is not None:

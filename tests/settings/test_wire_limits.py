@@ -58,7 +58,6 @@ def progress(fragments: int) -> training.Progress:
 
 
 def hello(fragments: int) -> training.Hello:
-    """The longest greeting."""
     return training.Hello(
         protocol=PROTOCOL,
         run="r" * 64,
@@ -109,11 +108,9 @@ class Repeated:
     block: memoryview
 
     def cast(self, _: str) -> "Repeated":
-        """It is bytes."""
         return self
 
     def toreadonly(self) -> memoryview:
-        """Nobody reads it."""
         return self.block
 
     def __getitem__(self, where: slice) -> memoryview:

@@ -21,23 +21,19 @@ class Growing:
         self.begin()
 
     def begin(self) -> None:
-        """Another process follows it."""
         self.follower = Follower(self.path, self.folder / "kept")
 
     def write(self, count: int = 3) -> None:
-        """Rows are appended."""
         with self.path.open("ab") as file:
             for _ in range(count):
                 self.written.append(len(self.written))
                 file.write(msgspec.json.encode({"at_s": 1.0, "row": self.written[-1]}) + b"\n")
 
     def turn_over(self) -> None:
-        """The file is full."""
         self.path.replace(older(self.path))
         self.path.touch()
 
     def read(self) -> None:
-        """All that is new is read and kept."""
         while rows := self.follower.read():
             self.seen += [row["row"] for row in rows]
             self.follower.keep()

@@ -25,7 +25,6 @@ TOTAL = 40
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a run that has ended, with a summary."""
     folder = RunFolder(tmp_path / "run", RunSettings(run="one"), fragments=1)
     folder.write(0.0, "v", admitted("a"))
     for steps in range(1, 4):

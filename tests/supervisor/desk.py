@@ -94,17 +94,14 @@ class Desk:
 def beat(
     incarnation: Incarnation, name: str = "a", *, step: int = 0, phase: Phase = Phase.STARVED
 ) -> Heartbeat:
-    """A learner's sign of life."""
     return Heartbeat(Role.LEARNER, name, incarnation, phase, step)
 
 
 def syncer_beat(incarnation: Incarnation, *, epoch: int = 1) -> Heartbeat:
-    """A syncer's sign of life."""
     return Heartbeat(Role.SYNCER, "s", incarnation, Phase.STARVED, 0, epoch=epoch)
 
 
 def sent(actions: list[Action], kind: type[T]) -> list[T]:
-    """Messages of one kind that were sent."""
     return [
         action.message
         for action in actions
@@ -113,5 +110,4 @@ def sent(actions: list[Action], kind: type[T]) -> list[T]:
 
 
 def recorded(actions: list[Action]) -> list[str]:
-    """Kinds of entries on the tape."""
     return [action.entry.kind for action in actions if isinstance(action, Record)]

@@ -93,24 +93,20 @@ class Hub:
         return sum(len(share) for share in self.actor._shares.values())  # noqa: SLF001
 
     async def dial(self, name: str) -> Link:
-        """Somebody opens a link."""
         return await self.network.dial("supervisor", local=name)
 
     def say(self, link: Link, body: object, *payload: bytes) -> None:
-        """Whoever is at this end says something."""
         self._sent += 1
         parts = tuple(memoryview(part) for part in payload)
         link.send(Envelope(link.local, link.remote, self._sent, body, payload=parts))
 
     async def hear(self, link: Link, kind: type[T]) -> tuple[T, Envelope]:
-        """The next word of a kind."""
         while True:  # until it is among what comes
             envelope = await link.receive()
             if isinstance(envelope.body, kind):
                 return envelope.body, envelope
 
     async def admit(self, name: str, role: Role = Role.LEARNER) -> tuple[Link, Joined]:
-        """Somebody joins."""
         link = await self.dial(name)
         proof = self.credentials.prove(name) if role is Role.SYNCER else ""
         self.say(link, Join(PROTOCOL, "run", role, name, LAYOUT.fingerprint, proof=proof))
@@ -130,14 +126,12 @@ async def open_hub(
 
 
 async def settle(hub: Hub, link: Link) -> None:
-    """Everything that was said before on this link has been handled."""
     hub.say(link, RunSpecRequest(PROTOCOL, Role.OBSERVER, "x"))
     while not isinstance((await link.receive()).body, RunSpecReply | Refused):
         pass
 
 
 async def ended(link: Link) -> None:
-    """The other end has ended this session."""
     try:
         while True:  # until it is over
             await link.receive()

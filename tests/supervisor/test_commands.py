@@ -21,12 +21,10 @@ from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_bea
 
 
 def started(actions: list[Action]) -> list[str]:
-    """Names of the processes that are to be started."""
     return [action.name for action in actions if isinstance(action, StartProcess)]
 
 
 def killed(actions: list[Action]) -> list[str]:
-    """Names of the processes that are to be killed."""
     return [action.name for action in actions if isinstance(action, KillProcess)]
 
 

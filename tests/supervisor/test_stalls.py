@@ -11,7 +11,6 @@ from tests.supervisor.desk import Desk, beat
 
 
 def killed(actions: list[Action]) -> list[str]:
-    """Why processes were to be killed."""
     return [action.reason for action in actions if isinstance(action, KillProcess)]
 
 
@@ -23,14 +22,12 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """The process is there again, and joins."""
         if self.desk.state.members:
             self.desk.handle(ProcessEnded("a", "killed by SIGKILL (9)"))
             self.desk.wait(6)
         self.incarnation: Incarnation = self.desk.admit()
 
     def beat(self, phase: Phase, step: int = 0) -> Heartbeat:
-        """Its next heartbeat."""
         return beat(self.incarnation, phase=phase, step=step)
 
     def live_s(self, phase: Phase, step: int, limit_s: float) -> float:
@@ -41,7 +38,6 @@ class Host:
         return limit_s
 
     def step(self, first: int, last: int) -> None:
-        """Steps of a second each."""
         for step in range(first, last + 1):
             assert not killed(self.desk.wait(1, self.beat(Phase.STEPPING, step)))
 

@@ -296,7 +296,6 @@ def test_who_asks_is_told_what_the_run_is() -> None:
 
 
 def asked(desk: Desk, name: str = "away", role: Role = Role.LEARNER) -> list[Action]:
-    """A process asks what the run is."""
     desk.handle(events.LinkClosed(5))
     return desk.handle(Received(RunSpecRequest(PROTOCOL, role, name), 5))
 

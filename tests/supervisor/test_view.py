@@ -60,7 +60,6 @@ def taken(view: SupervisorView, actions: list[Action]) -> list[MembershipChanged
 
 
 def names_of(pages: list[MembershipChanged]) -> list[str]:
-    """Whom they tell of."""
     return [member.name for page in pages for member in page.members]
 
 

@@ -8,13 +8,11 @@ from tests.supervisor.desk import Desk, beat, sent, syncer_beat
 
 
 def told(actions: list[Action]) -> dict[str, tuple[Incarnation, Status]]:
-    """What the syncer was told last of everybody."""
     pages = sent(actions, MembershipChanged)
     return {m.name: (m.incarnation, m.status) for page in pages for m in page.members}
 
 
 def staffed() -> tuple[Desk, Incarnation, Incarnation, Incarnation]:
-    """A syncer and two learners, and their incarnations."""
     desk = Desk()
     syncer = desk.admit("s", 1, role=Role.SYNCER)
     return desk, syncer, desk.admit("a", 2), desk.admit("b", 3)

@@ -85,7 +85,6 @@ class Room:
         )
 
     def kinds(self) -> list[str]:
-        """What is on the tape."""
         return [str(json.loads(line)["kind"]) for line in self.tape.lines]
 
     async def hello(self, name: LearnerName, *, genuine: bool = True, follows: int = 0) -> Link:
@@ -110,7 +109,6 @@ class Room:
 
 @asynccontextmanager
 async def open_syncer(disk: Disk | None = None, *, seeded: bool = False) -> AsyncIterator[Room]:
-    """A syncer that runs beside a test."""
     room = Room(disk, seeded=seeded)
     async with beside(room.actor):
         await asyncio.sleep(0.01)  # it listens from now on
@@ -118,7 +116,6 @@ async def open_syncer(disk: Disk | None = None, *, seeded: bool = False) -> Asyn
 
 
 def say(link: Link, body: object) -> None:
-    """Whoever is at this end says something."""
     link.send(Envelope(link.local, link.remote, 1, body))
 
 

@@ -41,7 +41,6 @@ class Learner:
     step_tokens = BATCH
 
     def __init__(self, name: str, fragments: int, counter: int) -> None:
-        """Compiled, and holding nothing."""
         self.name = LearnerName(name)
         self.incarnation = Incarnation(1, counter)
         self.phase = Phase.HEALING
@@ -62,7 +61,6 @@ class Learner:
         self.versions[fragment], self.marks[fragment] = version, self.steps
 
     def progress(self) -> training.Progress:
-        """Its report."""
         return training.Progress(
             name=self.name,
             incarnation=self.incarnation,
@@ -87,7 +85,6 @@ class Learner:
         )
 
     def hello(self, run: str, fingerprint: str) -> training.Hello:
-        """The message with which it opens a link."""
         return training.Hello(
             protocol=PROTOCOL,
             run=run,
@@ -148,7 +145,6 @@ class Bench:
 
     @property
     def core(self) -> Core:
-        """The state's memory."""
         return self.state.core
 
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
@@ -159,7 +155,6 @@ class Bench:
         return self.actions
 
     def tick(self, after_s: float) -> list[actions.Action]:
-        """Let time pass."""
         return self.do(events.Ticked(), after_s=after_s)
 
     # --- what a learner does ------------------------------------------------------------------
@@ -167,7 +162,6 @@ class Bench:
     def hello(
         self, name: str, *, counter: int = 1, connection: int | None = None
     ) -> list[actions.Action]:
-        """A learner opens a link (again)."""
         learner = self.learners.get(name)
         if learner is None or learner.incarnation.counter != counter:
             learner = Learner(name, self.fragments, counter)
@@ -177,40 +171,33 @@ class Bench:
         return self.do(events.LinkOpened(self.hello_of(learner), number, trusted=True))
 
     def hello_of(self, learner: Learner) -> training.Hello:
-        """The message with which it opens a link."""
         return learner.hello(self.settings.run, FINGERPRINT)
 
     def drop(self, name: str) -> list[actions.Action]:
-        """The link of a learner is lost."""
         return self.do(events.LinkClosed(name, self.connections[name]))
 
     def report(self, name: str) -> list[actions.Action]:
-        """A learner reports what it did."""
         learner = self.learners[name]
         return self.do(Received(learner.progress(), self.connections[name]))
 
     def step(self, name: str, steps: int = 1) -> list[actions.Action]:
-        """A learner steps, and reports it."""
         self.learners[name].steps += steps
         return self.report(name)
 
     def answer(
         self, pull: training.PullFragment, *, check: Check = GOOD, steps: int | None = None
     ) -> None:
-        """A learner answers a pull with what it has."""
         contribution = self.contribution(pull, steps=steps)
         connection = self.connections[pull.ticket.name]
         self.do(events.ContributionArrived(contribution, check, connection))
 
     def decline(self, pull: training.PullFragment, reason: str = "nothing") -> list[actions.Action]:
-        """A learner has nothing to answer a pull with."""
         declined = training.ContributionDeclined(pull.ticket, pull.fragment, reason)
         return self.do(Received(declined, self.connections[pull.ticket.name]))
 
     def contribution(
         self, pull: training.PullFragment, *, steps: int | None = None
     ) -> training.Contribution:
-        """What a learner answers a pull with."""
         return self.learners[pull.ticket.name].contribution(pull, steps=steps)
 
     # --- what the world does ------------------------------------------------------------------
@@ -239,7 +226,6 @@ class Bench:
     def view(
         self, name: str, status: Status, *, counter: int = 1, epoch: int = 1
     ) -> list[actions.Action]:
-        """The supervisor's view of one learner."""
         member = Member(LearnerName(name), Incarnation(1, counter), status)
         return self.do(MembershipChanged(epoch, (member,)))
 
@@ -277,7 +263,6 @@ class Bench:
         return [a.message for a in self.of(actions.Send) if isinstance(a.message, kind)]
 
     def pulls(self) -> list[training.PullFragment]:
-        """Pulls that the last events sent."""
         return self.sent(training.PullFragment)
 
     def receivers(self, fragment: int) -> list[str]:
@@ -291,7 +276,6 @@ class Bench:
         return [action.message for action in self.of(actions.SendValue)]
 
     def dismissed(self) -> list[object]:
-        """Last words of the last events."""
         return [action.message for action in self.of(actions.Dismiss)]
 
     def fates(self) -> list[tuple[Fate, str]]:

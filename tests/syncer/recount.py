@@ -12,11 +12,7 @@ from islands.protocol.syncer.members import best_donor
 
 
 def recount(core: Core) -> None:
-    """Compare every index of the core with what it stands for.
-
-    Raises:
-        AssertionError: one of them is out of date; a rule changed a learner and did not `touch` it.
-    """
+    """Compare every index of the core with what it stands for."""
     names = sorted(core.members.learners)
     assert core.names() == names
     index, learners = core.members.index, core.members.learners

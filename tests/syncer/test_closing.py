@@ -21,7 +21,6 @@ SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
 
 
 def finish(bench: Bench, name: str) -> None:
-    """A learner has stopped at a boundary."""
     bench.learners[name].phase = Phase.FINISHED
     bench.report(name)
 
@@ -32,7 +31,6 @@ def stage_of(bench: Bench) -> ClosingStage | None:
 
 
 def finish_adopting(bench: Bench, name: str) -> None:
-    """Adopt all versions, and stay finished."""
     bench.adopt(name)
     finish(bench, name)
 

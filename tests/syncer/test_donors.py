@@ -77,7 +77,6 @@ def test_a_run_that_closes_needs_no_donors() -> None:
 
 
 def observed() -> Bench:
-    """An observer is linked as well."""
     bench = running()
     hello = bench.hello_of(bench.learners["eve"])
     told = replace(hello.progress, name=LearnerName("screen"))
@@ -98,7 +97,6 @@ OFFERS = StateOffer(0, 3, "schema", "digest")
 
 
 def asking() -> Bench:
-    """Zoe was told of ben."""
     bench = running()
     assert named_to(bench, "zoe") == "ben"
     return bench

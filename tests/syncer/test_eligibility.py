@@ -31,7 +31,6 @@ PROGRESS = Progress(
 
 
 def record(progress: Progress = PROGRESS) -> LearnerRecord:
-    """A learner that nothing speaks against."""
     return LearnerRecord(LearnerName("a"), Role.LEARNER, Incarnation(1, 1), progress, connection=1)
 
 

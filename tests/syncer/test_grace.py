@@ -21,7 +21,6 @@ from tests.syncer.bench import Bench, opened, seeded
 
 
 def durations(step_s: float | None, quorum_s: float | None, sync_s: float | None) -> Durations:
-    """Measured times."""
     return Durations(MovingAverage(step_s), MovingAverage(quorum_s), MovingAverage(sync_s))
 
 
@@ -219,7 +218,6 @@ NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]
 
 
 def pace_with(by: PaceBy, interval: float, reported: list[float]) -> Pace:
-    """A pace at which each learner has reported so many steps."""
     pace = Pace(by, interval)
     for name, steps in zip(NAMES, reported, strict=False):
         pace.credits[name] = steps
@@ -228,7 +226,6 @@ def pace_with(by: PaceBy, interval: float, reported: list[float]) -> Pace:
 
 
 def among(by: PaceBy, interval: float, *names: LearnerName) -> Pace:
-    """A pace at which these learners are ready, and have reported nothing."""
     pace = Pace(by, interval)
     for name in names:
         pace.enter(name)

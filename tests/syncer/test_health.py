@@ -29,7 +29,6 @@ def diverge(bench: Bench, name: str, *, again: bool = True) -> None:
 
 
 def reason_of(bench: Bench) -> str | None:
-    """Why the run is ending, if it is."""
     return None if bench.core.closing is None else bench.core.closing.reason
 
 

@@ -22,7 +22,6 @@ FRAGMENTS = 2
 
 
 def value(number: int) -> NDArray[np.float32]:
-    """The published value that belongs to a number."""
     return np.arange(5, dtype=np.float32) + number
 
 
@@ -63,18 +62,15 @@ class Writer:
         return max(changed, key=lambda path: len(after[path]))  # the first one voids its twin
 
     def note(self) -> None:
-        """Write a record without a fragment."""
         self.durable.sequence += 1
         self.journal.write(self.durable.sequence, encode(self.durable), None, None, {})
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """All files."""
     return {path: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def recover(folder: Path) -> Recovered | None:
-    """What a fresh process finds."""
     return Journal(RealDisk(folder), FRAGMENTS).recover()
 
 

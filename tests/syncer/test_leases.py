@@ -26,7 +26,6 @@ ANA, BEN = LearnerName("ana"), LearnerName("ben")
 
 
 def report(name: LearnerName, tokens: int, leases: tuple[Lease, ...] = ()) -> Progress:
-    """A report of a learner that read so far."""
     return Progress(
         name=name,
         incarnation=Incarnation(1, 1),
@@ -47,7 +46,6 @@ def book_of(budget: int | None, shards: int = 6) -> LeaseBook:
 
 
 def top_up(book: LeaseBook, name: LearnerName, members: int = 1) -> bool:
-    """Grant what a learner needs next."""
     return book.top_up(name, batch_tokens=BATCH, members=members, chunk_steps=CHUNK)
 
 
@@ -210,7 +208,6 @@ class ReadingMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([ANA, BEN]))
     def come(self, name: LearnerName) -> None:
-        """A learner is admitted."""
         if name not in self.used:
             self.counter += 1
             self.book.open(name, Incarnation(1, self.counter))
@@ -241,7 +238,6 @@ class ReadingMachine(RuleBasedStateMachine):
             self.report(name)
 
     def position(self, name: LearnerName, lease: Lease) -> int:
-        """Where a learner is in a shard."""
         return self.positions[name].get((lease.pass_index, lease.shard), lease.position)
 
     def report(self, name: LearnerName) -> None:
@@ -289,7 +285,6 @@ class ReadingMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_record_is_counted_twice(self) -> None:
-        """What was reported as read is not leased again."""
         assert not self.twice
 
     def teardown(self) -> None:

@@ -33,7 +33,6 @@ FIRST = Incarnation(1, 1)
 
 
 def report(tokens: int, *told: FragmentProgress, incarnation: Incarnation = FIRST) -> Progress:
-    """A report of so many processed tokens."""
     return Progress(
         name=ANA,
         incarnation=incarnation,
@@ -243,7 +242,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def step(self, count: int) -> None:
-        """The learner steps; one token each."""
         self.steps += count
 
     @rule(answered=st.booleans())
@@ -339,7 +337,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @rule()
     def send_report(self) -> None:
-        """The learner reports."""
         self.reports.append(self.progress())
 
     @precondition(lambda self: self.reports)

@@ -64,27 +64,22 @@ class Counted(dict[LearnerName, Any]):
         self._visits = visits
 
     def __getitem__(self, name: LearnerName) -> Any:  # noqa: ANN401  the tests count looks at anything
-        """One look."""
         self._visits[0] += 1
         return super().__getitem__(name)
 
     def get(self, name: LearnerName, default: Any = None) -> Any:  # noqa: ANN401  as above
-        """One look."""
         self._visits[0] += 1
         return super().get(name, default)
 
     def __iter__(self) -> Iterator[LearnerName]:
-        """As many looks as there are names."""
         self._visits[0] += len(self)
         return super().__iter__()
 
     def values(self) -> Any:  # noqa: ANN401  as above
-        """As many looks as there are values."""
         self._visits[0] += len(self)
         return super().values()
 
     def items(self) -> Any:  # noqa: ANN401  as above
-        """As many looks as there are values."""
         self._visits[0] += len(self)
         return super().items()
 

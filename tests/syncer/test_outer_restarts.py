@@ -39,12 +39,10 @@ def settings_of(
     merge: MergeRule,
     updates: UpdatePrecision = UpdatePrecision.FLOAT32,
 ) -> RunSettings:
-    """A run with this outer optimizer, and updates of this precision."""
     return RunSettings(fragments=2, merge=merge, outer=outer, update_precision=updates)
 
 
 def store_of(settings: RunSettings) -> ValueStore:
-    """One without values."""
     return ValueStore(settings, LAYOUT, outer_optimizer(settings.outer))
 
 
@@ -74,7 +72,6 @@ def merge(store: ValueStore, fragment: int, number: int) -> None:
 
 
 def journalled(folder: Path, settings: RunSettings, store: ValueStore, number: int) -> None:
-    """Write all fragments as they are now."""
     journal = Journal(RealDisk(folder), len(LAYOUT.fragments))
     journal.recover()
     epoch = journal.begin_epoch(1)
@@ -88,7 +85,6 @@ def journalled(folder: Path, settings: RunSettings, store: ValueStore, number: i
 
 
 def restarted(folder: Path, settings: RunSettings) -> ValueStore:
-    """What a fresh process makes of the journal."""
     recovered = Journal(RealDisk(folder), len(LAYOUT.fragments)).recover()
     assert recovered is not None
     store = store_of(settings)
@@ -100,7 +96,6 @@ def restarted(folder: Path, settings: RunSettings) -> ValueStore:
 
 
 def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
-    """Value and state of all fragments."""
     found: dict[str, NDArray[np.generic]] = {}
     for index in range(len(LAYOUT.fragments)):
         arrays = store.journal_arrays(index, Version(1, number))

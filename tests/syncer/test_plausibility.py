@@ -64,7 +64,6 @@ def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> training.
 def contribution(
     steps: int, *, tokens: int = 12 * BATCH, processed: int = 30 * BATCH, base: Version = BASE
 ) -> training.Contribution:
-    """Of so many steps, by its sender's account."""
     ticket = Ticket(1, 7, ANA, WHO)
     return training.Contribution(
         ticket, FragmentIndex(0), base, steps, tokens, processed, "float32", ""
@@ -72,7 +71,6 @@ def contribution(
 
 
 def marks(*totals: int) -> ReportedTotals:
-    """Reports after so many steps each."""
     kept = ReportedTotals()
     for steps in totals:
         kept.add(steps, steps * BATCH)
@@ -448,7 +446,6 @@ class Desk:
             self.follow()
 
     def answer(self, pull: training.PullFragment) -> None:
-        """An honest answer, or one of the liar."""
         message = self.bench.contribution(pull)
         if pull.ticket.name == EVE:
             message = twisted(message, self.chance)

@@ -44,7 +44,6 @@ def held(*, ended: str | None = None, reported: bool = True, **changed: object) 
 
 
 def take(durable: Durable, **changed: object) -> Extended | None:
-    """Take it up with settings that differ."""
     return resume_run(durable, replace(SETTINGS, **changed), "layout")  # type: ignore[arg-type]
 
 
@@ -168,11 +167,9 @@ class Start(Room):
 
     @property
     def journalled(self) -> int:
-        """Records that it made durable."""
         return sum(json.loads(line)["kind"] == "journalled" for line in self.tape.lines)
 
     async def end(self) -> None:
-        """As a process that is killed."""
         self.task.cancel()
         await asyncio.wait([self.task])
         await self.actor.kill()

@@ -45,7 +45,6 @@ def running(settings: RunSettings | None = None) -> Bench:
 
 
 def told(bench: Bench, progress: Progress) -> None:
-    """A learner reports this."""
     bench.do(Received(progress, bench.connections[progress.name]))
 
 

@@ -357,7 +357,6 @@ def finish(bench: Bench) -> BeginMerge:
 
 
 def asked(bench: Bench, *names: str, steps: int = 1) -> list[PullFragment]:
-    """These learners step, and are asked by the round that opens."""
     pulls: list[PullFragment] = []
     for name in names:
         bench.step(name, steps)
@@ -367,7 +366,6 @@ def asked(bench: Bench, *names: str, steps: int = 1) -> list[PullFragment]:
 
 
 def answer_all(bench: Bench, pulls: list[PullFragment], norms: dict[str, float]) -> None:
-    """All who are asked answer, also those who are asked only after that."""
     while pulls:
         pull = pulls.pop(0)
         norm = norms.get(pull.ticket.name, GOOD.norm)

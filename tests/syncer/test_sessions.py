@@ -345,7 +345,6 @@ def admission(incarnation: Incarnation) -> Joined:
 
 @asynccontextmanager
 async def open_merging() -> AsyncIterator[Supervised]:
-    """A syncer that merges."""
     async with open_room() as room:
         await asyncio.sleep(RECOVERY_S + 2 * BEAT_S)
         assert room.beats[-1].phase is Phase.MERGING
@@ -399,7 +398,6 @@ CONNECTION = 500
 
 
 def observe(bench: Bench, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
-    """An observer opens a link."""
     observer = Learner(name, bench.fragments, counter)
     observer.phase = Phase.STARVED
     hello = bench.hello_of(observer)
@@ -409,7 +407,6 @@ def observe(bench: Bench, name: str, *, counter: int = 90, connection: int = CON
 
 
 def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
-    """Its link closes."""
     bench.do(LinkClosed(name, connection))
 
 

@@ -33,7 +33,6 @@ class Supervised(Room):
         self.began_s = asyncio.get_running_loop().time()
 
     async def supervise(self) -> None:
-        """Admit, and acknowledge every heartbeat."""
         listener = self.network.listen("supervisor")
         try:
             while True:  # until the test ends
@@ -42,7 +41,6 @@ class Supervised(Room):
             listener.close()
 
     def say(self, *bodies: object) -> None:
-        """Say something to the syncer."""
         link = self.links[-1]
         for body in bodies:
             link.send(Envelope(link.local, link.remote, 1, body))

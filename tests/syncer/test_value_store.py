@@ -40,13 +40,11 @@ NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 
 
 def store(**changes: object) -> ValueStore:
-    """An empty one."""
     settings = replace(RunSettings(fragments=2), **changes)  # type: ignore[arg-type]
     return ValueStore(settings, LAYOUT, Sgd.of(settings.outer))
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
-    """One that tells the truth about these values."""
     said = Contribution(
         ticket=Ticket(1, 0, ANA, WHO),
         fragment=FragmentIndex(0),
@@ -252,7 +250,6 @@ class CountingSgd(Sgd):
     made: ClassVar[list[int]] = []
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """Count, and make one."""
         self.made.append(value.size)
         return super().init(value)
 

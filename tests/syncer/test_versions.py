@@ -207,7 +207,6 @@ def returns(bench: Bench, name: str, *held: str) -> None:
 
 
 def sends(bench: Bench, *digests: str) -> None:
-    """The member that is asked sends these values."""
     for index, digest in enumerate(digests):
         seeding = bench.core.versions.seeding
         assert seeding is not None

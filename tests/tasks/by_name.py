@@ -4,5 +4,4 @@ from islands.tasks.factory import allowed_by, find, make
 
 
 def task_of(name: str, settings: dict[str, object]) -> object:
-    """Make a task."""
     return make(find(name, allowed_by(name)), name, settings)

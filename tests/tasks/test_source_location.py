@@ -52,14 +52,12 @@ def test_a_place_is_told_as_editors_open_it(
 
 
 def raised(error: Exception) -> Exception:
-    """As somebody caught it."""
     with pytest.raises(type(error)) as caught:
         throw(error)
     return caught.value
 
 
 def throw(error: Exception) -> None:
-    """Somebody's own code."""
     raise error
 
 

@@ -78,7 +78,6 @@ def test_the_byte_task_predicts_bytes_whatever_decoder_it_is_given() -> None:
 
 
 def test_tokens_beyond_bytes_are_not_sampled_as_bytes() -> None:
-    """They would be other letters."""
     with pytest.raises(SettingsError, match="vocabulary is 257; to sample bytes, it must be at mo"):
         next(sample(replace(TINY.model, vocabulary=257), {}, b"a", 1))
 

@@ -40,7 +40,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def tiny(path: Path | str) -> TextFiles:
-    """A small model on a text."""
     small = {"width": 32, "layers": 1, "heads": 1, "head_width": 32, "hidden": 32}
     return TextFiles(str(path), length=32, decoder=small, shard_count=4)
 

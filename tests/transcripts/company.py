@@ -105,7 +105,6 @@ class Company:
         self.lines += [f"            {action_words(one, self.callers)}" for one in actions]
 
     def take(self, who: str, handle: Handle[E_contra, A], event: E_contra) -> list[A]:
-        """A state takes in one event, now."""
         actions = handle(event, now_s=self.now_s)
         self._note(who, event, actions)
         return actions
@@ -134,7 +133,6 @@ class Company:
         self.held[route] = []
 
     def release(self, route: str) -> None:
-        """What has waited goes on, in its order."""
         self._parcels.extend(self.held.pop(route))
 
     def wait(self, seconds: float) -> None:
@@ -234,17 +232,14 @@ class Company:
         self._post(f"{name} to supervisor", arrive)
 
     def lose_supervisor(self, name: str) -> None:
-        """The link between a process and the supervisor is lost."""
         connection = self._doors.pop(name)
         if self.supervisor is not None:
             self._supervisor(supervisor_events.LinkClosed(connection))
 
     def command(self, verb: str, target: str = "") -> None:
-        """An operator's wish."""
         self._to_supervisor(OPERATOR, Command(Verb(verb), "", target))
 
     def beat(self, name: str) -> None:
-        """A sign of life is due."""
         peer = self.peers.get(name)
         if isinstance(peer, Learner):
             self._learner(peer, learner_events.Ticked())
@@ -268,7 +263,6 @@ class Company:
         return max(epochs, key=lambda name: epochs[name], default=SYNCER)
 
     def start_syncer(self, name: str) -> None:
-        """A syncer starts, from the journal if there is one."""
         held, fragments = deepcopy(self.journal), self.settings.fragments
         epoch = 1 if held is None else held.epoch + 1
         held = held or fresh(self.settings, fragments=fragments, shards=SHARDS, epoch=epoch)
@@ -410,7 +404,6 @@ class Company:
         self._hang_up(peer)
 
     def heal(self, name: str) -> None:
-        """It can reach the syncer again."""
         self.peers[name].cut = False
         self._dial(self.peers[name])
 
@@ -427,7 +420,6 @@ class Company:
     # --- learners -----------------------------------------------------------------------------
 
     def start_learner(self, name: str) -> None:
-        """A process of this name starts, and reaches the supervisor."""
         state = LearnerState(self.settings, LearnerName(name), FINGERPRINT, self.settings.fragments)
         compute = FakeCompute(self._next("process"), self._step_s, 0.0)
         peer = self.peers[name] = Learner(name, state=state, compute=compute)
@@ -435,18 +427,15 @@ class Company:
         self._learner(peer, sessions.SupervisorLinkChanged(up=True))
 
     def kill(self, name: str) -> None:
-        """A process is gone, and its links with it."""
         self._hang_up(self.peers[name])
         del self.peers[name]
         if self.supervisor is not None:
             self.lose_supervisor(name)
 
     def compiled(self, name: str) -> None:
-        """Its model is built."""
         self._learner(self.learner(name), learner_events.TrainerReady(BATCH_TOKENS))
 
     def learner(self, name: str) -> Learner:
-        """A learner that is there."""
         peer = self.peers[name]
         assert isinstance(peer, Learner), f"{name} is a learner"
         return peer
@@ -593,7 +582,6 @@ class Company:
     # --- observers ----------------------------------------------------------------------------
 
     def start_observer(self, name: str) -> None:
-        """Somebody watches from now on."""
         state = ObserverState(
             *(self.settings, name, FINGERPRINT, self.settings.fragments), interval_s=10.0
         )

@@ -82,7 +82,6 @@ class Parcel:
 
 
 def for_supervisor(message: ToSupervisor, connection: int) -> supervisor_events.Event:
-    """What a word is to the supervisor: all who speak to it here are who they say."""
     match message:
         case Join():
             returns = message.previous is not None
@@ -98,7 +97,6 @@ def for_supervisor(message: ToSupervisor, connection: int) -> supervisor_events.
 
 
 def for_syncer(message: ToSyncer, connection: int, *, fenced: bool) -> syncer_events.Event:
-    """What a word is to a syncer, over a link of this number."""
     match message:
         case Hello():
             return syncer_events.LinkOpened(message, connection, trusted=True, fenced=fenced)

@@ -60,7 +60,6 @@ def company(given: list[str]) -> Company:
 
 
 def obey(stage: Company, words: list[str]) -> None:
-    """One line of a script."""
     match words:
         case ["supervisor", "starts"]:
             stage.start_supervisor()
@@ -117,5 +116,4 @@ def _obey_peer(stage: Company, name: str, words: list[str]) -> None:
 
 
 def files() -> list[Path]:
-    """All transcripts."""
     return sorted(Path(__file__).parent.glob("*.txt"))

@@ -79,7 +79,6 @@ class Restful(Company):
     """A company in which every state is shown to be at rest."""
 
     def take(self, who: str, handle: Handle[E_contra, A], event: E_contra) -> list[A]:
-        """Take in an event, and then nothing new."""
         actions = super().take(who, handle, event)
         state: object = handle.__self__  # type: ignore[attr-defined]  # it is a bound method
         more = CONCERNS_NOBODY[type(state)]
@@ -105,7 +104,6 @@ def declines(action: object) -> bool:
 
 
 def possible(stage: Company, line: str) -> bool:
-    """Whether a line of a script makes sense now."""
     name, *verb = line.split()
     peer = stage.peers.get(name)
     if name in ("hold", "release"):

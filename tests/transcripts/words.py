@@ -46,7 +46,6 @@ NOISE = {
 
 
 def value(one: object) -> str:
-    """A value of an entry, on one line."""
     if one is None or one == "":
         return "-"
     if isinstance(one, float):
@@ -67,17 +66,14 @@ def listed(values: Iterable[object]) -> str:
 
 
 def versions(held: Iterable[object]) -> str:
-    """What a peer holds of each fragment."""
     return " ".join("-" if version is None else str(version) for version in held)
 
 
 def shards(leases: Iterable[Lease]) -> str:
-    """Leases as pass.shard:position."""
     return listed(f"{one.pass_index}.{one.shard}:{one.position}" for one in leases)
 
 
 def entry_words(entry: Entry) -> str:
-    """An entry of the tape: its kind, and what it tells."""
     fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in NOISE}
     told = (f"{name}={value(held)}" for name, held in fields.items() if held is not None)
     return " ".join([entry.kind, *told])
@@ -205,12 +201,7 @@ WORDS = (_membership_words, _operator_words, _training_words, _moments_words, _r
 
 
 def action_words(action: object, names: Mapping[int, str]) -> str:
-    """One line for an action.
-
-    Args:
-        action: of any role; or the error with which a role ended.
-        names: who is at the other end of a link.
-    """
+    """One line for an action."""
     match action:
         case IslandsError():
             return f"ENDS: {action}"
@@ -315,12 +306,7 @@ def _other_words(action: object) -> str:
 
 
 def event_words(event: object, names: Mapping[int, str]) -> tuple[str, bool]:
-    """A few words for an event, and whether somebody said it.
-
-    Args:
-        event: of any role.
-        names: who is at the other end of a link.
-    """
+    """A few words for an event, and whether somebody said it."""
     sender, message = _syncer_hears(event)
     if not sender:
         sender, message = _supervisor_hears(event, names)

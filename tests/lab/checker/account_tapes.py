@@ -36,12 +36,10 @@ NO_ROW = Row(0, 0, 0, 0, 0, 0, 0, 0)
 def finished(
     *ledger: Row, reason: str = "drained", processed: dict[str, int] | None = None
 ) -> Told:
-    """The run is over, with this ledger."""
     return SYNCER, Finished(reason, list(ledger), processed)
 
 
 def ended(name: str, incarnation: str, processed: int) -> Told:
-    """An account is closed."""
     return SYNCER, BookClosed(name, incarnation, processed)
 
 
@@ -158,7 +156,6 @@ FATES = by(
 
 
 def applied(ticket: str, processed: int, tokens: int, fragment: int = 0) -> list[Told]:
-    """A contribution is sent and applied."""
     name = ticket.partition("/")[0]
     return [
         sent(ticket, processed, tokens, fragment=fragment, actor=name),
@@ -274,7 +271,6 @@ def moved(index: int, **fields: int) -> list[Told]:
 
 
 def of_budget(budget: int, reason: str = "tokens") -> tuple[list[Told], int]:
-    """The same run, which ended for a reason, and its budget."""
     return [*RIGHT[:-1], finished(*ROWS, reason=reason, processed=OPEN)], budget
 
 

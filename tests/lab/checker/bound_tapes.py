@@ -48,22 +48,18 @@ from tests.lab.checker.told import (
 
 
 def ended(name: str, error: str = "", **held: int) -> Told:
-    """A process ends."""
     return WORLD, ProcessEnded(name, error=error, **held)  # type: ignore[arg-type]
 
 
 def killed(name: str, **held: int) -> Told:
-    """A process is killed."""
     return WORLD, ProcessKilled(name, **{"silent": False, "mailbox_most": 0, **held})  # type: ignore[arg-type]
 
 
 def struck(at_s: float, fault: str, *names: str) -> Told:
-    """A fault strikes these."""
     return at_s, WORLD, Fault(fault, list(names))
 
 
 def started(name: str) -> Told:
-    """A process starts."""
     return WORLD, ProcessStarted(name)
 
 
@@ -143,7 +139,6 @@ MERGES = [merged("1.1", 1, digest="y"), merged("1.1"), merged("1.2", digest="x")
 
 
 def failed(at_s: float, name: str, error: str) -> Told:
-    """A process fails at a time."""
     return at_s, WORLD, ProcessEnded(name, error=error)
 
 
@@ -303,7 +298,6 @@ ENDS = by(
 
 
 def fresh(waited_s: float = 0.0) -> tuple[str, Entry]:
-    """Ana begins with fresh moments."""
     return ANA, MomentsFresh(NO_DONOR, waited_s)
 
 
@@ -313,7 +307,6 @@ def taken(donor: str = BEN, pieces: int = 2, waited_s: float = 0.5) -> tuple[str
 
 
 def given(piece: int, to: str = ANA, donor: str = BEN) -> Told:
-    """A donor gives a piece."""
     return donor, MomentsGiven(to, piece)
 
 

@@ -23,17 +23,14 @@ ONE = "ana/1.1@1:1"
 def granted(
     quota: int, *leases: tuple[int, int, int], name: str = ANA, incarnation: str = "1.1"
 ) -> Told:
-    """An incarnation gets a quota, and shards."""
     return SYNCER, Granted(name, incarnation, quota, list(leases))
 
 
 def returned(shard: int, position: int, name: str = ANA, pass_index: int = 0) -> Told:
-    """A shard goes back."""
     return SYNCER, LeaseReturned(name, pass_index, shard, position)
 
 
 def taken_back(used: int, name: str = ANA, incarnation: str = "1.1") -> Told:
-    """A learner is in quarantine."""
     return SYNCER, QuotaReturned(name, incarnation, used)
 
 

@@ -36,7 +36,6 @@ SUPERVISED = (SUPERVISOR, Started(1))
 
 
 def committed(version: str, fragment: int = 0, digest: str | None = None) -> Told:
-    """A version is sent."""
     return SYNCER, Committed(fragment, version, digest or version)
 
 
@@ -341,7 +340,6 @@ BEGUN = [began(), seeded("1.0")]
 
 
 def applied(ticket: str = APPLIED, base: str = "1.0", tokens: int = 10) -> list[Told]:
-    """A contribution from a base is applied."""
     return [sent(ticket, base=base), closed(ANA, BEN), fate(ticket, tokens=tokens)]
 
 
@@ -463,12 +461,10 @@ ALIVE: list[Told] = [
 
 
 def at(at_s: float, line: Told) -> Told:
-    """The same at another time."""
     return (at_s, *line[-2:])
 
 
 def adopts(version: str, at_s: float = 13.0, names: tuple[str, ...] = (ANA, BEN)) -> list[Told]:
-    """These adopt a version."""
     return [at(at_s, adopted(version, actor=name)) for name in names]
 
 

@@ -25,12 +25,10 @@ from tests.lab.checker.told import (
 
 
 def opened(round_: int, *names: str) -> Told:
-    """A round opens on the fragment whose turn it is."""
     return SYNCER, Opened(round_, round_ % 2, [LearnerName(name) for name in names], {})
 
 
 def asked(round_: int) -> Told:
-    """Ana is asked after the round has opened."""
     return SYNCER, Asked(f"ana/1.1@1:{round_}", round_ % 2)
 
 
@@ -40,7 +38,6 @@ def declined(round_: int) -> Told:
 
 
 def answered(round_: int) -> Told:
-    """Ana's contribution is admitted."""
     return arrived(f"ana/1.1@1:{round_}")
 
 
@@ -96,7 +93,6 @@ ENDS = by(
 
 
 def reports(tokens: int, phase: Phase = Phase.STEPPING) -> Told:
-    """Ana tells what she has done."""
     return ANA, Reported("1.1", phase, tokens, 10**6, [])
 
 

@@ -58,7 +58,6 @@ def rules_broken(**changes: object) -> list[str]:
 
 
 def find(entries: list[Line], kind: str, nth: int = 0, **fields: object) -> Line:
-    """The n-th entry of a kind with these fields."""
     found = [
         entry
         for entry in entries
@@ -90,18 +89,15 @@ def repeat_epoch(entries: list[Line]) -> None:
 
 
 def give_incarnation_twice(entries: list[Line]) -> None:
-    """Two learners get the same incarnation."""
     first = find(entries, "admitted", role="learner")
     find(entries, "admitted", 1, role="learner")["incarnation"] = first["incarnation"]
 
 
 def commit_backwards(entries: list[Line]) -> None:
-    """A version is committed again."""
     entries.append(find(entries, "committed", 0))
 
 
 def skip_a_number(entries: list[Line]) -> None:
-    """A merge leaves a number out."""
     merged = find(entries, "merged", -1)
     epoch, number = str(merged["version"]).split(".")
     merged["version"] = f"{epoch}.{int(number) + 1}"
@@ -140,7 +136,6 @@ def apply_from_ended(entries: list[Line]) -> None:
 
 
 def close_without_anybody(entries: list[Line]) -> None:
-    """A round closes although nothing has arrived."""
     find(entries, "closed", 2)["arrived"] = []
 
 
@@ -205,12 +200,10 @@ def lease_twice(entries: list[Line]) -> None:
 
 
 def merge_nonsense(entries: list[Line]) -> None:
-    """A merge has a norm that is not a number."""
     find(entries, "merged", 3)["direction_norm"] = None
 
 
 def stop_adopting(entries: list[Line]) -> None:
-    """A learner that lives adopts nothing any more."""
     healed = find(entries, "healed")
     healed["recovery_s"], healed["period_s"] = 1.0, 1.0
     kept = [e for e in entries if e["kind"] != "adopted" or float(str(e["at_s"])) < 5.0]
@@ -223,12 +216,10 @@ def hoard(entries: list[Line]) -> None:
 
 
 def fall_behind(entries: list[Line]) -> None:
-    """A mailbox grows."""
     find(entries, "process_ended", name="syncer")["mailbox_most"] = 10**4
 
 
 def fail(entries: list[Line]) -> None:
-    """A learner ends with an error."""
     find(entries, "process_ended", name="learner-0")["error"] = "InvariantError()"
 
 

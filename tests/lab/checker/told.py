@@ -54,7 +54,6 @@ class Tape:
     rule: Rule = lambda _, __: iter(())
 
     def judged(self) -> list[str]:
-        """What the rule says."""
         return list(self.rule(history_of(self.lines), self.limits))
 
 
@@ -64,12 +63,10 @@ def told(name: str, lines: Sequence[Told], *sentences: str, **limits: object) ->
 
 
 def by(rule: Rule, *tapes: Tape) -> list[Tape]:
-    """Tapes that one rule judges."""
     return [replace(tape, rule=rule) for tape in tapes]
 
 
 def encoded(lines: Sequence[Told]) -> list[bytes]:
-    """The bytes of a tape with these lines."""
     written = [HEAD]
     for number, line in enumerate(lines):
         at_s, actor, entry = line if len(line) == 3 else (float(number), *line)
@@ -78,7 +75,6 @@ def encoded(lines: Sequence[Told]) -> list[bytes]:
 
 
 def history_of(lines: Sequence[Told]) -> History:
-    """The evidence of these lines."""
     return History.of(encoded(lines))
 
 
@@ -101,17 +97,14 @@ def wrote(sequence: int, fragment: int | None = None, version: str = "None") -> 
 
 
 def durable(sequence: int) -> Told:
-    """A record is durable."""
     return SYNCER, Journalled(sequence)
 
 
 def kept(sequence: int, fragment: int | None = None, version: str = "None") -> tuple[Told, Told]:
-    """A record is written, and durable."""
     return wrote(sequence, fragment, version), durable(sequence)
 
 
 def merged(version: str, fragment: int = 0, **changed: object) -> Told:
-    """A merge of two learners."""
     usual = {"participants": [LearnerName(ANA), LearnerName(BEN)], "digest": version}
     return SYNCER, msgspec.structs.replace(
         MERGED, version=version, fragment=fragment, **{**usual, **changed}
@@ -119,22 +112,18 @@ def merged(version: str, fragment: int = 0, **changed: object) -> Told:
 
 
 def closed(*names: str, fragment: int = 0) -> Told:
-    """A round closes with the contributions of these."""
     return SYNCER, Closed(7, fragment, [LearnerName(name) for name in names], {}, [], 1.0, 0.0)
 
 
 def admitted(incarnation: str, name: str = ANA, role: Role = Role.LEARNER) -> Told:
-    """A supervisor admits a process."""
     return SUPERVISOR, Admitted(name, role, incarnation)
 
 
 def arrived(ticket: str, tokens: int = 10) -> Told:
-    """A contribution is admitted."""
     return SYNCER, Arrived(ticket, tokens)
 
 
 def fate(ticket: str, outcome: Fate = Fate.APPLIED, tokens: int = 10, fragment: int = 0) -> Told:
-    """A contribution gets its fate."""
     return SYNCER, FateTold(ticket=ticket, fragment=fragment, fate=outcome, tokens=tokens)
 
 
@@ -160,12 +149,10 @@ def adopted(
     actor: str = ANA,
     digest: str | None = None,
 ) -> Told:
-    """A learner adopts a version."""
     return actor, Adopted(incarnation, fragment, version, digest or version, tokens)
 
 
 def reported(
     tokens: int, *leases: tuple[int, int, int], incarnation: str = "1.1", actor: str = ANA
 ) -> Told:
-    """A learner reports."""
     return actor, Reported(incarnation, Phase.STEPPING, tokens, 100, list(leases))

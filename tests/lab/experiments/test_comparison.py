@@ -27,7 +27,6 @@ SIX = replace(patient(), interval_steps=6, fragments=6)
 
 
 def compared(fleets: dict[str, object], **changed: object) -> ComparisonOptions:
-    """A file of these fleets, with few fragments."""
     return ComparisonOptions(run=SIX, fleets=fleets, **changed)  # type: ignore[arg-type]
 
 

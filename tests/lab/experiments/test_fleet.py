@@ -187,7 +187,6 @@ def by_the_event_model(hours: float) -> Fleets:
 
 @cache
 def some_training() -> Training:
-    """The training of any fleet."""
     return play(quick(1, 2.4e6, measured_s=60.0)).training
 
 

@@ -119,7 +119,6 @@ def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
 
 
 def merge_of(fragment: int, value: NDArray[np.float32]) -> Line:
-    """The syncer's entry of a merge that made this value."""
     facts = {"round": 1, "fragment": fragment, "version": "1.3", "contributions": 1}
     lists: dict[str, object] = {"participants": ["a"], "tokens": [8], "steps": [1]}
     more: dict[str, object] = {"weights": [1.0], "norms": [1.0], "digest": digest(as_buffer(value))}

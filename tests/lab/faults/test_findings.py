@@ -38,12 +38,10 @@ def struck(**fault: object) -> Struck:
 
 
 def row(at_s: float, name: str, steps: int, bins: dict[int, int], largest_s: float) -> Stepped:
-    """A report of a learner's only process."""
     return Stepped(at_s, name, f"{name}'s", steps, tuple(bins.items()), largest_s)
 
 
 def merged(at_s: float, *names: str) -> Line:
-    """A merge in which these take part."""
     facts = {"round": 1, "fragment": 0, "version": "1.1", "contributions": len(names)}
     lists: dict[str, object] = {"tokens": [], "steps": [], "weights": [], "norms": []}
     rest = {"direction_norm": 1.0, "cosine": 1.0, "digest": "", "merged_tokens": 0, "clock": 0.0}
@@ -53,12 +51,10 @@ def merged(at_s: float, *names: str) -> Line:
 
 
 def supervisor(at_s: float, entry: Entry) -> Line:
-    """What the supervisor recorded."""
     return Line(at_s, "supervisor", entry)
 
 
 def find(blow: Struck, *lines: Line, rows: tuple[Stepped, ...] = ()) -> Finding:
-    """What one strike came to."""
     return finding_of(blow, [blow], NAMES, rows, lines, CONTROL, TIMING)
 
 
@@ -79,7 +75,6 @@ def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
 
 
 def replace_process(told: Stepped) -> Stepped:
-    """The same report from a restarted process."""
     return Stepped(told.at_s, told.name, "next", told.steps, told.bins, told.gap_largest_s)
 
 
@@ -226,7 +221,6 @@ def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:
 
 
 def broken(found: Finding, **options: object) -> tuple[str, ...]:
-    """The promises that a finding breaks."""
     told = replace(ChaosOptions(), **options)  # type: ignore[arg-type]
     return verdict_of(told, [found], CONTROL, []).judged[0].broken
 

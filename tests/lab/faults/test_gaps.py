@@ -159,7 +159,6 @@ class Machine:
         return self.at_s
 
     def sleep(self, seconds: float) -> None:
-        """Wake when the sleep is over, or when the machine goes on."""
         self.at_s += seconds
         for from_s, to_s in self._stands.items():
             if from_s <= self.at_s < to_s:

@@ -13,14 +13,12 @@ from islands.run.hosting.process_identity import Identity, facts
 
 
 def this_process(name: str) -> Identity | None:
-    """The identity of this process, under one name."""
     found = facts(os.getpid())
     assert found is not None
     return Identity(os.getpid(), found.started_ticks) if name == "learner-1" else None
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send back what comes."""
     while data := await reader.read(100):
         writer.write(data)
     writer.close()

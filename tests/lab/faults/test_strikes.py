@@ -21,12 +21,10 @@ from islands.settings.run_spec import RunSpec
 
 
 def strike(**fault: object) -> Strike:
-    """One occurrence of a fault."""
     return strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
 
 
 def means(folder: Path) -> Means:
-    """The processes that a folder records."""
     return Means(Fleet(folder, HubSettings(RunSpec(), 2)))
 
 
@@ -62,7 +60,6 @@ async def test_a_frozen_process_lives_on(
 
 
 def state_of(pid: int) -> str:
-    """The letter of the kernel for what a process does."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -71,7 +68,6 @@ class Near(Fleet):
 
     @property
     def hub_status(self) -> Path:
-        """Of this process."""
         return Path("/proc/self/status")
 
 
@@ -79,7 +75,6 @@ class Near(Fleet):
 async def hub(
     folder: Path, *, closes: bool = True, says: bytes = b"HTTP/1.1 101 \r\n", grows_mib: int = 0
 ) -> AsyncIterator[None]:
-    """Something that listens where a hub is said to, and closes what comes, or does not."""
     held: list[object] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -49,7 +49,6 @@ class Reference:
         return self.rate * (self.floor + (1 - self.floor) * (1 + cos(pi * done)) / 2)
 
     def train(self, task: Regression, start: Array) -> Array:
-        """The published value at the end."""
         local = [start.copy() for _ in range(self.learners)]
         speed = [np.zeros_like(start) for _ in range(self.learners)]
         published, sent = start, local

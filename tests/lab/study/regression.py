@@ -60,5 +60,4 @@ class Regression(Task[tuple[Floats, Floats]]):
         return {"loss": float(np.square(off).mean()), "share": float(np.abs(off).max())}
 
     def truth(self) -> NDArray[np.float64]:
-        """A."""
         return np.random.default_rng(self.width).standard_normal((self.width, self.width))

@@ -13,7 +13,6 @@ from islands.protocol.settings.run import RunSettings
 
 
 def study(**changed: object) -> StudyOptions:
-    """A study of one cell."""
     return StudyOptions(**{"cells": {"one": {}}, **changed})  # type: ignore[arg-type]
 
 

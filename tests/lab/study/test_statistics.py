@@ -11,7 +11,6 @@ BASELINE = {0: 2.0, 1: 2.2, 2: 1.9, 3: 2.1}
 
 
 def times(factors: list[float]) -> dict[int, float]:
-    """The baseline's metric, each seed by a factor of its own."""
     return {seed: BASELINE[seed] * factor for seed, factor in enumerate(factors)}
 
 

@@ -37,7 +37,6 @@ LAST = (16, 400, {"loss": 1.0})
 
 
 def result(loss: float, **changed: object) -> Result:
-    """What a trial may have come to."""
     told: dict[str, object] = {
         "figures": {"loss": loss},
         "curve": [(4, 100, {"loss": 2.0}), (16, 400, {"loss": loss})],

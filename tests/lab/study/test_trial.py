@@ -32,7 +32,6 @@ RUN = RunSettings(
 
 
 def trial(cell: dict[str, object], seed: int = 0, tokens: int = TOKENS) -> Trial:
-    """One run of a cell."""
     options = StudyOptions(
         task=TASK,
         seed_argument="seed",
@@ -118,7 +117,6 @@ def reference(seed: int, *, learners: int = 4, rows: int = 4, **changed: object)
 
 
 def losses(results: list[Result]) -> list[float]:
-    """What each came to."""
     return [result.figures["loss"] for result in results]
 
 

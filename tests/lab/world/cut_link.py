@@ -78,7 +78,6 @@ def play(
     *,
     limit_s: float = 1000.0,
 ) -> Outcome:
-    """Play a run to the end of its budget."""
     found, tape = Outcome(), MemoryTape()
 
     def export(values: list[NDArray[np.float32]], _: FinalVersions) -> None:
@@ -119,7 +118,6 @@ def play(
 
 
 def _weather(world: World, course: Course, now_s: float) -> None:
-    """Give the link the bandwidth that it has at this time."""
     cut = course.cut_s is not None and now_s >= course.cut_s
     whole = course.back_s is not None and now_s >= course.back_s
     route = CUT if cut and not whole else GOOD

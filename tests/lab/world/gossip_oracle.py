@@ -30,13 +30,11 @@ class Watched(NumpyTrainer):
         self.decay = float(self._momentum)
 
     def _note(self, kind: str, seed: float = 0.0, rate: float = 0.0) -> None:
-        """Note what is about to be done, and the value before it."""
         self.deeds.append((kind, seed, rate))
         self.held.append(self.local)
 
     @property
     def local(self) -> Double:
-        """The local value now."""
         return self._local.astype(np.float64)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:

@@ -30,7 +30,6 @@ HOSTS = {f"learner-{index}": LearnerHost(STEP_S, 0.05, 0.05, TOKENS) for index i
 
 
 def trainer(*_: object) -> NumpyTrainer:
-    """A learner of the quadratic."""
     shapes = [(f"layers/{index}", (128, 128)) for index in range(4)]
     return NumpyTrainer(4, shapes=shapes, batch_tokens=TOKENS, noise=3.0, noises=64)
 

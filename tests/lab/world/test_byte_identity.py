@@ -15,7 +15,6 @@ SEEDS = (0, 8, 57)  # with frozen processes, bad disks, a flipped bit and a seco
 
 
 def tape_of(seed: int, hash_seed: int, folder: Path) -> list[bytes]:
-    """The tape of a seed, played in a process of its own."""
     tape = folder / f"{seed}-{hash_seed}.jsonl"
     subprocess.run(
         [sys.executable, "-m", "islands.lab.world", str(seed), "--tape", str(tape)],

@@ -42,7 +42,6 @@ def test_what_is_carried_on_is_not_thrown_away() -> None:
 
 
 def _finished(world: World) -> list[dict[str, int]]:
-    """The ledger at the end, by fragment."""
     (last,) = entries(world, "finished", SYNCER)
     rows: list[dict[str, int]] = last["ledger"]
     return rows

@@ -31,8 +31,6 @@ def played(
 
 
 def frozen(*names: str, for_s: float) -> Callable[[World], Awaitable[None]]:
-    """Stop processes for a while."""
-
     async def do(world: World) -> None:
         for name in names:
             assert world.processes.freeze(name)

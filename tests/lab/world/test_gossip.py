@@ -84,7 +84,6 @@ class Played:
         return asyncio.get_running_loop().time()
 
     def of(self, kind: str) -> Iterator[Line]:
-        """All entries of a kind."""
         return (line for line in self.lines if line["kind"] == kind)
 
     @property
@@ -95,7 +94,6 @@ class Played:
         return row
 
     def trainer(self, name: str) -> Watched:
-        """What a learner computed with last."""
         trainer = self.world.trainers[name]
         assert isinstance(trainer, Watched)
         return trainer

@@ -32,12 +32,10 @@ def played(
 
 
 def said(lines: Entries, actor: str, kind: str) -> Entries:
-    """Entries of one actor, of one kind, after the deed."""
     return [e for e in lines if (e["actor"], e["kind"]) == (actor, kind) and after(e)]
 
 
 def after(entry: dict[str, Any]) -> bool:
-    """Whether it was written after the deed."""
     return float(str(entry["at_s"])) >= WARM_S
 
 

@@ -41,14 +41,12 @@ def world_of(**changed: object) -> World:
 
 
 async def told(world: World, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer:
-    """An operator's command that is answered."""
     answer = await world.command(verb, target, count)
     assert answer is not None
     return answer
 
 
 def kinds(world: World, actor: str) -> list[str]:
-    """The kinds of an actor's entries, in order."""
     return [entry["kind"] for entry in entries(world, actor=actor)]
 
 
@@ -186,7 +184,6 @@ async def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> Non
 
 
 def stage_of(world: World) -> ClosingStage | None:
-    """How far the end of the run is."""
     closing = None if world.syncer_state is None else world.syncer_state.core.closing
     return None if closing is None else closing.stage
 
@@ -226,7 +223,6 @@ async def test_a_run_that_has_ended_can_be_extended() -> None:
 
 
 def final(world: World) -> dict[str, list[str]]:
-    """With which values a run ended."""
     (entry,) = entries(world, "final")
     return entry
 

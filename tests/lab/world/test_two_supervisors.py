@@ -34,7 +34,6 @@ class Pair(World):
         self._context = replace(self._context, supervisor=(SUPERVISOR, SPARE))
 
     def start_second(self) -> None:
-        """Start the second supervisor over what the first one has stored."""
         chance = random.Random(f"{self.seed} {SPARE}")
         self.disks[SPARE] = self.disks[SUPERVISOR].mounted(chance)
         self.start(SPARE)
@@ -52,7 +51,6 @@ class Pair(World):
 
 
 async def part(world: Pair, supervisor: str, names: list[str], for_s: float) -> None:
-    """Cut some members off from a supervisor for a while."""
     for name in names:
         world.network.cut(supervisor, name)
     await asyncio.sleep(for_s)

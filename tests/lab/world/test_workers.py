@@ -28,12 +28,10 @@ def played(costs: Costs, *, fragments: int = 8) -> Entries:
 
 
 def of_kind(lines: Entries, kind: str) -> Entries:
-    """Entries of a kind."""
     return [line for line in lines if line["kind"] == kind]
 
 
 def contributions(lines: Entries) -> float:
-    """How many a merge has on average."""
     return fmean(len(str(line["participants"]).split(",")) for line in of_kind(lines, "merged"))
 
 

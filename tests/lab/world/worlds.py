@@ -47,7 +47,6 @@ async def until(true: Callable[[], bool], *, limit_s: float = 300.0) -> None:
 
 
 async def ended(world: World) -> None:
-    """The run comes to its end for everybody."""
     await until(lambda: world.finished is not None and not world.processes.names())
     assert not world.failures
 
@@ -62,13 +61,11 @@ async def finished(world: World) -> None:
 
 
 def lines(world: World) -> tuple[bytes, ...]:
-    """Everything on the tape."""
     assert isinstance(world.tape, MemoryTape)
     return tuple(world.tape.lines)
 
 
 def entries(world: World, kind: str = "", actor: str = "") -> Entries:
-    """The entries of a kind and of an actor, or all."""
     return [
         entry
         for line in lines(world)
@@ -78,7 +75,6 @@ def entries(world: World, kind: str = "", actor: str = "") -> Entries:
 
 
 def limits_of(world: World) -> Limits:
-    """The limits to which the history checker holds a world."""
     return Limits.of(
         world.settings,
         world.layout,

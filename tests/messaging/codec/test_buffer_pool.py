@@ -8,7 +8,6 @@ SIZE = 1 << 20
 
 
 def place(buffer: memoryview) -> int:
-    """Where in memory a buffer lies."""
     return np.frombuffer(buffer, np.uint8).ctypes.data
 
 

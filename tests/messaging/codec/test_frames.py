@@ -61,7 +61,6 @@ CODEC = Codec([Report, Empty])
 
 
 def view(data: bytes) -> memoryview:
-    """Return bytes as a payload buffer."""
     return memoryview(data)
 
 
@@ -88,20 +87,17 @@ ENVELOPES = st.builds(
 
 
 def document(**changes: object) -> dict[str, Any]:
-    """Return a valid header document with changes."""
     plain = {"type": "Empty", "sender": "a", "recipient": "b", "id": 1, "body": {}}
     return {**plain, **changes}
 
 
 def packed(**changes: object) -> bytes:
-    """Return a header document with changes as bytes."""
     data = msgpack.packb(document(**changes))
     assert isinstance(data, bytes)
     return data
 
 
 def assemble(assembler: Assembler, frames: list[bytes]) -> list[Envelope]:
-    """Feed frames and return what they completed."""
     return [done for frame in frames if (done := assembler.feed(frame)) is not None]
 
 

@@ -76,7 +76,6 @@ async def echo(network: SimulatedNetwork, scope: Scope, address: str = "syncer")
 
 
 def make_network() -> SimulatedNetwork:
-    """Make a faultless network."""
     return SimulatedNetwork(random.Random(0), Route(keep_tail=1.0))
 
 

@@ -29,7 +29,6 @@ PLAIN = DialSettings(jitter=0.0)
 
 
 def opened(settings: DialSettings = PLAIN, *, now_s: float = 0.0) -> LinkState:
-    """Return the state of a session that has just opened."""
     state = LinkState(("a",), settings)
     assert state.handle(Started(), now_s=now_s) == [Dial("a")]
     state.handle(Dialled(), now_s=now_s)
@@ -38,7 +37,6 @@ def opened(settings: DialSettings = PLAIN, *, now_s: float = 0.0) -> LinkState:
 
 
 def timer_of(actions: list[LinkAction]) -> float | None:
-    """Return the time of the only action, which sets the timer."""
     (timer,) = actions
     assert isinstance(timer, SetTimer)
     return timer.at_s

@@ -22,7 +22,6 @@ from tests.messaging.doubles import (
 
 
 def rule_name(rule: LinkRule) -> str:
-    """Name a rule in the test's id."""
     return getattr(rule, "__name__", "rule")
 
 

@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def numbered(number: int, size_bytes: int = 0) -> Envelope:
-    """Make an envelope that is known by its number."""
     payload = (memoryview(bytes(size_bytes)),) if size_bytes else ()
     return Envelope("learner", "syncer", number, None, payload=payload)
 
@@ -51,8 +50,6 @@ async def received(link: MemoryLink) -> tuple[list[tuple[float, int]], str]:
 def simulate(
     scenario: Callable[[SimulatedNetwork], Awaitable[None]], route: Route, seed: int = 0
 ) -> None:
-    """Run a scenario on a network of its own."""
-
     async def main() -> None:
         await scenario(SimulatedNetwork(random.Random(seed), route))
 

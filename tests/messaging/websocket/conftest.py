@@ -7,5 +7,4 @@ from tests.messaging.certificates import Certificates, make_certificates
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority of our own."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))

@@ -76,7 +76,6 @@ class Session:
 
 
 def make(*, masks: bool) -> tuple[BulkProtocol, Session, RecordingTransport]:
-    """A protocol of one side, with its owner and its transport."""
     transport, session = RecordingTransport(), Session()
     protocol = BulkProtocol(transport, asyncio.Protocol(), masks=masks)
     protocol.attach(session, 0, Assembler(CODEC), LIMITS.frame_bytes)

@@ -76,7 +76,6 @@ class Path:
 
 
 def megabits(number: float) -> float:
-    """Bytes per second."""
     return number * 1e6 / 8
 
 

@@ -80,7 +80,6 @@ async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certi
 
 
 def handlers() -> int:
-    """Connections that this process remembers."""
     gc.collect()
     return sum(type(one) is web.RequestHandler for one in gc.get_objects())
 
@@ -216,7 +215,6 @@ async def test_malformed_requests_are_one_sentence_without_their_text(
 
 @contextmanager
 def no_more_files() -> Iterator[None]:
-    """This process can open no file."""
     gc.collect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []

@@ -83,7 +83,6 @@ class Hub:
         near.close("done")
 
     async def connect(self) -> Streams:
-        """Open a bare connection."""
         self.streams.append(await asyncio.open_connection(LOOPBACK, self.network.port))
         return self.streams[-1]
 
@@ -115,7 +114,6 @@ class Hub:
 
 
 def opening(path: str, headers: Mapping[str, str | None]) -> bytes:
-    """The bytes of an opening request."""
     lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
     return "\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode()
 
@@ -140,7 +138,6 @@ async def until_ended(streams: Streams) -> bytes:
 
 
 async def hang_up(streams: Streams) -> None:
-    """Close a bare connection."""
     streams[1].close()
     try:
         await streams[1].wait_closed()
@@ -503,7 +500,6 @@ async def test_bound_to_everything_it_advertises_an_address_of_its_own(everywher
 
 
 async def sentence_of(network: WebsocketNetwork, address: str) -> str:
-    """The sentence with which dialling fails."""
     with pytest.raises(DialFailed) as caught:
         await network.dial(address, local="near")
     return str(caught.value)
@@ -535,7 +531,6 @@ async def test_failures_of_dialling_are_sentences() -> None:
 
 @asynccontextmanager
 async def answering(reply: bytes | None) -> AsyncIterator[str]:
-    """The address of a server that answers one request so, or not at all."""
     answered = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,12 +25,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def rule_name(rule: LinkRule) -> str:
-    """Name a rule in the test's id."""
     return getattr(rule, "__name__", "rule")
 
 
 async def opened(settings: WebsocketSettings | None = None) -> WebsocketNetwork:
-    """Return a network that is open on a free port of this machine."""
     network = WebsocketNetwork([Probe], settings=settings)
     await network.open(LOOPBACK, 0)
     return network
@@ -38,7 +36,6 @@ async def opened(settings: WebsocketSettings | None = None) -> WebsocketNetwork:
 
 @pytest.fixture
 async def network() -> AsyncIterator[WebsocketNetwork]:
-    """A network with the default settings."""
     network = await opened()
     yield network
     await network.close()
@@ -88,7 +85,6 @@ class Wiretap:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Take in no more connections."""
         self._server.close()
 
     async def _pass_on(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:

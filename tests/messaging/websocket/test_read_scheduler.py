@@ -30,7 +30,6 @@ class Turns:
         self._counting = False
 
     def most_at_once(self) -> int:
-        """Messages in one turn."""
         turns = [turn for turn, _ in self.read]
         return max(turns.count(turn) for turn in turns)
 

@@ -158,7 +158,6 @@ class Recorder:
 
 
 def frame(first: int, size: int, chance: random.Random) -> bytes:
-    """A websocket frame of so many bytes."""
     masked = 0x80 * chance.randrange(2)
     if size < 126:
         header = bytes((first, masked | size))

@@ -49,7 +49,6 @@ def field_of(field: msgspec.structs.FieldInfo) -> str:
 
 
 def row_of(entry: type[Entry]) -> str:
-    """One line of a table."""
     where = "log" if issubclass(entry, Logged) else "folder" if issubclass(entry, Notable) else ""
     told = " ".join((entry.__doc__ or "").split())
     fields = "; ".join(map(field_of, msgspec.structs.fields(entry)))
@@ -57,7 +56,6 @@ def row_of(entry: type[Entry]) -> str:
 
 
 def section_of(module: ModuleType) -> str:
-    """All entries of a module."""
     title = (module.__doc__ or "").splitlines()[0]
     entries = [entry for entry in ENTRIES if entry.__module__ == module.__name__]
     head = "| kind | what it tells | fields | log |\n| --- | --- | --- | --- |\n"
@@ -65,7 +63,6 @@ def section_of(module: ModuleType) -> str:
 
 
 def tables() -> str:
-    """What follows the mark."""
     return "".join(map(section_of, MODULES))
 
 

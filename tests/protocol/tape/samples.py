@@ -27,10 +27,8 @@ MERGED = Merged(
 
 
 def admitted(name: str = "a", incarnation: str = "1.1", role: Role = Role.LEARNER) -> Admitted:
-    """A supervisor admits it."""
     return Admitted(name, role, incarnation)
 
 
 def evicted(name: str = "a", incarnation: str = "1.1") -> Evicted:
-    """A supervisor evicts it."""
     return Evicted(name, incarnation, "silent")

@@ -115,7 +115,6 @@ class Room:
         return int(pid)
 
     async def ended(self) -> tuple[str, str]:
-        """The next end that the launcher tells."""
         async with asyncio.timeout(LIMIT_S):
             return await self.ends.get()
 

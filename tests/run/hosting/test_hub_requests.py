@@ -29,7 +29,6 @@ def number_of(envelope: Envelope) -> int | None:
 
 
 async def answer(listener: Listener, *bodies: object) -> None:
-    """Answer one link with these, and wait for its end."""
     link = await listener.accept()
     assert (await link.receive()).body == Probe(0)
     for number, body in enumerate(bodies):

@@ -27,7 +27,6 @@ class Manager:
         self.environment = {"NOTIFY_SOCKET": address, "WATCHDOG_PID": str(os.getpid())}
 
     def heard(self) -> list[str]:
-        """All messages that are there already."""
         messages: list[str] = []
         while True:
             try:

@@ -11,7 +11,6 @@ class Terminal(io.StringIO):
     """A stream that a person reads."""
 
     def isatty(self) -> bool:
-        """As a terminal answers."""
         return True
 
 

@@ -13,7 +13,6 @@ VALIDATION = next(name for i in range(99) if part_of(name := f"module{i}.py") ==
 
 
 def write(root: Path, name: str, text: str) -> None:
-    """Write a file and the folders above it."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -39,11 +39,9 @@ class Reader:
         self.source = Prefetcher(shards.batches, self._came.set, "read-test")
 
     def expects(self) -> bool:
-        """Whether a batch may come."""
         return self.source.expecting
 
     def take(self) -> Taken:
-        """Take the next batch, as soon as it is there."""
         while True:  # until the limit
             self._came.clear()
             taken = self.source.take()
@@ -54,20 +52,17 @@ class Reader:
 
 @pytest.fixture
 def shards() -> Shards:
-    """Shards that can be read to their ends."""
     return Shards()
 
 
 @pytest.fixture
 def reader(shards: Shards) -> Iterator[Reader]:
-    """A reader of them, closed at the end."""
     made = Reader(shards)
     yield made
     made.source.close()
 
 
 def all_of(source: BatchSource, count: int, reader: Reader | None = None) -> list[Taken | None]:
-    """The next things that a source gives."""
     return [reader.take() if reader else source.take() for _ in range(count)]
 
 

@@ -30,7 +30,6 @@ def write(root: Path, texts: list[str]) -> Path:
 
 
 def made(root: Path, texts: list[str], share: float = 0.1, out: str = "out") -> Prepared:
-    """The prepared folder of some documents."""
     text = find_text(write(root / "text", texts))
     return prepare(text, ByteTokenizer(), share, root / out)
 

@@ -26,7 +26,6 @@ def package() -> ModuleType:
 
 
 def save(folder: Path, columns: Mapping[str, Sequence[object]] = COLUMNS, files: int = 2) -> Path:
-    """Save a dataset with the package itself."""
     package().Dataset.from_dict(dict(columns)).save_to_disk(folder, num_shards=files)
     return folder
 

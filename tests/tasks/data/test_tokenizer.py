@@ -48,7 +48,6 @@ def test_a_small_vocabulary_is_refused() -> None:
 
 @pytest.fixture
 def learned() -> PairTokenizer:
-    """Byte pairs of a few texts."""
     pytest.importorskip("tokenizers")
     return train(TEXTS * 9, 300)
 

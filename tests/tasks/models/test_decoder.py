@@ -30,7 +30,6 @@ def awake(config: DecoderConfig) -> dict[str, object]:
 
 
 def run(config: DecoderConfig, tokens: list[int]) -> jax.Array:
-    """Logits of one row."""
     row: jax.Array = logits(config, awake(config), jnp.array([tokens]))[0]
     return row
 
@@ -97,7 +96,6 @@ def test_shapes_that_cannot_be_built_are_refused(
 
 
 def batch_of(rows: list[list[int]], weight: list[float]) -> TokenBatch:
-    """A batch from literal bytes."""
     return TokenBatch(np.array(rows, np.uint8), np.array(weight, np.float32))
 
 
@@ -123,7 +121,6 @@ def test_bits_per_byte_weighs_batches_by_their_bytes() -> None:
 
 
 def added(prompt: bytes, count: int, **rest: float) -> bytes:
-    """All that is added to a prompt."""
     return b"".join(sample(SMALL, awake(SMALL), prompt, count, context=8, **rest))  # type: ignore[arg-type]
 
 

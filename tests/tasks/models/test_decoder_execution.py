@@ -24,7 +24,6 @@ def config(**changes: object) -> DecoderConfig:
 
 
 def awake(shape: DecoderConfig) -> PyTree:
-    """Parameters none of which is zero."""
     rng = np.random.default_rng(1)
     start = jax.device_get(initial(shape, jax.random.key(0)))
     return jax.tree.map(lambda x: x + 0.3 * rng.standard_normal(x.shape, np.float32), start)
