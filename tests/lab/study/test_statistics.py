@@ -1,11 +1,9 @@
 """Intervals and verdicts, held against cases whose answer is known."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
-from islands.lab.study.statistics import Comparison, Verdict, bootstrap, compare, interval, student
+from islands.lab.study.statistics import Comparison, Verdict, compare, interval
 
 BASELINE = {0: 2.0, 1: 2.2, 2: 1.9, 3: 2.1}
 
@@ -64,48 +62,14 @@ def test_the_interval_of_known_numbers() -> None:
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.4843, 2 + 2.4843), abs=1e-3)
 
 
-def test_the_bootstrap_of_known_numbers() -> None:
-    given, found = [0.0, 0.1, 0.2, 0.4, 1.3], []
-    for resample in product(given, repeat=5):
-        middle = sum(resample) / 5
-        spread = (sum((each - middle) ** 2 for each in resample) / 4) ** 0.5
-        if len(set(resample)) > 1:
-            found.append((middle - 0.4) / (spread / 5**0.5))
-    found.sort()
-    low, high = found[round(0.025 * len(found))], found[round(0.975 * len(found))]
-    error = (sum((each - 0.4) ** 2 for each in given) / 4 / 5) ** 0.5
-    wanted = 0.4 - high * error, 0.4 - low * error
-    assert bootstrap(given) == pytest.approx(wanted, rel=0.05, abs=0.02)
-
-
-def test_a_skewed_difference_widens_the_interval_on_its_side() -> None:
-    given = [0.0, 0.1, 0.2, 0.4, 1.3]
-    low, high = interval(given)
-    assert low == student(given)[0]
-    assert high == bootstrap(given)[1] > student(given)[1] + 1
-
-
 def test_the_interval_of_equal_differences_is_one_point() -> None:
     assert interval([0.25] * 6) == (0.25, 0.25)
 
 
-def test_a_table_that_is_made_again_is_the_same() -> None:
-    given = [0.01, 0.03, -0.02, 0.02, 0.0, 0.01]
-    assert interval(given) == interval(given)
-
-
 @pytest.mark.parametrize("seeds", [2, 3, 5, 8])
 def test_the_interval_holds_the_mean_as_often_as_it_promises(seeds: int) -> None:
-    """95 % of studies or a little more; a percentile bootstrap of three seeds would hold 73 %."""
     rng = np.random.default_rng(seeds)
-    studies = 2000 if seeds < 5 else 300
+    studies = 2000
     ends = [interval(list(rng.normal(0.01, 0.02, seeds))) for _ in range(studies)]
     held = np.mean([low <= 0.01 <= high for low, high in ends])
-    assert 0.935 < held < 0.99
-
-
-def test_skewed_differences_are_held_as_often() -> None:
-    """In Student's interval the mean of an exponential distribution would be in 88 % only."""
-    rng = np.random.default_rng(1)
-    ends = [interval(list(rng.exponential(1.0, 8))) for _ in range(400)]
-    assert np.mean([low <= 1 <= high for low, high in ends]) > 0.915
+    assert 0.935 < held < 0.965
