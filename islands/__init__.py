@@ -4,7 +4,7 @@ This module exports what a user's own code needs: `join` and `latest` to take pa
 in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` and
 `TaskState` to leave the loop to Islands, `run_settings` and `LocalSystem` to run it in this
 process, `load` and `described` to read what a run has written. Everything else is in rooms, each of
-which imports those below it and none above; its docstring names its files:
+which imports those below it and none above; each file says first what it holds:
 
 - `cli`: the commands; `page`: a run in a browser
 - `lab`: simulations, faults, studies, the checker of histories

@@ -71,11 +71,10 @@ def test_a_citation_of_what_is_not_there_is_seen(text: str, breaches: int) -> No
 
 def test_a_file_that_its_index_does_not_name_is_seen() -> None:
     room = Source(
-        "islands/a/__init__.py", '"""A room: `pace.py`, `retries` and `my_timer.py`."""\n'
+        "islands/protocol/syncer/__init__.py",
+        '"""A room: `pace.py`, `retries` and `my_timer.py`."""\n',
     )
-    files = [
-        Source(f"islands/a/{name}.py", "") for name in ("pace", "retries", "timer", "__main__")
-    ]
+    files = [Source(f"{SYNCER}/{name}.py", "") for name in ("pace", "retries", "timer", "__main__")]
     breaches = list(indexes([room, *files]))
     assert len(breaches) == 1
     assert "`timer.py`" in breaches[0]

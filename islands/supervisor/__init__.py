@@ -1,5 +1,1 @@
-"""The supervisor acts: it performs what `protocol/supervisor` decides.
-
-- `actor.py`: The supervisor's actor
-- `hooks.py`: Calls into its host
-"""
+"""The supervisor acts: it performs what `protocol/supervisor` decides."""
