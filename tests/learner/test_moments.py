@@ -5,7 +5,7 @@ import pytest
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.core import CheckpointedMoments
-from islands.protocol.learner.moments_recovery import COPIES_MAX, GIVING_MAX
+from islands.protocol.learner.moments_recovery import GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FinalRound, Welcome
@@ -83,10 +83,6 @@ class Fresh(Bench):
                 told.append((entry.kind, entry.donor))
         return told
 
-    def reminder_s(self) -> float:
-        """When the last event asked to be reminded first."""
-        return min(action.after_s for action in self.of(actions.SetTimer))
-
 
 def welcomed() -> Fresh:
     """Told of a donor; everything else it needs for its first step is there."""
@@ -155,45 +151,27 @@ def test_without_a_donor_it_steps_at_once() -> None:
 
 
 def test_it_never_waits_longer_than_its_limit() -> None:
-    bench = welcomed()
-    bench.piece(0)
-    waited_s = 0.0
-    for _ in range(10):
-        if bench.noted():
-            break
-        after_s = bench.reminder_s() if bench.of(actions.SetTimer) else LIMIT_S - waited_s
-        bench.do(events.TimerDue(), after_s=after_s)
-        waited_s += after_s
-    assert waited_s == LIMIT_S
-    assert bench.noted() == [("moments_fresh", "2 of 3 pieces did not come in time")]
-    assert bench.held() == []
-    assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
-    bench.piece(1)
-    assert bench.actions == []
-
-
-def test_a_lost_piece_is_asked_for_once_more() -> None:
     bench = Fresh()
     bench.welcome()
+    bench.do(events.TrainerReady(BATCH), after_s=5.0)
+    (timer,) = bench.of(actions.SetTimer)
+    assert timer.after_s == LIMIT_S
     bench.piece(0)
-    assert bench.asked() == [2]
-    bench.do(events.TimerDue(), after_s=0.9 * LIMIT_S / 2)
-    assert bench.asked() == []
-    bench.do(events.TimerDue(), after_s=0.1 * LIMIT_S / 2)
-    assert bench.asked() == [1, 2]
-    bench.do(events.TimerDue(), after_s=LIMIT_S)
-    assert bench.asked() == []
-    bench.piece(2)
+    assert bench.of(actions.SetTimer) == []
+    bench.do(events.Ticked(), after_s=0.99 * LIMIT_S)
+    assert bench.noted() == []
+    bench.do(events.TimerDue(), after_s=0.01 * LIMIT_S)
+    assert bench.noted() == [("moments_fresh", "2 of 3 pieces did not come in time")]
+    assert bench.held() == []
     bench.piece(1)
-    assert len(bench.of(actions.LoadMoments)) == 1
+    assert bench.of(actions.LoadMoments) == []
 
 
-def test_a_damaged_piece_is_asked_for_once_more() -> None:
+def test_a_damaged_piece_ends_it() -> None:
     bench = welcomed()
     bench.piece(1, intact=False)
-    assert (bench.held(), bench.asked()) == ([], [1])
-    bench.piece(1, intact=False)
-    assert bench.noted() == [("moments_fresh", "piece 1 was damaged twice")]
+    assert (bench.held(), bench.asked()) == ([], [])
+    assert bench.noted() == [("moments_fresh", "piece 1 was damaged")]
 
 
 @pytest.mark.parametrize(
@@ -328,18 +306,6 @@ def test_a_donor_reads_at_a_boundary_and_offers() -> None:
     offer = actions.ToPeer(BEN, StateOffer(2, PIECES, SCHEMA, ""), read)
     assert bench.of(actions.ToPeer) == [offer]
     assert bench.of(actions.ToPeer)[0].payload is read
-
-
-def test_nobody_is_given_a_piece_again_and_again() -> None:
-    bench = donor()
-    for _ in range(COPIES_MAX):
-        assert request(bench, 2) == []
-        bench.do(events.MomentsRead(2, BEN, payload(2)))
-    assert request(bench, 2) == declined(2)
-    assert request(bench, 1) == []
-    bench.do(events.MomentsRead(1, BEN, payload(1)))
-    bench.do(events.StateRequested(BEN, StateRequest(Incarnation(1, 10), 2, SCHEMA)))
-    assert bench.of(actions.ReadMoments) == [actions.ReadMoments(2, BEN)]
 
 
 def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:

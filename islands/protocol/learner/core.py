@@ -136,10 +136,10 @@ class Moments:
     """The moments of one process.
 
     `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked`
-    counts the requests for each piece in flight, `arrived` holds the received pieces until all are
+    are the pieces in flight, `arrived` holds the received pieces until all are
     there, and `loaded_bytes` is their total size. `kept` is a checkpoint on disk, not tried yet.
-    `given` counts how often each piece was given to those who asked last, `giving` the pieces that
-    peers wait for at present.
+    `timed` says that a timer is set for the deadline, and `giving` counts the pieces that peers
+    wait for at present.
     """
 
     stage: MomentsStage = MomentsStage.OPEN
@@ -147,14 +147,12 @@ class Moments:
     kept: CheckpointedMoments | None = None
     schema: str | None = None
     pieces: int = 0
-    asked: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, None] = field(default_factory=dict)
     arrived: dict[int, memoryview] = field(default_factory=dict)
     loaded_bytes: int = 0
     began_s: float = 0.0
     ready_s: float | None = None
-    heard_s: float = 0.0
-    reminder_s: float | None = None
-    given: dict[tuple[str, Incarnation], dict[int, int]] = field(default_factory=dict)
+    timed: bool = False
     giving: int = 0
 
     @property

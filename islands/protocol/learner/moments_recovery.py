@@ -36,17 +36,8 @@ from islands.protocol.tape.learner_entries import (
 WINDOW = 2
 """Pieces requested at a time: one is in flight while the donor reads the next."""
 
-ASKED_MAX = 2
-"""Requests for one piece at most: the first, and one retry if it was lost or damaged."""
-
 GIVING_MAX = 4
 """Pieces that may wait for a boundary; further requests are declined."""
-
-COPIES_MAX = 8
-"""Times that an incarnation is given a piece: whose answers are lost asks again, over each link."""
-
-ASKERS_KEPT = 64
-"""Incarnations of which it is known what they were given."""
 
 
 def on_made(core: Core, event: events.TrainerMade) -> None:
@@ -59,14 +50,13 @@ def on_donor(core: Core, donor: LearnerName | None) -> None:
     moments = core.moments
     if moments.stage is MomentsStage.OPEN and donor is not None:
         moments.stage, moments.donor = MomentsStage.ASKING, donor
-        moments.began_s = core.now_s
+        moments.began_s, moments.timed = core.now_s, False
     elif moments.stage is not MomentsStage.ASKING:
         return
     elif donor is not None and donor != moments.donor:
         moments.donor = donor
         _forget(core)
     moments.asked.clear()
-    moments.heard_s = core.now_s
 
 
 def pursue(core: Core) -> None:
@@ -83,48 +73,26 @@ def pursue(core: Core) -> None:
         missing = moments.pieces - len(moments.arrived)
         go_fresh(core, f"{missing} of {moments.pieces} pieces did not come in time")
     else:
-        quiet_s = limit_s / ASKED_MAX
-        _ask(core, quiet_s)
-        _remind(core, min(moments.heard_s + quiet_s, moments.deadline_s(limit_s)))
+        _ask(core)
+        if moments.ready_s is not None and not moments.timed:
+            moments.timed = True
+            core.actions.append(actions.SetTimer(moments.deadline_s(limit_s) - core.now_s))
 
 
-def _ask(core: Core, quiet_s: float) -> None:
-    """Keep the window full; retry the requests in flight after `quiet_s` without an answer."""
+def _ask(core: Core) -> None:
+    """Keep the window full; what a broken link lost is asked for again after the next Welcome."""
     moments = core.moments
-    overdue = core.now_s >= moments.heard_s + quiet_s
-    if overdue:
-        moments.heard_s = core.now_s
-    if not core.membership.syncer_up:
+    if not core.membership.syncer_up or core.incarnation is None:
         return
-    for piece in sorted(moments.asked) if overdue else []:
-        _request(core, piece)
+    assert moments.donor is not None, "somebody is asked"
+    assert moments.schema is not None, "something is asked for"
     for piece in range(moments.pieces):
         if len(moments.asked) >= WINDOW:
             return
         if piece not in moments.arrived and piece not in moments.asked:
-            _request(core, piece)
-
-
-def _request(core: Core, piece: int) -> None:
-    moments = core.moments
-    times = moments.asked.get(piece, 0) + 1
-    if times <= ASKED_MAX and core.incarnation is not None:
-        assert moments.donor is not None, "somebody is asked"
-        assert moments.schema is not None, "something is asked for"
-        moments.asked[piece] = times
-        request = StateRequest(core.incarnation, piece, moments.schema)
-        core.actions.append(actions.ToPeer(moments.donor, request))
-
-
-def _remind(core: Core, due_s: float) -> None:
-    """Set a timer for when a piece, or all of them, are overdue, unless an earlier one is set.
-
-    `due_s` lies in the future, since neither is overdue yet.
-    """
-    set_s = core.moments.reminder_s
-    if set_s is None or due_s < set_s:
-        core.moments.reminder_s = due_s
-        core.actions.append(actions.SetTimer(due_s - core.now_s))
+            moments.asked[piece] = None
+            request = StateRequest(core.incarnation, piece, moments.schema)
+            core.actions.append(actions.ToPeer(moments.donor, request))
 
 
 def on_piece(core: Core, event: events.PieceArrived) -> None:
@@ -137,13 +105,10 @@ def on_piece(core: Core, event: events.PieceArrived) -> None:
     elif (offer.schema, offer.pieces) != (moments.schema, moments.pieces):
         go_fresh(core, f"those of {moments.donor} are of another optimizer")
     elif offer.piece in moments.asked:
-        moments.heard_s = core.now_s
         if event.intact:
             _keep(core, offer.piece, event.payload)
-        elif moments.asked[offer.piece] < ASKED_MAX:
-            _request(core, offer.piece)
         else:
-            go_fresh(core, f"piece {offer.piece} was damaged twice")
+            go_fresh(core, f"piece {offer.piece} was damaged")
 
 
 def _keep(core: Core, piece: int, payload: memoryview) -> None:
@@ -156,11 +121,6 @@ def _keep(core: Core, piece: int, payload: memoryview) -> None:
         moments.loaded_bytes = sum(part.nbytes for part in pieces)
         moments.arrived.clear()
         core.actions.append(actions.LoadMoments(pieces))
-
-
-def on_timer(core: Core) -> None:
-    """Forget the timer; `pursue` does what is due after every event."""
-    core.moments.reminder_s = None
 
 
 def on_loaded(core: Core, event: events.MomentsLoaded) -> None:
@@ -235,13 +195,8 @@ def _forget(core: Core) -> None:
 def on_state_request(core: Core, event: events.StateRequested) -> None:
     """Have the requested piece read, or decline."""
     request = event.message
-    given = core.moments.given.setdefault((event.asker, request.incarnation), {})
-    if len(core.moments.given) > ASKERS_KEPT:
-        del core.moments.given[next(iter(core.moments.given))]
     known = 0 <= request.piece < core.moments.pieces and request.schema == core.moments.schema
-    often = given.get(request.piece, 0) >= COPIES_MAX
-    if _may_give(core) and known and not often and core.moments.giving < GIVING_MAX:
-        given[request.piece] = given.get(request.piece, 0) + 1
+    if _may_give(core) and known and core.moments.giving < GIVING_MAX:
         core.moments.giving += 1
         core.actions.append(actions.ReadMoments(request.piece, event.asker))
     else:

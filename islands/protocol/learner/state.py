@@ -163,7 +163,7 @@ class LearnerState:
             case events.PieceArrived():
                 moments_recovery.on_piece(core, event)
             case events.TimerDue():
-                moments_recovery.on_timer(core)
+                pass  # `pursue` does what is due after every event
             case _:
                 self._from_compute(event)
 
