@@ -20,7 +20,9 @@ the defaults here were fitted to its two rows of data-parallel training.
 import random
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from islands.protocol.settings.setting import NOT_NEGATIVE, POSITIVE
 
 TOUCHING_S = 1e-6
 """Between two steps that follow one another; a virtual clock rounds."""
@@ -41,14 +43,14 @@ class Chips:
         restart_s: for how long a failure stops a learner that is not elastic.
     """
 
-    count: float
-    slice_chips: float = 256.0
-    mtbi_s: float = 365.0 * 86400.0
-    stall_s: float = 18.0
-    return_s: float = 600.0
-    rejoin_every_s: float = 300.0
-    rejoin_stall_s: float = 16.0
-    restart_s: float = 86.0
+    count: Annotated[float, POSITIVE]
+    slice_chips: Annotated[float, POSITIVE] = 256.0
+    mtbi_s: Annotated[float, POSITIVE] = 365.0 * 86400.0
+    stall_s: Annotated[float, NOT_NEGATIVE] = 18.0
+    return_s: Annotated[float, NOT_NEGATIVE] = 600.0
+    rejoin_every_s: Annotated[float, NOT_NEGATIVE] = 300.0
+    rejoin_stall_s: Annotated[float, NOT_NEGATIVE] = 16.0
+    restart_s: Annotated[float, NOT_NEGATIVE] = 86.0
 
 
 @dataclass(slots=True)

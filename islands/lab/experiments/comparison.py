@@ -117,8 +117,8 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
 
 def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
     """Return the run of a fleet with a seed."""
-    if not any(not group.changes for group in fleet.learners):
-        raise SettingsError(f"{place}.learners come and go; a group must be there all the time")
+    if all(group.changes for group in fleet.learners):
+        raise SettingsError(f"{place}.learners needs a group that is there all the time")
     if sum(group.count for group in fleet.learners) > LEARNERS_MOST:
         raise SettingsError(f"{place}.learners are more than {LEARNERS_MOST}")
     for group in fleet.learners:

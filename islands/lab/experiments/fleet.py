@@ -34,7 +34,7 @@ from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE
+from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE, Setting
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.round_entries import Merged
@@ -112,8 +112,8 @@ class Group:
     latency_s: Annotated[float | None, NOT_NEGATIVE] = None
     from_step: Annotated[float, NOT_NEGATIVE] = 0.0
     until_step: Annotated[float | None, POSITIVE] = None
-    stay_steps: Annotated[float | None, POSITIVE] = None
-    away_steps: Annotated[float, POSITIVE] = 2.0
+    stay_steps: Annotated[float | None, Setting(least=1)] = None
+    away_steps: Annotated[float, Setting(least=1)] = 2.0
     abrupt: bool = False
 
     @property
