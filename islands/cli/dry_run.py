@@ -18,11 +18,11 @@ from rich.table import Table
 from islands.cli.cost import hour_planned
 from islands.cli.islands_table import read_entries, without_learners
 from islands.cli.parsing import Common, one_line
-from islands.cli.serve import LOOPBACK
+from islands.cli.serve import LOOPBACK, require_task
 from islands.files.disk import write_bytes_per_s
 from islands.model.interfaces import Workload
 from islands.model.memory_faults import host_memory_bytes
-from islands.model.workload import load_workload
+from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR, Role
@@ -181,6 +181,7 @@ def _examine_hub(
     findings.check(lambda: _plan_here(findings, spec, allowed))
     findings.check(lambda: _same_run(findings, spec, extend=options.extend))
     if isinstance(options, RunOptions):
+        findings.check(lambda: require_task(spec, findings.folder))
         findings.check(lambda: _price(findings, options))
     if not isinstance(options, SupervisorOptions):
         findings.check(lambda: _time_disk(findings))
@@ -195,6 +196,9 @@ def _examine_hub(
 
 def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> None:
     workload = load_workload(spec, allowed=allowed)
+    if isinstance(workload, OwnLoop):
+        findings.doubts += ("the first training loop that joins tells what the model is",)
+        return
     findings.check_task(workload, spec.settings)
     plan = workload.plan(spec.settings)
     findings.reckon(spec, plan, workload)

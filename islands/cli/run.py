@@ -85,26 +85,19 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
 
 def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coordinator":
     """Make the hub of a run on this machine, planned from its task."""
-    from islands.cli.serve import spec_of
+    from islands.cli.serve import require_task, spec_of
     from islands.model.workload import load_workload
-    from islands.protocol.errors import UserError
     from islands.run.coordinator import Coordinator, CoordinatorSettings
     from islands.run.hosting.process_runtime import compiled_folder
     from islands.run.local_cluster import LearnerSettings, local_hub
     from islands.run.run_claim import claim_folder, released_on_failure, spec_in
-    from islands.settings.groups import OWN_LOOP
-    from islands.settings.run_spec import read
     from islands.tasks.factory import allowed_by
 
     entries = read_entries(options)
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given)
-    if spec.task == OWN_LOOP and read(folder) is None:
-        raise UserError(
-            "task is not set; name it as package.module:Class, or have python -m islands.syncer "
-            "wait for training loops of your own"
-        )
+    require_task(spec, folder)
     workload = load_workload(spec, allowed=allowed_by(options.file.task))
     workload.keep_compiled(compiled_folder())
     claim = claim_folder(

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
@@ -12,7 +13,7 @@ from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.page.server import show_page
-from islands.protocol.errors import TaskError
+from islands.protocol.errors import TaskError, UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import host_port
 from islands.run.coordinator import Coordinator, CoordinatorSettings
@@ -39,6 +40,15 @@ def spec_of(file: RunFile) -> RunSpec:
     """Return the spec of the run that a run's file describes."""
     outer_optimizer(file.run.outer)
     return RunSpec.of(file)
+
+
+def require_task(spec: RunSpec, folder: Path) -> None:
+    """Refuse to begin a run without a task, which only a hub of its own can wait to be told."""
+    if spec.task == OWN_LOOP and read(folder) is None:
+        raise UserError(
+            "task is not set; name it as package.module:Class, or have python -m islands.syncer "
+            "wait for training loops of your own"
+        )
 
 
 def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | None) -> int:

@@ -340,3 +340,12 @@ def test_other_commands_have_no_dry_run() -> None:
     """An observer computes and keeps nothing that would have to be planned."""
     with pytest.raises(Exception, match="no dry run"):
         examine(ObserverOptions(), Common())
+
+
+def test_a_hub_without_a_task_waits_for_one_and_a_run_does_not(tmp_path: Path) -> None:
+    file = RunFile()
+    waits = examine(SyncerOptions(file, ANY, folder=tmp_path), Common())
+    assert waits.refused == ()
+    assert waits.doubts[0] == "the first training loop that joins tells what the model is"
+    (refused,) = examine(RunOptions(file, ANY, folder=tmp_path / "run"), Common()).refused
+    assert refused.startswith("task is not set; name it as package.module:Class")
