@@ -28,7 +28,7 @@ from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
-from islands.run.run_claim import spec_in
+from islands.run.run_claim import require_file, spec_in
 from islands.settings.groups import ConnectOptions, ListenOptions, default_name
 from islands.settings.host import (
     LearnerOptions,
@@ -189,9 +189,7 @@ def _examine_hub(
     findings.check(
         lambda: _try_address(findings, options.listening, connecting, makes_token=makes_token)
     )
-    start_from = options.file.start_from
-    if start_from is not None and not start_from.is_file():
-        findings.refused += (f"start_from is {start_from}; there is no such file",)
+    findings.check(lambda: require_file(options.file.start_from))
 
 
 def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> None:

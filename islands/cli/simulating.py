@@ -28,14 +28,16 @@ Result = TypeVar("Result")
 
 def run(options: Options, _: Common) -> int:
     """Play every run, then print the table; returns the exit code, 1 if a promise was broken."""
-    place = "goodput" if isinstance(options, GoodputOptions) else "comparison"
+    if isinstance(options, GoodputOptions):
+        place = name = "goodput"
+    else:
+        place, name = "comparison", options.name
     experiment: Experiment[Any, Any, Any, Any]
     experiment = import_module(f"islands.lab.experiments.{place}").EXPERIMENT
     results = play_all(experiment.play, experiment.jobs(options), options.workers)
     table = experiment.table(options, results)
     print(table, end="")
     if options.folder is not None:
-        name = options.name if isinstance(options, ComparisonOptions) else "goodput"
         files = {
             f"{name}.md": table.encode,
             f"{name}.json": lambda: _json_text(experiment.figures(options, results)),

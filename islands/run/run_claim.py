@@ -89,8 +89,8 @@ def claim_folder(
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot work is refused before a folder is made. The hub writes the
-    spec to the folder later, once no process is left that has another one.
+    What cannot work is refused before a folder is made. The hub writes the spec to it later, once
+    no process is left that has another one.
 
     Args:
         folder: the run's folder; made if missing.

@@ -152,10 +152,9 @@ def _differences(
 class RunPlan:
     """The plan that follows from a spec: the layout, and the number of virtual shards per pass.
 
-    `begun` tells a run from another of its name. `records` is
-    the number of records that loops of the users' own lease; 0: they read data of their own.
-    `may_return` tells whether members of an earlier hub may find this one, so that their values are
-    taken back if there is no journal.
+    `begun` tells a run from another of its name. `records` is the number of records that loops of
+    the users' own lease; 0: they read data of their own. `may_return` tells whether members of an
+    earlier hub may find this one, so that their values are taken back if there is no journal.
     """
 
     layout: Layout

@@ -43,12 +43,10 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.run.roles import hooks_of, journal_disk, make_syncer, read_initial
-    from islands.run.run_claim import require_file
     from messaging.clock import MonotonicClock
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
-    require_file(options.file.start_from)
     disk = journal_disk(options.folder)  # locked before any peer hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)

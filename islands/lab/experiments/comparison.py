@@ -18,7 +18,7 @@ from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import Cell, Group, Link, Played, lock_step, play
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.cells import chosen, run_settings
-from islands.lab.settings.fleets import ComparisonOptions
+from islands.lab.settings.fleets import LEARNERS_MOST, ComparisonOptions
 from islands.numerics.codecs import size_bytes
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import LearnerWaits, Precision
@@ -27,7 +27,6 @@ from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE
 from islands.settings.groups import put
 from islands.settings.quantities import duration, markdown_table
 
-LEARNERS_MOST = 4096
 MESSAGES = 4
 """Of an exchange, one after another."""
 
@@ -142,13 +141,12 @@ def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
         seed=seed,
     )
     round_s, interval = period_s(cell), settings.round_interval_steps(settings.fragments)
-    before = WARMUP_STEPS * fleet.step_s
-    before += (
-        LOCK_WARMUP_ROUNDS if fleet.lock_step else WARMUP_INTERVALS * settings.fragments
-    ) * round_s
     if fleet.warmup_steps is not None:
-        before = fleet.warmup_steps * fleet.step_s
-    return replace(cell, warmup_s=before, measured_s=ceil(fleet.steps / interval) * round_s)
+        warmup_s = fleet.warmup_steps * fleet.step_s
+    else:
+        rounds = LOCK_WARMUP_ROUNDS if fleet.lock_step else WARMUP_INTERVALS * settings.fragments
+        warmup_s = WARMUP_STEPS * fleet.step_s + rounds * round_s
+    return replace(cell, warmup_s=warmup_s, measured_s=ceil(fleet.steps / interval) * round_s)
 
 
 def period_s(cell: Cell) -> float:
@@ -313,11 +311,8 @@ def pictures(options: ComparisonOptions, runs: Runs) -> Pictures:
             Line(entry, [(value, float(_percent(found[value]))) for value in sorted(found)])
             for entry, found in entries.items()
         ]
-        title, above = (
-            "useful steps, %",
-            all(value > 0 for each in entries.values() for value in each),
-        )
-        return {name: lambda: chart(title, lines, unit, logarithmic=above)}
+        above = all(value > 0 for each in entries.values() for value in each)
+        return {name: lambda: chart("useful steps, %", lines, unit, logarithmic=above)}
     return {} if changing is None else {name: lambda: _over_time(changing)}
 
 

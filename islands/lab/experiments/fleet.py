@@ -136,7 +136,6 @@ class Member:
     name: str
     group: Group
     visits: tuple[tuple[float, float], ...]
-
     end_s: float
 
     @property
@@ -602,10 +601,6 @@ async def _live(
     """
     loop = asyncio.get_running_loop()
     start_s = tape.start_s = await _begin(world, cell)
-    for member in cell.members():
-        for device, (come_s, go_s) in zip(devices[member.name], member.visits, strict=True):
-            device.counted.from_s = start_s + max(cell.warmup_s, come_s)
-            device.counted.until_s = start_s + min(cell.end_s, go_s)
 
     async def take() -> None:
         check_actors(world)
@@ -624,6 +619,8 @@ async def _live(
     ]
     for member in cell.members():
         for device, (come_s, go_s) in zip(devices[member.name], member.visits, strict=True):
+            device.counted.from_s = start_s + max(cell.warmup_s, come_s)
+            device.counted.until_s = start_s + min(cell.end_s, go_s)
             if 0 < come_s < cell.end_s:
                 moments.append((come_s, partial(come, member, device)))
             if go_s < cell.end_s:
