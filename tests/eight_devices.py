@@ -37,7 +37,7 @@ LIMIT_S = 60.0
 STEPS = 3
 FRAGMENTS = 2
 PIECE_BYTES = 50_000
-BUDGET = 16 * 100
+BUDGET = 16 * 300  # a distance of 182 becomes 10; after 100 steps it was 30 to 170 by the machine
 DECODER = StdlibBytes(DecoderConfig(width=64, layers=1, heads=2, hidden=256), length=16, rows=8)
 
 
@@ -340,7 +340,7 @@ def test_a_system_runs_on_meshes(tmp_path: Path, learners: int, each: int, model
     summary = finished(system, tmp_path)
     assert summary["tokens"] == BUDGET
     assert cast("dict[str, object]", summary["ledger"])["imbalance"] == 0
-    assert cast("float", summary["distance"]) < 160  # it was 182; how far depends on the machine
+    assert cast("float", summary["distance"]) < 160
     done = cast("dict[str, dict[str, int]]", summary["learners"])
     assert len(done) == learners
     assert all(learner["tokens"] for learner in done.values())
