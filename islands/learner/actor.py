@@ -7,7 +7,6 @@ belongs to `compute`; the worker checks the digests of arriving values off the e
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import assert_never
 
 from islands.actors.ports import Worker
@@ -22,14 +21,12 @@ from islands.learner.compute import (
 )
 from islands.learner.gossip import GossipPort
 from islands.learner.moments import CheckpointFile, Pieces
-from islands.numerics.codecs import largest_bytes
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.adaptation import precision_of
 from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER
 from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
 from islands.protocol.learner.state import LearnerState
@@ -94,7 +91,6 @@ class LearnerActor(RoleActor[Item]):
             layout.fingerprint,
             fragments,
             None if kept is None else kept.find(),
-            precision_of(context.settings, fragments, partial(largest_bytes, layout)),
         )
         self.exit: Exit | None = None
         self._compute = compute

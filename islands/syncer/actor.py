@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -18,6 +19,7 @@ from islands.actors.acceptor import LinkAcceptor
 from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
+from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError, JournalError, RefusedError
@@ -50,6 +52,7 @@ from islands.protocol.syncer.actions import (
 from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.donors import route
 from islands.protocol.syncer.members import ConnectionIndex
+from islands.protocol.syncer.precision import levels_of
 from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
@@ -124,7 +127,7 @@ class SyncerActor(RoleActor[events.Event]):
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
-        self._inspections = InspectionQueue(self.store, workers.inspecting, self.post)
+        self._inspections = InspectionQueue(self.store, workers.inspecting, self.now_s, self.post)
         self._sent: dict[int, dict[int, Version]] = {}
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
@@ -226,6 +229,7 @@ class SyncerActor(RoleActor[events.Event]):
             initial=initial,
             returns_s=None if recovered else self._returns_s,
             epoch_proof=self._credentials.prove_epoch(epoch, f"{self._rng.getrandbits(64):016x}"),
+            levels=levels_of(context.settings, partial(largest_bytes, context.layout)),
         )
 
     async def on_message(self, message: events.Event) -> None:
@@ -411,9 +415,6 @@ class SyncerActor(RoleActor[events.Event]):
 
     def _on_envelope(self, connection: int, envelope: Envelope) -> None:
         body, name = envelope.body, self._callers.names.get(connection)
-        answer = None if name is None else acknowledgement(body)
-        if answer is not None:
-            self.send(self.link(connection), answer)
         match body:
             case training.Hello():
                 self._on_hello(connection, body)
@@ -430,7 +431,7 @@ class SyncerActor(RoleActor[events.Event]):
                 self.post(Received(body, connection))
             case StateRequest() | StateOffer():
                 self._relay(connection, envelope, body)
-            case _ if answer is None:
+            case _:
                 self.record(process_entries.Unexpected(type(body).__name__))
 
     def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
@@ -470,14 +471,3 @@ class SyncerActor(RoleActor[events.Event]):
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
             self._inspections.inspect_seed(seed, payload, len(self.context.layout.fragments))
-
-
-def acknowledgement(body: object) -> training.ContributionReceived | training.LinkProbe | None:
-    """Return the answer to a message that asks for one at once; None if it asks for none.
-
-    A learner that measures its link asks for it. The time until it comes holds none of the syncer's
-    work: neither the inspection of a contribution, nor the round that it belongs to.
-    """
-    if isinstance(body, training.Contribution) and body.acknowledge:
-        return training.ContributionReceived(body.ticket)
-    return body if isinstance(body, training.LinkProbe) else None

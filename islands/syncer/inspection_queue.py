@@ -32,6 +32,7 @@ class InspectionQueue:
     Args:
         store: measures payloads, and keeps contributions that are finite.
         worker: runs the measurements.
+        now_s: the actor's clock.
         post: given the event for each payload that was measured.
     """
 
@@ -39,10 +40,12 @@ class InspectionQueue:
         self,
         store: ValueStore,
         worker: Worker,
+        now_s: Callable[[], float],
         post: Callable[[ContributionArrived | SeedArrived | Received], object],
     ) -> None:
         self._store = store
         self._worker = worker
+        self._now_s = now_s
         self._post = post
         self._waiting: Counter[str] = Counter()
         self._tickets: dict[int, tuple[FragmentIndex, Ticket]] = {}
@@ -59,7 +62,7 @@ class InspectionQueue:
             return
         self._waiting[name] += 1
         self._taken += 1
-        number = self._taken
+        number, arrived_s = self._taken, self._now_s()
         self._tickets[number] = message.fragment, message.ticket
 
         def arrive(result: tuple[Check, Measured | None]) -> None:
@@ -68,7 +71,8 @@ class InspectionQueue:
             check, measured = result
             if measured is not None and check.finite:
                 self._store.hold(message.ticket, connection, measured)
-            self._post(ContributionArrived(message, check, connection))
+            inspected_s = self._now_s() - arrived_s
+            self._post(ContributionArrived(message, check, connection, inspected_s))
 
         self._worker.submit(lambda: self._store.inspect(message, payload), arrive)
 

@@ -135,11 +135,11 @@ def report(folder: Path, thirds: list[Third]) -> None:
             f"{steps_per_s(folder, FAR, third):6.2f} "
             f"{merged / (third.to_s - third.from_s):9.2f} {shared / max(1, merged):10.2f}"
         )
-    for entry in logged(folder, "adapted", actor=NEAR):
+    for entry in (one for one in logged(folder, "adapted") if one["name"] == NEAR):
         at_s = float(str(entry["at_s"]))
         begun = [third for third in thirds if third.from_s <= at_s]
         since = f"{at_s - begun[-1].from_s:.2f} s into {begun[-1].name}" if begun else "before"
-        print(f"  {since}: {entry['precision']}, every {entry['every']}: {entry['reason']}")
+        print(f"  {since}: {entry['precision']}: {entry['reason']}")
     print(flush=True)
 
 

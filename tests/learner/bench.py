@@ -15,7 +15,6 @@ from islands.protocol.identities import (
 )
 from islands.protocol.learner import events
 from islands.protocol.learner.actions import Action, Contribute
-from islands.protocol.learner.adaptation import FINEST_FIRST, Adaptation, Level
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import (
@@ -51,10 +50,7 @@ class Bench:
         settings = RunSettings(
             interval_steps=P, fragments=P, adoption=adoption, precision=precision
         )
-        levels = [Level(each, 4096 // 2**index) for index, each in enumerate(FINEST_FIRST)]
-        chooses = Adaptation(levels, overlap_steps=2, round_interval_steps=1.0, fragments=P)
-        adaptation = chooses if precision is Precision.ADAPTIVE else None
-        self.state = LearnerState(settings, ANA, "bench", P, precision=adaptation)
+        self.state = LearnerState(settings, ANA, "bench", P)
         self.actions: list[Action] = []
         self.now_s = 0.0
         self.steps = 0
@@ -117,11 +113,19 @@ class Bench:
         index = FragmentIndex(fragment)
         self.do(events.SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
 
-    def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
+    def pull(
+        self,
+        fragment: int,
+        round_: int,
+        *,
+        epoch: int = 1,
+        counter: int = 1,
+        precision: Precision = Precision.FLOAT32,
+    ) -> None:
         ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
-        self.do(
-            events.FromSyncer(training.PullFragment(ticket, FragmentIndex(fragment), Version(1, 0)))
-        )
+        index = FragmentIndex(fragment)
+        pull = training.PullFragment(ticket, index, Version(1, 0), precision)
+        self.do(events.FromSyncer(pull))
 
 
 def started(

@@ -35,12 +35,8 @@ WAITS = "the run waits for a is not heard; b was asked"
             "s took its optimizer's moments from b",
         ),
         (
-            learners.Adapted("fp4", 1, "it took too long", 9, 1.0, 9.0, 0.1, 0.5),
-            "s sends fp4: it took too long",
-        ),
-        (
-            learners.Adapted("two_bit", 3, "it took too long", 9, 1.0, 9.0, 0.1, 0.5),
-            "s sends two_bit, for one of 3 pulls: it took too long",
+            members.Adapted("a", "fp4", "it took too long", 9, 1.0, 9.0, 0.1, 0.5),
+            "a sends fp4: it took too long",
         ),
         (members.ProcessEnded("a", ""), ""),
         (members.ProcessEnded("a", error="exit 1"), ""),

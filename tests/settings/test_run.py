@@ -57,7 +57,7 @@ from islands.protocol.settings.run import RunSettings, Timing
         ),
         (
             {"precision": Precision.ADAPTIVE, "learner_waits": LearnerWaits.AT_TAU},
-            "precision is adaptive; where learner_waits is at_tau every learner answers every pull",
+            "precision is adaptive; where learner_waits is at_tau a learner waits for its exchange",
         ),
         (
             {"precision": Precision.ADAPTIVE, "trigger": Trigger.LEARNER},

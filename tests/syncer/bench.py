@@ -1,5 +1,6 @@
 """A syncer's state on the bench: scripted learners, and a journal done when the test says so."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from islands.protocol.handlers import Received
@@ -21,6 +22,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.plausibility import Check
+from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record
@@ -129,6 +131,7 @@ class Bench:
         epoch: int = 1,
         initial: bool = False,
         returns_s: float | None = None,
+        levels: Sequence[Level] = EXACT,
     ) -> None:
         """A start of the syncer at time 0."""
         self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
@@ -137,7 +140,13 @@ class Bench:
         begun = durable or fresh(self.settings, fragments=fragments, shards=8, epoch=epoch)
         begun.epoch = epoch
         self.state = SyncerState(
-            self.settings, FINGERPRINT, begun, now_s=0.0, initial=initial, returns_s=returns_s
+            self.settings,
+            FINGERPRINT,
+            begun,
+            now_s=0.0,
+            initial=initial,
+            returns_s=returns_s,
+            levels=levels,
         )
         self.actions: list[actions.Action] = []
         self.learners: dict[str, Learner] = {}
@@ -291,9 +300,14 @@ class Bench:
         return self.of(actions.WriteJournal)
 
 
-def seeded(*names: str, settings: RunSettings | None = None, fragments: int = 2) -> Bench:
+def seeded(
+    *names: str,
+    settings: RunSettings | None = None,
+    fragments: int = 2,
+    levels: Sequence[Level] = EXACT,
+) -> Bench:
     """A run with these learners, all stepping on version 0 with quota granted."""
-    bench = Bench(settings, fragments=fragments)
+    bench = Bench(settings, fragments=fragments, levels=levels)
     for name in names:
         bench.hello(name)
     bench.seed()

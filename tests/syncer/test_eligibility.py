@@ -14,6 +14,7 @@ from islands.protocol.syncer.eligibility import (
     unready_because,
 )
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.precision import EXACT, AdaptivePrecision
 
 KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
 PROGRESS = Progress(
@@ -31,7 +32,8 @@ PROGRESS = Progress(
 
 
 def record(progress: Progress = PROGRESS) -> LearnerRecord:
-    return LearnerRecord(LearnerName("a"), Role.LEARNER, Incarnation(1, 1), progress, connection=1)
+    precision = AdaptivePrecision(EXACT, 0)
+    return LearnerRecord(LearnerName("a"), Role.LEARNER, Incarnation(1, 1), progress, 1, precision)
 
 
 def test_a_live_stepping_learner_is_eligible() -> None:

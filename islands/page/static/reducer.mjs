@@ -215,7 +215,7 @@ const HANDLERS = {
         if (!learner.gone) enterPhase(learner, entry.t, entry.phase);
     },
     adapted: (state, entry) => {
-        Object.assign(learnerOf(state, entry.actor), { sends: entry.precision, exchange: entry });
+        Object.assign(learnerOf(state, entry.name), { sends: entry.precision, exchange: entry });
     },
 
     opened: (state, entry) => {
@@ -590,7 +590,7 @@ const TOLD = {
             ? ["ill", `the data has ended: none of ${e.shards} shards has a batch`]
             : ["well", "there is data again"],
     waits_for: (e) => ["warn", `the run waits for ${listed(e.because)}`],
-    adapted: (e) => ["plain", `${e.actor} sends ${e.precision}: ${e.reason}`],
+    adapted: (e) => ["plain", `${e.name} sends ${e.precision}: ${e.reason}`],
     moments_taken: (e) => ["plain", `${e.actor} took its optimizer's moments from ${e.from}`],
     moments_fresh: (e) => ["plain", `${e.actor} begins with fresh moments: ${e.reason}`],
     moments_reset: (e) => ["warn", `${e.actor} discarded its optimizer's moments`],

@@ -2,7 +2,6 @@
 
 - `account.py`: token accounting of one fragment
 - `actions.py`: the actions that a learner's state returns; the actor performs them in order
-- `adaptation.py`: `precision: adaptive`, by what a learner measures of its link
 - `answering.py`: answers to pulls, and the seed of a new run
 - `core.py`: the learner's memory, in parts with one owner each
 - `events.py`: the events that a learner's state handles

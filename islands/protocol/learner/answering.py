@@ -1,7 +1,7 @@
 """Answers to the syncer: contributions to its pulls, and the seed of a run that has no version 0.
 
 `pulls.py` knows which pulls are open and which snapshot answers one; the schedule says when one is
-due, and the precision how it is sent. This module makes the answer.
+due. This module makes the answer.
 """
 
 from islands.protocol.learner import events
@@ -9,9 +9,7 @@ from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue
 from islands.protocol.learner.core import FROM_SYNCER, Core
 from islands.protocol.messages import training
 from islands.protocol.sessions import ToSyncer
-from islands.protocol.settings.choices import Adoption
-from islands.protocol.tape.entry import Record
-from islands.protocol.tape.learner_entries import Adapted
+from islands.protocol.settings.choices import Adoption, Precision
 
 REPLACED = "a newer pull of its fragment came"
 
@@ -65,14 +63,6 @@ def on_pull(core: Core, pull: training.PullFragment) -> None:
     if core.leaving is not None and not known and not core.hands_over:
         _decline(core, pull, "leaving")
         return
-    if not known:
-        _record(core, core.precision.pulled(ticket, core.now_s))
-        last = core.ending or core.compute.idle  # no later pull would bring what was left out
-        if not last:
-            reason = core.precision.why_declined(pull.fragment, ticket, core.now_s)
-            if reason is not None:
-                _decline(core, pull, reason)
-                return
     replaced = core.pulls.asked(pull)
     if replaced is not None:
         _decline(core, replaced, REPLACED)
@@ -85,15 +75,17 @@ def on_snapshot(core: Core, event: events.SnapshotTaken) -> None:
 
 
 def on_encoded(core: Core, event: events.ContributionEncoded) -> None:
-    """Keep a contribution as it is sent, if its part of the local value is to be told from it."""
+    """Say that a contribution leaves, if its pull named the precision (`syncer/precision.py`).
+
+    It is kept as it is sent if its part of the local value is to be told from it.
+    """
     ticket = event.ticket
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     if carries and core.settings.feeds_back and ticket.incarnation == core.incarnation:
         account = core.accounts[event.fragment]
         account.encoded(ticket.epoch, ticket.round, event.payload, event.precision)
-    probe = core.precision.offered(ticket, event.payload.nbytes, core.now_s)
-    if probe is not None:
-        core.actions.append(ToSyncer(training.LinkProbe(probe)))
+    if core.settings.precision is Precision.ADAPTIVE:
+        core.actions.append(ToSyncer(training.ContributionOffered(ticket, event.payload.nbytes)))
 
 
 def on_skipped(core: Core, event: events.ContributionSkipped) -> None:
@@ -102,18 +94,6 @@ def on_skipped(core: Core, event: events.ContributionSkipped) -> None:
         core.actions.append(
             ToSyncer(training.ContributionDeclined(event.ticket, event.fragment, REPLACED))
         )
-    core.precision.skipped(event.ticket)
-
-
-@FROM_SYNCER.handles(training.ContributionReceived)
-def on_received(core: Core, message: training.ContributionReceived) -> None:
-    _record(core, core.precision.received(message.ticket, core.now_s))
-
-
-@FROM_SYNCER.handles(training.LinkProbe)
-def on_probe(core: Core, message: training.LinkProbe) -> None:
-    """Measure a probe that came back."""
-    core.precision.probed(message.number, core.now_s)
 
 
 def answer_pulls(core: Core) -> None:
@@ -143,6 +123,7 @@ def _answer(core: Core, pull: training.PullFragment) -> None:
         return
     core.pulls.closed(pull.fragment)
     processed = snapshot.tokens - compute.origin_tokens
+    own = core.settings.precision
     contribution = training.Contribution(
         ticket=pull.ticket,
         fragment=pull.fragment,
@@ -150,9 +131,8 @@ def _answer(core: Core, pull: training.PullFragment) -> None:
         steps=snapshot.steps - base_steps,
         tokens=processed - account.base_tokens,
         processed_tokens=processed,
-        precision=core.precision.precision.value,
+        precision=(pull.precision if own is Precision.ADAPTIVE else own).value,
         digest="",
-        acknowledge=core.precision.acknowledges,
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     later = core.settings.feeds_back  # what is sent is not encoded yet (`on_encoded`)
@@ -164,8 +144,3 @@ def _answer(core: Core, pull: training.PullFragment) -> None:
 
 def _decline(core: Core, pull: training.PullFragment, reason: str) -> None:
     core.actions.append(ToSyncer(training.ContributionDeclined(pull.ticket, pull.fragment, reason)))
-
-
-def _record(core: Core, adapted: Adapted | None) -> None:
-    if adapted is not None:
-        core.actions.append(Record(adapted))

@@ -11,7 +11,6 @@
 | `reporting` | progress reports | `state.py`, by `due` of all |
 | `leaving` | a graceful shutdown | `membership.py` |
 | `schedule` | when to step, snapshot and adopt | itself |
-| `precision` | precision of contributions | itself |
 
 The rules are functions over `Core`, which collects the actions while one event is handled. A rule
 that handles a message is registered for its type, in `FROM_SUPERVISOR` or `FROM_SYNCER`.
@@ -25,7 +24,6 @@ from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase, Version
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import Action, AllowSteps
-from islands.protocol.learner.adaptation import GivenPrecision
 from islands.protocol.learner.pulls import Pulls
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import MembershipState
@@ -179,7 +177,6 @@ class Core:
     accounts: list[Account]
     pulls: Pulls
     schedule: Schedule
-    precision: GivenPrecision
     moments: Moments = field(default_factory=Moments)
     compute: ComputeView = field(default_factory=ComputeView)
     run: RunOrders = field(default_factory=RunOrders)

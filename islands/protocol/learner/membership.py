@@ -59,7 +59,6 @@ def on_syncer_link(core: Core, *, up: bool) -> None:
     """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     core.membership.syncer_up = up
     core.pulls.link_changed()
-    core.precision.link_changed()
     core.pulls.offered.clear()
     _hello(core)
 

@@ -27,7 +27,6 @@ from islands.protocol.learner import (
 )
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import Action
-from islands.protocol.learner.adaptation import GivenPrecision
 from islands.protocol.learner.core import (
     FROM_SUPERVISOR,
     FROM_SYNCER,
@@ -57,7 +56,6 @@ class LearnerState:
         fingerprint: digest of the model's layout, which the supervisor compares with its own.
         fragments: P, the number of fragments in the plan.
         kept: moments that an earlier process of this name left on disk, if there are any.
-        precision: chooses the precision of contributions; by default as the settings give it.
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class LearnerState:
         fingerprint: str,
         fragments: int,
         kept: CheckpointedMoments | None = None,
-        precision: GivenPrecision | None = None,
     ) -> None:
         """Start without an admission and without any published value."""
         self._core = Core(
@@ -76,7 +73,6 @@ class LearnerState:
             accounts=[Account() for _ in range(fragments)],
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             schedule=schedule_of(settings, name, fragments),
-            precision=precision or GivenPrecision(settings.precision),
             moments=Moments(kept=kept),
         )
 

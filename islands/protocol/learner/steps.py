@@ -117,7 +117,6 @@ def on_step(core: Core, event: StepFinished) -> None:
     compute.idle, compute.waiting, compute.late = False, False, False
     compute.step_time_s = event.step_time_s
     core.pulls.stepped()
-    core.precision.stepped(event.step_time_s)
     _advance_positions(core, event.leases)
     interval = core.settings.report_interval_steps(core.fragments)
     reporting.due |= compute.steps - reporting.steps >= interval

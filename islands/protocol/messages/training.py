@@ -14,6 +14,7 @@ from islands.protocol.identities import (
     Ticket,
     Version,
 )
+from islands.protocol.settings.choices import Precision
 from messaging.envelope import message
 
 
@@ -119,11 +120,15 @@ class LeaseGranted:
 @message("PullFragment")
 @dataclass(frozen=True, slots=True)
 class PullFragment:
-    """The syncer asks for a contribution; `version` is the fragment's committed version."""
+    """The syncer asks for a contribution; `version` is the fragment's committed version.
+
+    `precision` is that of the answer, if the learner's own settings leave it open.
+    """
 
     ticket: Ticket
     fragment: FragmentIndex
     version: Version
+    precision: Precision = Precision.FLOAT32
 
 
 @message("Contribution")
@@ -132,8 +137,7 @@ class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
     `steps` and `tokens` are those of the open work at the step boundary at which the value was
-    taken; `processed_tokens` is the incarnation's total at that boundary. With `acknowledge` the
-    sender asks to be told when the last byte has arrived.
+    taken; `processed_tokens` is the incarnation's total at that boundary.
     """
 
     ticket: Ticket
@@ -144,27 +148,23 @@ class Contribution:
     processed_tokens: int
     precision: str
     digest: str
-    acknowledge: bool = False
 
     @property
     def name(self) -> LearnerName:
         return self.ticket.name
 
 
-@message("ContributionReceived")
+@message("ContributionOffered")
 @dataclass(frozen=True, slots=True)
-class ContributionReceived:
-    """The whole contribution has arrived at the syncer, for who asked; nothing of its fate."""
+class ContributionOffered:
+    """A contribution leaves now, in the precision that its pull named: so the link is measured."""
 
     ticket: Ticket
+    size_bytes: int
 
-
-@message("LinkProbe")
-@dataclass(frozen=True, slots=True)
-class LinkProbe:
-    """Learner → syncer, which sends it back at once: so the learner measures the latency."""
-
-    number: int
+    @property
+    def name(self) -> LearnerName:
+        return self.ticket.name
 
 
 @message("ContributionDeclined")

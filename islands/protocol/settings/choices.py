@@ -99,7 +99,7 @@ class GossipRule(StrEnum):
 
 
 class Precision(StrEnum):
-    """Element type of a contribution on the wire; a setting may leave the choice to the learner.
+    """Element type of a contribution on the wire; a setting may leave the choice to each pull.
 
     A codec is a member here, an entry of `islands.numerics.codecs.QUANTIZERS`, and nothing else.
     """
@@ -134,7 +134,7 @@ class Precision(StrEnum):
 
     @property
     def adaptive_level(self) -> bool:
-        """Whether a learner whose precision is adaptive may choose this one; finest come first."""
+        """Whether a pull may name it, where precision is adaptive; the finest come first."""
         return self not in (Precision.TOP_K, Precision.ADAPTIVE)
 
 

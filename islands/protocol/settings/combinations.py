@@ -89,16 +89,16 @@ RULES: tuple[Rule, ...] = (
         "overlap_steps is {run.overlap_steps}; where learner_waits is at_tau it must be below "
         "interval_steps, {run.interval_steps}",
     ),
-    # --- learners that choose their precision ---
+    # --- a precision by what the link carries ---
     Rule(
         lambda run: _adapts(run) and _waits(run),
-        "precision is adaptive; where learner_waits is at_tau every learner answers every pull, so "
-        "name a precision",
+        "precision is adaptive; where learner_waits is at_tau a learner waits for its exchanges, "
+        "and none is hidden, so name a precision",
     ),
     Rule(
         lambda run: _adapts(run) and _by_learners(run),
         "precision is adaptive; where trigger is learner a learner is pulled only when it asks, "
-        "and leaves out no pull, so name a precision",
+        "so no time is given for its exchanges; name a precision",
     ),
     Rule(
         lambda run: _adapts(run) and run.overlap_steps == 0,

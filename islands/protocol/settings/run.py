@@ -123,7 +123,7 @@ class RunSettings:
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
             about 8, 4 and 2 bits per value; `top_k` sends the largest values alone, 14 bits each.
             With `adaptive` each learner sends the finest one whose exchanges are hidden behind τ
-            steps, and answers only some pulls if none is.
+            steps.
         top_k_share: share of each 4,096 values that `top_k` sends.
         error_feedback: with such a precision, send later what was lost by rounding.
         update_precision: element type of updates on the wire: `float32` sends whole values, `int8`
@@ -225,9 +225,13 @@ class RunSettings:
 
     @property
     def precision_coarsest(self) -> Precision:
-        """The precision of the smallest contributions; two bits only with error feedback."""
-        if self.precision is not Precision.ADAPTIVE:
-            return self.precision
+        """The precision of the smallest contributions."""
+        adapts = self.precision is Precision.ADAPTIVE
+        return self.coarsest_adaptive if adapts else self.precision
+
+    @property
+    def coarsest_adaptive(self) -> Precision:
+        """The coarsest precision that a pull names; two bits only with error feedback."""
         return Precision.TWO_BIT if self.error_feedback else Precision.FP4
 
     @property

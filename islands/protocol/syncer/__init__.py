@@ -19,6 +19,7 @@ What it knows, below the rules:
 Rules that look at one thing:
 
 - `eligibility.py`: Which learners may be asked
+- `precision.py`: `precision: adaptive`, by the measured link of each learner
 - `plausibility.py`: What makes a weight honest: checks of reported numbers, and of norms
 - `grace.py`: Grace, quorum, the pace of rounds, the length of turns
 - `timeouts.py`: Every other wait, from measured times

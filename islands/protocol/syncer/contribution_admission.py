@@ -27,6 +27,7 @@ from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     ContributionFate,
+    ContributionOffered,
     Quarantined,
 )
 from islands.protocol.syncer.actions import DropContribution
@@ -34,6 +35,7 @@ from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
+from islands.protocol.syncer.precision import Transfer, budget_s
 from islands.protocol.syncer.pulls import Pull
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import member_entries, round_entries
@@ -88,7 +90,12 @@ def refusal(
 
 
 def on_contribution(
-    core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
+    core: Core,
+    contribution: Contribution,
+    check: Check,
+    connection: int,
+    now_s: float,
+    inspected_s: float = 0.0,
 ) -> None:
     """Admit a contribution to its round, or give it another fate (`contribution_admission.py`).
 
@@ -127,6 +134,7 @@ def on_contribution(
         pull = end_pull(core, learner, ticket.round, contribution.fragment, now_s)
         if pull is not None:
             learner.exchange.answer(now_s - pull.first_s, core.fragments)
+            _judge_arrived(core, learner, pull, now_s - inspected_s)
         abandoned_s = core.rounds.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
         core.members.touch(learner.name)
@@ -243,6 +251,64 @@ def _drop(core: Core, ticket: Ticket, connection: int) -> None:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
+@HANDLERS.handles(ContributionOffered)
+def on_offered(core: Core, offered: ContributionOffered, connection: int, now_s: float) -> None:
+    """Note since when a contribution has been on its way (`precision.py`)."""
+    learner = _asked(core, offered.ticket, connection)
+    pull = None if learner is None else learner.pulls.open.get(offered.ticket.round)
+    if pull is not None and offered.size_bytes > 0:
+        pull.offered_s, pull.size_bytes = now_s, offered.size_bytes
+
+
+def judge_under_way(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    """Name a coarser precision if a contribution has been on its way for too long."""
+    pull = learner.pulls.offered
+    if pull is not None:
+        transfer = _transfer(core, learner, pull, now_s)
+        _note_precision(core, learner, pull, transfer, learner.precision.under_way(transfer))
+
+
+def _judge_arrived(core: Core, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
+    if pull.offered_s is not None:
+        transfer = _transfer(core, learner, pull, now_s)
+        reason = learner.precision.arrived(transfer, now_s)
+        _note_precision(core, learner, pull, transfer, reason)
+
+
+def _transfer(core: Core, learner: LearnerRecord, pull: Pull, now_s: float) -> Transfer:
+    assert pull.offered_s is not None, "only what has left is measured"
+    before_s = pull.offered_s - pull.first_s
+    within_s = budget_s(core.settings, core.fragments, step_s=core.step_s, before_s=before_s)
+    seconds = max(0.0, now_s - learner.precision.began_s(pull.offered_s))
+    return Transfer(pull.size_bytes, seconds, within_s)
+
+
+def _note_precision(
+    core: Core, learner: LearnerRecord, pull: Pull, transfer: Transfer, reason: str | None
+) -> None:
+    if reason is not None and pull.offered_s is not None:
+        adapted = member_entries.Adapted(
+            name=learner.name,
+            precision=learner.precision.precision.value,
+            reason=reason,
+            bytes=transfer.size_bytes,
+            seconds=transfer.seconds,
+            bytes_per_s=transfer.bytes_per_s,
+            before_s=pull.offered_s - pull.first_s,
+            budget_s=transfer.budget_s,
+        )
+        core.record(adapted)
+
+
+def _asked(core: Core, ticket: Ticket, connection: int) -> LearnerRecord | None:
+    """Return whose ticket it is; None if it is of another incarnation, epoch or link."""
+    learner = core.members.learners.get(ticket.name)
+    if learner is None or learner.incarnation != ticket.incarnation:
+        return None
+    valid = connection == learner.connection and ticket.epoch == core.durable.epoch
+    return learner if valid else None
+
+
 @HANDLERS.handles(ContributionDeclined)
 def on_decline(core: Core, declined: ContributionDeclined, connection: int, now_s: float) -> None:
     """Excuse a learner that has nothing to answer this pull with.
@@ -250,13 +316,9 @@ def on_decline(core: Core, declined: ContributionDeclined, connection: int, now_
     Over a link that is gone a decline is void, as an answer is: the pull was sent again.
     """
     ticket = declined.ticket
-    learner = core.members.learners.get(ticket.name)
-    if learner is None or learner.incarnation != ticket.incarnation:
-        return
-    if connection != learner.connection or ticket.epoch != core.durable.epoch:
-        return
-    pull = learner.pulls.open.get(ticket.round)
-    if pull is not None:
+    learner = _asked(core, ticket, connection)
+    pull = None if learner is None else learner.pulls.open.get(ticket.round)
+    if learner is not None and pull is not None:
         end_pull(core, learner, ticket.round, pull.fragment, now_s)
         _end_without(core, ticket, pull.fragment, declined.reason)
         core.members.touch(learner.name)

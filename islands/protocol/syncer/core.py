@@ -120,7 +120,7 @@ class Core:
     versions: Versions
     journal: Journalling
     health: Health
-    members: Members = field(default_factory=Members)
+    members: Members
     closing: Closing | None = None
     supervised: bool = False
     actions: list[Action] = field(default_factory=list)

@@ -35,11 +35,15 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class ContributionArrived:
-    """A contribution arrived, and its payload was measured with the result `check`."""
+    """A contribution arrived, and its payload was measured with the result `check`.
+
+    `inspected_s` are the seconds since its last byte arrived.
+    """
 
     contribution: Contribution
     check: Check
     connection: int
+    inspected_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from islands.protocol.lost_links import LostLinks
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
+from islands.protocol.syncer.precision import AdaptivePrecision, Level
 from islands.protocol.syncer.pulls import Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
 
@@ -99,7 +100,7 @@ class LearnerRecord:
     (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
     `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that it
     still has from before this incarnation, by fragment; empty unless it has one of each. `losses`
-    are those of its link.
+    are those of its link. `precision` is named in its pulls.
     """
 
     name: LearnerName
@@ -107,6 +108,7 @@ class LearnerRecord:
     incarnation: Incarnation
     progress: Progress
     connection: int | None
+    precision: AdaptivePrecision
     status: Status = Status.LIVE
     pulls: Pulls = field(default_factory=Pulls)
     heard_s: float = 0.0
@@ -227,6 +229,7 @@ class LearnerRecord:
         """Note that its link is gone, and with it what was asked over it."""
         self.connection, self.silent = None, False
         self.pulls.void()
+        self.precision.link_changed()
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""
@@ -371,9 +374,11 @@ class Members:
     the event being handled, and `witnesses` those of `any`. `absent` tells since when an
     incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
     holds, by name, the times of reports that cannot be true, `donations` those at which it was
-    told of a donor (`donors.py`), and `departed` what observers without a link were sent.
+    told of a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`
+    are the precisions that pulls may name.
     """
 
+    levels: Sequence[Level]
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     index: LearnerIndex = field(default_factory=LearnerIndex)
     witnesses: dict[str, Witness] = field(default_factory=dict)

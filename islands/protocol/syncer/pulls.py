@@ -21,12 +21,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Pull:
-    """A pull without an end: its fragment, when it was sent first and last, and how often."""
+    """A pull without an end: its fragment, when it was sent first and last, and how often.
+
+    `offered_s` is when its answer left, if that is known, and `size_bytes` is the answer's length.
+    """
 
     fragment: int
     first_s: float
     at_s: float
     times: int = 1
+    offered_s: float | None = None
+    size_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -59,6 +64,12 @@ class Pulls:
     def void(self) -> None:
         """End all pulls, with their link or with their incarnation."""
         self.open.clear()
+
+    @property
+    def offered(self) -> Pull | None:
+        """The pull whose answer has been on its way for longest; None if none is known to be."""
+        known = (pull for pull in self.open.values() if pull.offered_s is not None)
+        return min(known, key=lambda pull: pull.offered_s or 0.0, default=None)
 
     @property
     def oldest_s(self) -> float | None:

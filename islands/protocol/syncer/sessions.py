@@ -18,6 +18,7 @@ from islands.protocol.syncer.health import end_reason
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
+from islands.protocol.syncer.precision import AdaptivePrecision
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
 from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
@@ -154,7 +155,11 @@ def _fenced(core: Core, hello: Hello) -> bool:
 
 
 def _new_record(core: Core, hello: Hello) -> LearnerRecord:
-    learner = LearnerRecord(hello.name, hello.role, hello.incarnation, hello.progress, None)
+    levels = core.members.levels
+    precision = AdaptivePrecision(levels, len(levels) - 1)
+    learner = LearnerRecord(
+        hello.name, hello.role, hello.incarnation, hello.progress, None, precision
+    )
     core.members.add(learner)
     core.versions.note_back(hello.name)
     if hello.role is not Role.LEARNER:

@@ -7,6 +7,7 @@ Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` return
 the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from islands.protocol.errors import UNFORESEEN, InvariantError
@@ -32,8 +33,10 @@ from islands.protocol.syncer.grace import Pace
 from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.health import Health
 from islands.protocol.syncer.journalling import Journalling
+from islands.protocol.syncer.members import Members
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
+from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.reports import end_peer
 from islands.protocol.syncer.retries import next_sweep_s, on_ticked
@@ -66,6 +69,7 @@ class SyncerState:
             syncer (`credentials.py`).
         returns_s: for how long to wait for members that outlived the journal, before version 0 is
             made; None: what they have is not taken back.
+        levels: the precisions that pulls may name (`precision.py`).
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class SyncerState:
         initial: bool = False,
         epoch_proof: str = "",
         returns_s: float | None = None,
+        levels: Sequence[Level] = EXACT,
     ) -> None:
         fragments = len(durable.published)
         returns_until_s = None if returns_s is None else now_s + returns_s
@@ -95,6 +100,7 @@ class SyncerState:
             ),
             journal=Journalling(now_s),
             health=Health(now_s),
+            members=Members(levels),
         )
         if durable.finished is not None:
             resume_end(self._core, now_s)
@@ -217,8 +223,8 @@ class SyncerState:
                 on_membership(core, event, now_s)
             case Received(message, connection):
                 HANDLERS.handle(core, message, connection, now_s)
-            case events.ContributionArrived(contribution, check, connection):
-                on_contribution(core, contribution, check, connection, now_s)
+            case events.ContributionArrived(contribution, check, connection, inspected_s):
+                on_contribution(core, contribution, check, connection, now_s, inspected_s)
             case events.SeedArrived(seed, intact):
                 on_seed(core, seed, intact=intact)
             case events.MergeFinished(fragment, number, facts):

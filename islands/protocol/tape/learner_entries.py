@@ -36,23 +36,6 @@ class Contributed(Entry, frozen=True, tag="contribute"):
     processed: int
 
 
-class Adapted(Logged, frozen=True, tag="adapted"):
-    """A learner's contributions have another `precision`, or it answers each `every`th pull.
-
-    The last exchange moved `bytes` in `seconds`, at `bytes_per_s` beside the link's latency; of the
-    bytes of a contribution at most `budget_s` is hidden.
-    """
-
-    precision: str
-    every: int
-    reason: str
-    bytes: int
-    seconds: float
-    bytes_per_s: float
-    latency_s: float
-    budget_s: float
-
-
 DISK = "disk"
 """In place of a donor: the learner's own disk."""
 

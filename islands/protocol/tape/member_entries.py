@@ -134,6 +134,23 @@ class Retired(Logged, frozen=True, tag="retired"):
     reason: str
 
 
+class Adapted(Logged, frozen=True, tag="adapted"):
+    """A learner's contributions have another `precision` from now on.
+
+    The last one moved `bytes` in `seconds`, at `bytes_per_s`, and left `before_s` after it was
+    asked for; of the bytes of a contribution at most `budget_s` is hidden.
+    """
+
+    name: str
+    precision: str
+    reason: str
+    bytes: int
+    seconds: float
+    bytes_per_s: float
+    before_s: float
+    budget_s: float
+
+
 class Quarantined(Logged, frozen=True, tag="quarantined"):
     """The syncer put a learner into quarantine after three strikes."""
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from islands.protocol.identities import Role
 from islands.protocol.tape.kinds import NOTABLE, kinds_of
 from islands.protocol.tape.learner_entries import (
-    Adapted,
     MomentsFresh,
     MomentsKept,
     MomentsReset,
@@ -54,7 +53,7 @@ SUPERVISORS_OWN = kinds_of(
 
 NOTED: Mapping[Role, frozenset[str]] = {
     Role.LEARNER: kinds_of(
-        *(Adapted, MomentsKept, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable)
+        *(MomentsKept, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable)
     ),
     Role.OBSERVER: kinds_of(Evaluation, EvaluationFailed, Failed, Unsendable),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,

@@ -45,7 +45,7 @@ from islands.run.records.figures import (
 )
 from islands.run.records.notes import NoteBudget
 from islands.run.records.summary import SUMMARY_FILE, SyncerShare
-from islands.run.records.tape_sentences import sends, sentence
+from islands.run.records.tape_sentences import sentence
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
@@ -178,8 +178,8 @@ class RunFolder:
                 self._on_diverged(name, at_s)
             case rounds.Merged() | rounds.LeftOut() | rounds.AskedAgain():
                 self._on_round(at_s, entry)
-            case learners.Adapted() if actor in self.figures.learners:
-                self.figures.learners[actor].sends = sends(entry)
+            case members.Adapted(name, precision) if name in self.figures.learners:
+                self.figures.learners[name].sends = precision
             case members.Paused():
                 self._on_paused(at_s, paused=True)
             case members.Resumed():

@@ -79,8 +79,8 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"operator: {verb} {target}".rstrip() + f": {answer}"
         case members.ProcessEnded(name, str(reason)) if reason:
             told = f"the process of {name} ended: {reason}"
-        case learners.Adapted():
-            told = f"{actor} sends {sends(entry)}: {entry.reason}"
+        case members.Adapted(name, precision, reason):
+            told = f"{name} sends {precision}: {reason}"
         case learners.MomentsFresh(reason) if reason not in USUAL:
             told = f"{actor} begins with fresh moments of its optimizer: {reason}"
         case rounds.WaitsFor(count, because):
@@ -95,12 +95,6 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
         case _:
             told = WORDS.get(type(entry), "").format(entry, actor=actor)
     return plain(told.rstrip(": "))
-
-
-def sends(entry: learners.Adapted) -> str:
-    """Return in which precision a learner sends, and how seldom, if it leaves out pulls."""
-    seldom = f", for one of {entry.every} pulls" if entry.every > 1 else ""
-    return f"{entry.precision}{seldom}"
 
 
 def why_ended(reason: str) -> str:

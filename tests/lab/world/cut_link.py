@@ -17,7 +17,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
-from islands.protocol.tape.learner_entries import Adapted
+from islands.protocol.tape.member_entries import Adapted
 from islands.run.records.summary import SyncerShare, share_of
 from islands.syncer.hooks import Hooks
 from messaging.simulation.network import Route
@@ -51,14 +51,14 @@ class Outcome:
 
     @property
     def changes(self) -> list[tuple[float, Adapted]]:
-        """When the learner whose link was cut chose another precision or interval."""
-        entries = [(one.at_s, one.entry) for one in self.lines if one.actor == NEAR]
-        return [(at_s, entry) for at_s, entry in entries if isinstance(entry, Adapted)]
+        """When the learner whose link was cut was asked for another precision."""
+        entries = [(one.at_s, one.entry) for one in self.lines if isinstance(one.entry, Adapted)]
+        return [(at_s, entry) for at_s, entry in entries if entry.name == NEAR]
 
-    def chosen(self, at_s: float) -> tuple[str, int]:
-        """The choice that held at a time; the coarsest is where it begins."""
+    def precision(self, at_s: float) -> str:
+        """The precision that held at a time; the coarsest is where it begins."""
         before = [entry for changed_s, entry in self.changes if changed_s <= at_s]
-        return (before[-1].precision, before[-1].every) if before else ("two_bit", 1)
+        return before[-1].precision if before else "two_bit"
 
     def slowest(self) -> float:
         """Fewest steps per second of the learner between two looks, from its first to its last."""

@@ -64,12 +64,11 @@ def loss(found: Outcome) -> float:
 def test_precision_follows_a_cut_within_three_periods_and_its_end(adoption: Adoption) -> None:
     found = ran(Precision.ADAPTIVE, CUT_AND_BACK, adoption)
     cut_s, back_s = CUT_S + LOOK_S, BACK_S  # a look that saw the cut may come so much later
-    assert found.chosen(CUT_S) == ("float32", 1)
-    precision, every = found.chosen(cut_s + 3 * PERIOD_S)
+    assert found.precision(CUT_S) == "float32"
+    precision = found.precision(cut_s + 3 * PERIOD_S)
     assert precision in ("fp4", "two_bit")
-    assert every == 1
-    assert found.chosen(back_s) == (precision, every)
-    assert found.chosen(found.ended_s) == ("float32", 1)
+    assert found.precision(back_s) == precision
+    assert found.precision(found.ended_s) == "float32"
 
 
 @pytest.mark.parametrize("course", [CUT, CUT_AND_BACK], ids=["cut", "cut and back"])
@@ -90,6 +89,6 @@ def test_the_loss_is_that_of_a_good_link_and_a_fixed_precision_stalls() -> None:
     assert loss(fixed) > loss(adaptive)
 
 
-def test_a_declined_pull_is_excused_at_once() -> None:
+def test_no_round_is_abandoned_for_a_cut_link() -> None:
     found = ran(Precision.ADAPTIVE, CUT_AND_BACK, Adoption.DELAY_CORRECTED)
     assert not [one for one in found.lines if isinstance(one.entry, round_entries.Abandoned)]

@@ -1,0 +1,191 @@
+"""`precision: adaptive`: each pull names the precision of its answer, by the learner's own link.
+
+An exchange is to end within the **window** of τ·ξ_step seconds, behind which it is hidden, and
+before the next contribution leaves, H/P·ξ_step later. Where it took L seconds before a contribution
+left, its bytes may take
+
+    budget = min(max(τ·ξ_step − L, τ·ξ_step / 2), H/P·ξ_step)
+
+since no precision makes a latency shorter. ξ_step is that of the pace, and with
+`overlap_steps: auto` τ is its upper limit.
+
+**What is measured.** A learner says when a contribution leaves (`ContributionOffered`), on the lane
+that never waits for bulk, so both are later by the same latency. As contributions leave one after
+another, the bytes of the i-th took arrivedᵢ − max(offeredᵢ, arrivedᵢ₋₁): what was still in line is
+not counted as its own time. Whoever has a precision of its own says nothing, and is not measured.
+
+**Coarser at once**, when bytes took too long, or have been under way for too long when the next
+pull is due: to the finest precision that fits the bandwidth that they had. **Finer after some
+time**: when several exchanges in a row had so much room that a finer one would take half of the
+budget; by at most four times the bytes, as a short transfer says little of a long one. So where the
+time of bytes varies by less than two, no precision is left twice. On a link that varies more, twice
+as many exchanges are asked for whenever a finer precision did not last. A learner begins with the
+coarsest one. One whose link does not carry even that has two pulls open, and is asked no more
+(`eligibility.py`).
+
+Reference: a codec for each learner by its measured link, arXiv 2601.02360.
+Deviation (ours): the order of choices and the hysteresis.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from islands.protocol.settings.choices import Precision
+from islands.protocol.settings.run import RunSettings
+
+FINEST_FIRST = tuple(precision for precision in Precision if precision.adaptive_level)
+
+CONFIRMED = 3
+"""Exchanges with room to spare, in a row, before a finer precision; at first, and at most:"""
+
+CONFIRMED_MOST = 48
+LASTED = 16
+"""A finer precision that lasted for so many exchanges was right, whatever comes then."""
+
+ROOM = 0.5
+"""Share of the budget that a finer precision may take by the exchanges before it."""
+
+FINER_AT_ONCE = 4
+"""Most times the bytes of a finer precision may exceed those of the one before it."""
+
+TRANSFER_LEAST_S = 1e-6
+"""Shortest time that bytes may have taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A precision, and the bytes of the largest fragment in it."""
+
+    precision: Precision
+    size_bytes: int
+
+
+EXACT = (Level(Precision.FLOAT32, 1),)
+"""Where nothing is adaptive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The bytes of a contribution, the seconds that they took, and what they might have taken."""
+
+    size_bytes: int
+    seconds: float
+    budget_s: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The bandwidth; of bytes under way, the most that it may have been."""
+        return self.size_bytes / max(self.seconds, TRANSFER_LEAST_S)
+
+
+def levels_of(
+    settings: RunSettings, largest_bytes: Callable[[Precision], int]
+) -> tuple[Level, ...]:
+    """Return the precisions that may be named, the finest first; each has fewer bytes than before.
+
+    So one is left out that saves nothing, as where `merge_moments` has most values sent exactly.
+    """
+    levels: list[Level] = []
+    for precision in FINEST_FIRST[: FINEST_FIRST.index(settings.coarsest_adaptive) + 1]:
+        largest = largest_bytes(precision)
+        if not levels or largest < levels[-1].size_bytes:
+            levels.append(Level(precision, largest))
+    return tuple(levels)
+
+
+def budget_s(settings: RunSettings, fragments: int, *, step_s: float, before_s: float) -> float:
+    """Return the seconds that the bytes of one contribution may take; 0 if that is unknown.
+
+    Args:
+        settings: give τ and H.
+        fragments: P.
+        step_s: ξ_step.
+        before_s: from the pull until the contribution left.
+    """
+    window_s = settings.overlap_steps_max * step_s
+    within_s = max(window_s - before_s, window_s / 2)
+    return min(within_s, step_s * settings.round_interval_steps(fragments))
+
+
+@dataclass(slots=True)
+class AdaptivePrecision:
+    """The precision named to one learner: `levels[level]`.
+
+    `arrived_s` is when its last contribution came. `roomy` counts the exchanges with room to spare,
+    of which `slowest` is the least bandwidth, and `confirmed` is how many are asked for.
+    `since_finer` counts the exchanges since a finer precision was named, if that was the last
+    change.
+    """
+
+    levels: Sequence[Level]
+    level: int
+    arrived_s: float = -inf
+    roomy: int = 0
+    slowest: float = inf
+    confirmed: int = CONFIRMED
+    since_finer: int | None = None
+
+    @property
+    def precision(self) -> Precision:
+        return self.levels[self.level].precision
+
+    def link_changed(self) -> None:
+        self.roomy, self.slowest, self.arrived_s = 0, inf, -inf
+
+    def began_s(self, offered_s: float) -> float:
+        """Return since when the bytes of a contribution have been on their way."""
+        return max(offered_s, self.arrived_s)
+
+    def under_way(self, transfer: Transfer) -> str | None:
+        """Judge bytes that have not arrived yet; returns why another precision is named, if so."""
+        if transfer.seconds <= transfer.budget_s:
+            return None
+        return self._coarser(transfer, "an exchange is under way for too long")
+
+    def arrived(self, transfer: Transfer, now_s: float) -> str | None:
+        """Judge bytes that have arrived; returns why another precision is named, if one is."""
+        self.arrived_s = now_s
+        if not transfer.budget_s:
+            return None
+        if self.since_finer is not None:
+            self.since_finer += 1
+            if self.since_finer >= LASTED:
+                self.since_finer, self.confirmed = None, CONFIRMED
+        if self.levels[self.level].size_bytes > transfer.bytes_per_s * transfer.budget_s:
+            return self._coarser(transfer, "an exchange took too long")
+        if self._fitting(transfer.bytes_per_s, ROOM * transfer.budget_s) >= self.level:
+            self.roomy, self.slowest = 0, inf
+            return None
+        self.roomy += 1
+        self.slowest = min(self.slowest, transfer.bytes_per_s)
+        return self._finer(transfer) if self.roomy >= self.confirmed else None
+
+    def _fitting(self, bytes_per_s: float, seconds: float) -> int:
+        """Return the finest level whose bytes take at most so long, or the coarsest."""
+        sizes = enumerate(level.size_bytes for level in self.levels)
+        fitting = (index for index, size in sizes if size <= bytes_per_s * seconds)
+        return next(fitting, len(self.levels) - 1)
+
+    def _coarser(self, transfer: Transfer, reason: str) -> str | None:
+        level = self._fitting(transfer.bytes_per_s, transfer.budget_s)
+        if level <= self.level:
+            return None
+        if self.since_finer is not None:
+            self.confirmed = min(2 * self.confirmed, CONFIRMED_MOST)
+        self.since_finer = None
+        self._name(level)
+        return reason
+
+    def _finer(self, transfer: Transfer) -> str:
+        reason = f"{self.roomy} exchanges in a row had room to spare"
+        level = self._fitting(self.slowest, ROOM * transfer.budget_s)
+        most_bytes = FINER_AT_ONCE * self.levels[self.level].size_bytes
+        while self.levels[level].size_bytes > most_bytes:
+            level += 1
+        self.since_finer = 0
+        self._name(level)
+        return reason
+
+    def _name(self, level: int) -> None:
+        self.level, self.roomy, self.slowest = level, 0, inf
