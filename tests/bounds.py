@@ -219,7 +219,7 @@ MESSAGES: dict[str, Row] = {
     # learners and the syncer
     "Hello": _row(ALL, "bytes_sent granted", "its credential; one for each session"),
     "Welcome": _told(),
-    "Progress": _row(ALL, "stored granted end", "what may be true; three strikes end it"),
+    "Progress": _row(ALL, "stored granted end", "what may be true; the third wrong one ends it"),
     "LeaseGranted": _told(),
     "PullFragment": _told(),
     "Contribution": _row(ALL, "memory loop", "one for each ticket, of one value's size"),
@@ -230,7 +230,6 @@ MESSAGES: dict[str, Row] = {
     "FragmentRequest": _told(),
     "FragmentSeed": _row(ALL, "memory", "of the learner that was asked, once a fragment"),
     "FinalRound": _told(),
-    "Quarantined": _told(),
     "Paused": _told(),
     # learners, through the syncer
     "StateRequest": _row(ALL, "bytes_sent", "only the donor that was told is asked"),

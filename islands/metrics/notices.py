@@ -42,7 +42,7 @@ WAKING: frozenset[type[Entry]] = frozenset(
         members.Evicted,
         members.GaveUp,
         members.LinkUnsteady,
-        members.Quarantined,
+        members.WrongReport,
         processes.Damaged,
         processes.Disk,
         processes.EvaluationFailed,

@@ -44,7 +44,7 @@ LEFT_OUT = kinds_of(
     *(processes.TapeBegan, processes.ProcessBegan, processes.Undelivered),
     *(members.Linked, members.Unlinked),
     *(rounds.Journal, rounds.Journalled, rounds.Granted, rounds.LeaseReturned),
-    *(rounds.QuotaReturned, rounds.BookClosed, rounds.Duplicate),
+    *(rounds.BookClosed, rounds.Duplicate),
     *(learners.Adopted, learners.Contributed, learners.MomentsGiven),
 )
 BEGAN, PROGRESS = kind_of(processes.ProcessBegan), kind_of(learners.Reported)

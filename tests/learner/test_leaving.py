@@ -102,17 +102,6 @@ def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
     assert left(bench)
 
 
-def test_of_whom_nothing_is_applied_nothing_is_asked() -> None:
-    bench = stepping()
-    bench.do(events.FromSyncer(training.Quarantined(ANA, Incarnation(1, 1), "no numbers")))
-    bench.pull(0, 0)
-    assert [declined.reason for declined in bench.sent(training.ContributionDeclined)] == [
-        "leaving"
-    ]
-    bench.grant(99_999)
-    assert not bench.of(AllowSteps)
-
-
 def test_it_does_not_wait_for_ever() -> None:
     bench = stepping()
     bench.do(events.LeaveRequested("SIGTERM"))

@@ -44,8 +44,8 @@ from islands.protocol.messages.training import (
     Contribution,
     ContributionDeclined,
     Hello,
+    LeaseGranted,
     Progress,
-    Quarantined,
 )
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
@@ -69,10 +69,8 @@ NOBODY_STEPPED = Received(
 )
 """What a syncer may hear that tells it nothing: a report of a learner that it does not know."""
 
-QUARANTINED = learner_events.FromSyncer(
-    Quarantined(LearnerName("nobody"), Incarnation(0, 0), "for the log")
-)
-"""What a learner may hear that changes nothing for it: a word for the log."""
+GRANT_OF_NOBODY = learner_events.FromSyncer(LeaseGranted(0, Incarnation(0, 0), 0, ()))
+"""What a learner may hear that changes nothing for it: a grant to another incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +457,7 @@ class Model:
         if learner is not None:
             actions = learner.handle(event, now_s=self.now_s)
             if self.rests:
-                more = learner.handle(QUARANTINED, now_s=self.now_s)
+                more = learner.handle(GRANT_OF_NOBODY, now_s=self.now_s)
                 assert more == [], f"{name} was not at rest after {event}"
             for action in actions:
                 self._perform_for_learner(name, action)

@@ -185,27 +185,6 @@ def test_used_tokens_end_a_run() -> None:
     assert bench.core.closing.reason == "tokens"
 
 
-def test_the_run_goes_on_until_others_have_used_what_a_quarantined_learner_leaves() -> None:
-    bench = seeded("ana", "ben", settings=replace(SETTINGS, budget_tokens=20 * BATCH), fragments=4)
-    for _ in range(20):
-        for name in ("ana", "ben"):
-            learner = bench.learners[name]
-            learner.quota = bench.core.durable.leases.holders[learner.name].quota_tokens
-            learner.steps = learner.quota // BATCH - (name == "ana")
-            learner.leases = tuple(bench.core.durable.leases.holders[learner.name].leases)
-            learner.phase = Phase.STEPPING if name == "ana" else Phase.STARVED
-            bench.report(name)
-    assert bench.core.durable.leases.remaining_tokens == 0
-    assert bench.core.closing is None
-    bench.learners["ana"].phase = Phase.STARVED
-    bench.core.members.learners[LearnerName("ana")].quarantined = True
-    bench.report("ana")
-    assert bench.core.closing is None
-    bench.learners["ben"].quota += BATCH
-    bench.step("ben")
-    assert bench.core.closing is not None
-
-
 def test_the_absent_are_ended_with_the_run() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ben")

@@ -28,7 +28,6 @@ def judged(
     check: Check = GOOD,
     *,
     untrue: str | None = None,
-    fenced: str | None = None,
     ticket_open: bool = True,
     stale: str | None = None,
 ) -> Refusal | None:
@@ -36,7 +35,6 @@ def judged(
     return refusal(
         check,
         untrue=untrue,
-        fenced=fenced,
         ticket_open=ticket_open,
         stale=stale,
     )
@@ -46,10 +44,9 @@ def test_a_good_contribution_is_admitted() -> None:
     assert judged() is None
 
 
-def test_ordinary_misfortune_is_no_strike() -> None:
-    assert judged(fenced="quarantined") == Refusal(Fate.REJECTED, "quarantined", strike=False)
-    assert judged(ticket_open=False) == Refusal(Fate.LATE, "the round has closed", strike=False)
-    assert judged(stale="old") == Refusal(Fate.STALE, "old", strike=False)
+def test_ordinary_misfortune_is_not_wrong() -> None:
+    assert judged(ticket_open=False) == Refusal(Fate.LATE, "the round has closed")
+    assert judged(stale="old") == Refusal(Fate.STALE, "old")
 
 
 @pytest.mark.parametrize(
@@ -60,12 +57,12 @@ def test_ordinary_misfortune_is_no_strike() -> None:
         (replace(GOOD, finite=False, norm=float("nan")), "not finite"),
     ],
 )
-def test_a_damaged_payload_is_a_strike(check: Check, reason: str) -> None:
-    assert judged(check) == Refusal(Fate.REJECTED, reason, strike=True)
+def test_a_damaged_payload_is_wrong(check: Check, reason: str) -> None:
+    assert judged(check) == Refusal(Fate.REJECTED, reason, wrong=True)
 
 
-def test_what_cannot_be_true_is_a_strike() -> None:
-    assert judged(untrue="0 steps") == Refusal(Fate.REJECTED, "0 steps", strike=True)
+def test_what_cannot_be_true_is_wrong() -> None:
+    assert judged(untrue="0 steps") == Refusal(Fate.REJECTED, "0 steps", wrong=True)
 
 
 def test_the_first_failing_check_decides() -> None:

@@ -9,7 +9,7 @@ from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Welcome
 from islands.protocol.syncer.donors import route
 from islands.protocol.syncer.events import LinkOpened, StopRequested
-from islands.protocol.syncer.members import DONATIONS_MAX, STRIKE_WINDOW_S
+from islands.protocol.syncer.members import DONATIONS_MAX, WRONG_WINDOW_S
 from tests.syncer.bench import Bench, seeded
 
 
@@ -49,7 +49,7 @@ def test_nobody_donates_before_there_is_a_version_or_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "ailing", ["suspect", "stalled", "unlinked", "healing", "starved", "quarantined", "not whole"]
+    "ailing", ["suspect", "stalled", "unlinked", "healing", "starved", "not whole"]
 )
 def test_only_the_healthy_donate(ailing: str) -> None:
     bench = running()
@@ -62,8 +62,6 @@ def test_only_the_healthy_donate(ailing: str) -> None:
         case "healing" | "starved":
             learner.phase = Phase(ailing)
             bench.report("ben")
-        case "quarantined":
-            bench.core.members.learners[learner.name].quarantined = True
         case "not whole":
             bench.core.members.learners[learner.name].whole = False
     bench.core.touch(learner.name)
@@ -141,7 +139,7 @@ def test_whoever_comes_back_again_and_again_is_told_of_no_donor() -> None:
     bench = running()
     told = [named_to(bench, "zoe", counter=counter) for counter in range(1, 12)]
     assert told == ["ben"] * DONATIONS_MAX + [None] * (11 - DONATIONS_MAX)
-    bench.now_s += STRIKE_WINDOW_S
+    bench.now_s += WRONG_WINDOW_S
     assert named_to(bench, "zoe", counter=20) == "ben"
 
 
@@ -154,7 +152,7 @@ def test_whoever_is_told_of_no_donor_any_more_cannot_choose_one() -> None:
     asks = replace(ASKS, incarnation=bench.learners["zoe"].incarnation)
     zoe, ana = bench.connections["zoe"], bench.connections["ana"]
     assert route(bench.core, zoe, "zoe", "ana", asks, bench.now_s) is None
-    later_s = bench.now_s + STRIKE_WINDOW_S
+    later_s = bench.now_s + WRONG_WINDOW_S
     assert route(bench.core, zoe, "zoe", "ana", asks, later_s) == ana
 
 

@@ -69,9 +69,6 @@ def test_it_must_be_whole_and_reachable_and_trusted() -> None:
     cut = record()
     cut.connection = None
     assert unready_because(cut) == "link down"
-    bad = record()
-    bad.quarantined = True
-    assert unready_because(bad) == "quarantined"
 
 
 def test_two_unanswered_pulls_are_enough() -> None:

@@ -102,7 +102,7 @@ def test_who_is_wrong_again_and_again_is_refused_for_good() -> None:
     assert [type(word) for word in rarely] == [Evicted] * 3
 
 
-def test_strikes_that_no_longer_count_are_forgotten() -> None:
+def test_wrongs_that_no_longer_count_are_forgotten() -> None:
     bench = running()
     for name in ("ana", "ben"):
         told(bench, replace(bench.learners[name].progress(), step_time_s=-1.0))
@@ -275,7 +275,7 @@ def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> 
     message = contributed(bench, **changed)
     bench.do(ContributionArrived(message, GOOD, bench.connections["ana"]))
     assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
-    assert len(bench.core.members.learners[LearnerName("ana")].strikes) == 1
+    assert len(bench.core.members.wrongs[LearnerName("ana")]) == 1
     assert (
         bench.core.durable.ledger.books[LearnerName("ana")].processed
         <= bench.learners["ana"].steps * BATCH

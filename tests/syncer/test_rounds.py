@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, Incarnation, LearnerName, Phase, Status, Version
+from islands.protocol.identities import Fate, Incarnation, Phase, Status, Version
+from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.training import (
     ContributionFate,
     PullFragment,
-    Quarantined,
 )
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
@@ -136,7 +136,7 @@ def test_an_answer_from_another_base_is_stale() -> None:
     stale = replace(bench.contribution(ana), base=Version(0, 3))
     bench.do(ContributionArrived(stale, GOOD, bench.connections["ana"]))
     assert [fate for fate, _ in bench.fates()] == [Fate.STALE]
-    assert bench.core.members.learners[ana.ticket.name].strikes == []
+    assert bench.core.members.wrongs == {}
 
 
 @pytest.mark.parametrize("quorum", [1, 2, None])
@@ -179,21 +179,26 @@ def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
     assert bench.core.rounds.open[0].arrived[ana.ticket.name].connection == bench.connections["ana"]
 
 
-def test_three_strikes_quarantine() -> None:
+def test_the_third_wrong_contribution_refuses_its_sender_for_good() -> None:
     bench = seeded("ana", "ben")
-    notices: list[object] = []
-    for _ in range(4):
+    refused: list[object] = []
+    for _ in range(3):
+        assert refused == []
         pulls = opened(bench)
         for pull in pulls:
             bench.answer(pull, check=NOT_FINITE if pull.ticket.name == "ana" else GOOD)
-            notices += bench.sent(Quarantined)
+            refused += bench.dismissed()
             if bench.of(BeginMerge):
                 bench.merge()
                 bench.journal()
-        bench.adopt("ana")
         bench.adopt("ben")
-    assert len(notices) == 1
-    assert bench.core.members.learners[bench.learners["ana"].name].quarantined
+        if not refused:
+            bench.adopt("ana")
+    (notice,) = refused
+    assert isinstance(notice, Refused)
+    assert not notice.retry
+    assert "not finite" in notice.reason
+    assert list(bench.core.members.learners) == ["ben"]
 
 
 def test_who_declines_is_excused() -> None:
@@ -448,7 +453,7 @@ def test_a_norm_costs_its_sender_nothing_but_its_scale() -> None:
     (begun,) = bench.of(BeginMerge)
     scales = {str(part.ticket.name): part.scale for part in begun.parts}
     assert scales == {name: pytest.approx(0.01) if name == "ben" else 1.0 for name in scales}
-    assert bench.core.members.learners[LearnerName("ben")].strikes == []
+    assert bench.core.members.wrongs == {}
 
 
 def test_what_was_merged_is_held_no_longer() -> None:

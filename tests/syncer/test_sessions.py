@@ -297,17 +297,6 @@ def test_a_grant_is_sent_only_when_it_is_durable() -> None:
     assert bench.sent(LeaseGranted)[-1].quota_tokens > before
 
 
-def test_a_quarantined_learner_gets_no_more_tokens() -> None:
-    """What it would process cannot be applied."""
-    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=4000))
-    name = bench.learners["ben"].name
-    bench.core.members.learners[name].quarantined = True
-    bench.core.touch(name)
-    before = bench.core.durable.leases.holders[name].quota_tokens
-    bench.step("ben", before // BATCH)
-    assert bench.core.durable.leases.holders[name].quota_tokens == before
-
-
 def test_who_comes_while_the_run_closes_is_told() -> None:
     bench = seeded("ana", "ben")
     bench.drop("ben")

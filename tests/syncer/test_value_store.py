@@ -77,9 +77,9 @@ def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
     said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
     check, measured = store(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
     assert (check.schema_ok, measured) == (False, None)
-    refused = refusal(check, untrue=None, fenced=None, ticket_open=True, stale=None)
+    refused = refusal(check, untrue=None, ticket_open=True, stale=None)
     assert refused is not None
-    assert (refused.fate, refused.strike) == (Fate.REJECTED, True)
+    assert (refused.fate, refused.wrong) == (Fate.REJECTED, True)
     assert refused.reason == (
         "positions of a sparse contribution must ascend in each block of 4,096, and be below "
         f"{SIZE:,} in all: some are not"

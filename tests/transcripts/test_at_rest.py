@@ -34,7 +34,7 @@ DAMAGED = training.FragmentUpdate(1, FragmentIndex(0), Version(9, 9), 9, "", 0.0
 CONCERNS_NOBODY: dict[type, object] = {
     SyncerState: Received(REPORT_OF_NOBODY, 0),
     SupervisorState: supervisor_events.LinkClosed(-1),
-    LearnerState: learner_events.FromSyncer(training.Quarantined(NOBODY, NEVER, "for the log")),
+    LearnerState: learner_events.FromSyncer(training.LeaseGranted(0, NEVER, 0, ())),
     ObserverState: sessions.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
 }
 

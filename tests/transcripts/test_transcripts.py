@@ -13,7 +13,7 @@ from tests.transcripts.script import files, replay
 
 SCENARIOS = {
     *("closing", "donor", "eviction", "grace", "join"),
-    *("pause", "quarantine", "restart", "round", "split"),
+    *("pause", "refusal", "restart", "round", "split"),
 }
 
 

@@ -148,8 +148,6 @@ def _training_words(message: object) -> str:
             return f"grant {whose}: {message.quota_tokens} tokens, shards {shards(message.leases)}"
         case training.FinalRound():
             return f"final-round of epoch {message.epoch}: {message.reason}"
-        case training.Quarantined():
-            return f"quarantined {message.incarnation}: {message.reason}"
         case training.Paused():
             return f"pause-{'on' if message.paused else 'off'} of epoch {message.epoch}"
         case _:

@@ -166,9 +166,6 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
             who = (entry.name, pair(entry.incarnation))
             granted[who] = entry.quota
             spent[who] = entry.quota
-        elif isinstance(entry, round_entries.QuotaReturned):
-            who = (entry.name, pair(entry.incarnation))
-            granted[who] = spent[who] = entry.used
         elif isinstance(entry, round_entries.BookClosed):
             spent[entry.name, pair(entry.incarnation)] = entry.processed
         if limits.budget_tokens is not None and sum(spent.values()) > limits.budget_tokens:
@@ -189,7 +186,7 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
             yield from shards.settle()
         if isinstance(entry, round_entries.Granted):
             yield from shards.granted(entry)
-        elif isinstance(entry, (round_entries.BookClosed, round_entries.QuotaReturned)):
+        elif isinstance(entry, round_entries.BookClosed):
             shards.ended = (entry.name, pair(entry.incarnation))
     yield from shards.settle()
 
@@ -198,9 +195,8 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
 class _Shards:
     """The holder of each shard, and the position from which the next holder continues.
 
-    An incarnation that ends, or is quarantined and stands still, returns its unfinished shards
-    right away. It must have read to their ends those that it does not return, and those that a
-    later grant to it leaves out.
+    An incarnation that ends returns its unfinished shards right away. It must have read to their
+    ends those that it does not return, and those that a later grant to it leaves out.
     """
 
     history: History

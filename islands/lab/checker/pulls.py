@@ -172,9 +172,7 @@ class Fleet:
                 able.linked, able.live = isinstance(entry, member_entries.Linked), True
             case member_entries.StatusChanged() if own:
                 self._of(entry.name).live = entry.status is Status.LIVE
-            case (
-                member_entries.Retired() | member_entries.Quarantined() | round_entries.BookClosed()
-            ) if own:
+            case member_entries.Retired() | round_entries.BookClosed() if own:
                 self._of(entry.name).linked = False
             case round_entries.Merged() if own:
                 for name in entry.participants:

@@ -36,7 +36,6 @@ const NOT_ASKED = {
     joining: "it was joining",
     suspect: "it had not been heard",
     stalled: "it took no step",
-    quarantined: "it was in quarantine",
     "link down": "its link to the syncer was down",
     "two pulls unanswered": "it had two pulls that it had not answered",
     "no step since it adopted its base": "it had done no step since it adopted the last version",
@@ -247,9 +246,6 @@ function troubleOf(learner, settings, now_s) {
     const patience = settings?.timing.patience ?? 1;
     if (learner.gaveUp) {
         return { level: "ill", text: `${learner.name} is not started again: ${learner.gaveUp}.` };
-    }
-    if (learner.quarantined) {
-        return { level: "ill", text: `${learner.name} is in quarantine: ${learner.quarantined}.` };
     }
     if (learner.leftOut && !learner.gone) {
         const reason = NOT_ASKED[learner.leftOut] ?? learner.leftOut;

@@ -178,10 +178,7 @@ const HANDLERS = {
             mark(state, { ...entry, name }, "fault", `${entry.fault}: ${name}`);
     },
     healed: (state, entry) => mark(state, entry, "start", "all faults have stopped"),
-    quarantined: (state, entry) => {
-        learnerOf(state, entry.name).quarantined = entry.reason;
-        mark(state, entry, "fault", `${entry.name} is quarantined: ${entry.reason}`);
-    },
+    wrong_report: (state, entry) => mark(state, entry, "fault", `${entry.name}: ${entry.reason}`),
     diverged: (state, entry) => mark(state, entry, "fault", `${entry.name}: its loss is no number`),
     paused: (state, entry) => {
         state.paused = true;
@@ -411,7 +408,6 @@ export function learnerOf(state, name) {
             gone: "",
             why: "",
             gaveUp: "",
-            quarantined: "",
             ownTape: false,
             sends: "",
             merged: 0,
@@ -552,8 +548,7 @@ const TOLD = {
     killed: (e) => ["ill", `${e.name} was killed${e.reason ? `: ${e.reason}` : ""}`],
     process_killed: (e) => ["ill", `${e.name} was killed${e.silent ? ", without a word" : ""}`],
     gave_up: (e) => ["ill", `${e.name} is not started again: ${e.reason}`],
-    quarantined: (e) => ["ill", `${e.name} is quarantined: ${e.reason}`],
-    wrong_report: (e) => ["ill", `${e.name} reports what cannot be true: ${e.reason}`],
+    wrong_report: (e) => ["ill", `what ${e.name} says is wrong: ${e.reason}`],
     diverged: (e) => ["ill", `${e.name} begins again: its loss is not a finite number`],
     commanded: (e) => ["plain", `operator: ${e.verb} ${e.target}: ${e.told}`],
     stood_still: (e) => ["warn", `${e.actor} stood still for ${e.gap_s.toFixed(1)} s`],

@@ -97,14 +97,13 @@ class Leaving:
     """A graceful shutdown in progress; `left` is set once the Leave messages are queued.
 
     The learner waits until `deadline_s` for the fate of its answers to pulls, and until `latest_s`
-    for its own running step. `refused` says that it leaves as nothing of it is applied any more.
+    for its own running step.
     """
 
     reason: str
     deadline_s: float
     latest_s: float
     left: bool = False
-    refused: bool = False
 
 
 class MomentsStage(StrEnum):
@@ -229,11 +228,10 @@ class Core:
     @property
     def hands_over(self) -> bool:
         """Whether rounds are opened for what a learner has left as it leaves."""
-        settings, leaving = self.settings, self.leaving
+        settings = self.settings
         if settings.gossip.on or settings.trigger is Trigger.LEARNER:
             return False
-        refused = leaving is not None and leaving.refused
-        return settings.learner_waits is LearnerWaits.NEVER and not refused
+        return settings.learner_waits is LearnerWaits.NEVER
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""

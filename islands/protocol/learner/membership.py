@@ -43,7 +43,7 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.training import Kept, Quarantined, Welcome
+from islands.protocol.messages.training import Kept, Welcome
 from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.process_entries import Waits
@@ -225,24 +225,13 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
 # --- a graceful shutdown -------------------------------------------------------------------------
 
 
-def begin_leaving(core: Core, reason: str, *, refused: bool = False) -> None:
+def begin_leaving(core: Core, reason: str) -> None:
     """Begin the shutdown and stop at the next boundary; further requests change nothing."""
     if core.leaving is None:
         patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
         deadline_s, latest_s = core.now_s + patience_s, core.now_s + 2 * patience_s
-        core.leaving = Leaving(reason, deadline_s, latest_s, refused=refused)
+        core.leaving = Leaving(reason, deadline_s, latest_s)
         core.allow_steps(0, core.compute.leases)
-
-
-@FROM_SYNCER.handles(Quarantined)
-def on_quarantined(core: Core, notice: Quarantined) -> None:
-    """End this process, so that whoever supervises it sees that nothing of it is applied.
-
-    Until it stands still, the syncer grants others nothing of what it has left.
-    """
-    if notice.incarnation == core.incarnation:
-        reason = f"the syncer applies nothing of this learner any more ({notice.reason})"
-        begin_leaving(core, reason, refused=True)
 
 
 @FROM_SUPERVISOR.handles(Drain)
@@ -262,12 +251,12 @@ def go_on_leaving(core: Core) -> None:
         return
     links = core.membership.syncer_up or (core.membership.supervisor_up and _owes(core))
     cut_off = core.incarnation is None or not links
-    decided = leaving.refused or not (core.pulls.wanted or _undecided(core) or _owes(core))
+    decided = not (core.pulls.wanted or _undecided(core) or _owes(core))
     done = core.compute.idle and (decided or core.now_s >= leaving.deadline_s)
     if cut_off or done or core.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(core, leaving.reason)
-        core.actions.append(Exit(leaving.reason, failed=leaving.refused))
+        core.actions.append(Exit(leaving.reason, failed=False))
 
 
 def _owes(core: Core) -> bool:

@@ -269,16 +269,6 @@ class FinalRound:
     reason: str
 
 
-@message("Quarantined")
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """An incarnation got three strikes within ten minutes: none of its work is applied any more."""
-
-    name: LearnerName
-    incarnation: Incarnation
-    reason: str
-
-
 @message("Paused")
 @dataclass(frozen=True, slots=True)
 class Paused:

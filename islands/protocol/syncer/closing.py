@@ -158,16 +158,12 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
 
 
 def cannot_step(core: Core, name: LearnerName) -> bool:
-    """Return whether a learner knows its whole quota and cannot step with what is left of it.
-
-    What a quarantined one has left is not lost: others get it (`retirement.py`).
-    """
+    """Return whether a learner knows its whole quota and cannot step with what is left of it."""
     learner, holder = core.members.learners.get(name), core.durable.leases.holders[name]
     return (
         learner is not None
         and learner.phase is Phase.STARVED
         and learner.progress.quota_tokens == holder.quota_tokens
-        and not learner.quarantined
         and any(not lease.done for lease in learner.progress.leases)
     )
 

@@ -5,9 +5,8 @@ The fate of its tokens is counted in `ledger.py`.
 The checks of protocol §6, in this order; the first that fails decides:
 
 =====================================  =========  ======
-what is wrong                          fate       strike
+what is wrong                          fate       wrong
 =====================================  =========  ======
-its sender is quarantined or fenced    rejected   no
 its ticket is not open any more        late       no
 its base is unknown or too old         stale      no
 its steps or tokens cannot be true     rejected   yes
@@ -28,7 +27,6 @@ from islands.protocol.messages.training import (
     ContributionDeclined,
     ContributionFate,
     ContributionOffered,
-    Quarantined,
 )
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.core import HANDLERS, Core
@@ -52,14 +50,13 @@ class Refusal:
 
     fate: Fate
     reason: str
-    strike: bool
+    wrong: bool = False
 
 
 def refusal(
     check: Check,
     *,
     untrue: str | None,
-    fenced: str | None,
     ticket_open: bool,
     stale: str | None,
 ) -> Refusal | None:
@@ -68,24 +65,21 @@ def refusal(
     Args:
         check: what was measured on the payload.
         untrue: why its steps or tokens cannot be true (`plausibility.py`), if they cannot.
-        fenced: why nothing is accepted from its sender, if that is so.
         ticket_open: whether its round asked for it and still collects.
         stale: why its base is too old, if it is.
     """
-    if fenced is not None:
-        return Refusal(Fate.REJECTED, fenced, strike=False)
     if not ticket_open:
-        return Refusal(Fate.LATE, "the round has closed", strike=False)
+        return Refusal(Fate.LATE, "the round has closed")
     if stale is not None:
-        return Refusal(Fate.STALE, stale, strike=False)
+        return Refusal(Fate.STALE, stale)
     if untrue is not None:
-        return Refusal(Fate.REJECTED, untrue, strike=True)
+        return Refusal(Fate.REJECTED, untrue, wrong=True)
     if not check.schema_ok:
-        return Refusal(Fate.REJECTED, check.flaw or "schema", strike=True)
+        return Refusal(Fate.REJECTED, check.flaw or "schema", wrong=True)
     if not check.digest_ok:
-        return Refusal(Fate.REJECTED, "digest", strike=True)
+        return Refusal(Fate.REJECTED, "digest", wrong=True)
     if not check.finite:
-        return Refusal(Fate.REJECTED, "not finite", strike=True)
+        return Refusal(Fate.REJECTED, "not finite", wrong=True)
     return None
 
 
@@ -96,13 +90,16 @@ def on_contribution(
     connection: int,
     now_s: float,
     inspected_s: float = 0.0,
-) -> None:
-    """Admit a contribution to its round, or give it another fate (`contribution_admission.py`).
+) -> str | None:
+    """Admit a contribution to its round, or give it another fate (see the table above).
 
     The first answer to a ticket stands, whatever link others come over. No answer is taken from an
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
     An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
     pull, which is sent again over the next link, is still to be answered.
+
+    Returns:
+        What is wrong with it if no honest learner sends such a one; that is counted (`reports.py`).
     """
     ticket = contribution.ticket
     learner = core.members.learners.get(ticket.name)
@@ -110,24 +107,21 @@ def on_contribution(
     if learner is None or observing or learner.incarnation != ticket.incarnation:
         core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
         _drop(core, ticket, connection)
-        return
+        return None
     if connection != learner.connection:
         core.record(round_entries.Void(str(ticket), "it came over a link that is gone"))
         core.actions.append(DropContribution(ticket, connection))
-        return
+        return None
     if not 0 <= contribution.fragment < core.fragments:
         _drop(core, ticket, connection)
-        strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
-        return
+        return f"fragment {contribution.fragment} does not exist"
     round_ = core.rounds.open.get(contribution.fragment)
     known = learner.answers.has(ticket.epoch, ticket.round)
     copies = learner.answers.count(ticket.epoch, ticket.round, connection)
     if known or _admitted(core, ticket) is not None:
         core.record(round_entries.Duplicate(str(ticket), copies))
         _drop(core, ticket, connection)
-        if copies > COPIES_MAX:
-            strike(core, learner, f"{copies} answers to one pull", connection, now_s)
-        return
+        return f"{copies} answers to one pull" if copies > COPIES_MAX else None
     if ticket.epoch == core.durable.epoch:
         age_s = age_steps(contribution, learner.progress) * learner.step_s
         learner.exchange.ages_s.add(age_s, core.fragments)
@@ -141,10 +135,10 @@ def on_contribution(
     refused = _refusal_of(core, learner, contribution, check, round_)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
-        refuse(core, contribution, refused, now_s, connection)
+        refuse(core, contribution, refused, connection)
         if round_ is not None and round_.asked.get(ticket.name) == ticket:
             round_.excuse(ticket.name, refused.reason)
-        return
+        return refused.reason if refused.wrong else None
     rate = max(core.settings.learning_rate_at(core.durable.clock), LEARNING_RATE_MIN)
     steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
     norm_rate = check.norm / (sqrt(steps) * rate)
@@ -152,6 +146,7 @@ def on_contribution(
     round_.admit(ticket.name, admitted)
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
+    return None
 
 
 def _refusal_of(
@@ -176,7 +171,6 @@ def _refusal_of(
     return refusal(
         check,
         untrue=untrue,
-        fenced="quarantined" if learner.quarantined else None,
         ticket_open=ticket_open,
         stale=stale_because(
             contribution.base,
@@ -187,9 +181,9 @@ def _refusal_of(
 
 
 def refuse(
-    core: Core, contribution: Contribution, refused: Refusal, now_s: float, connection: int | None
+    core: Core, contribution: Contribution, refused: Refusal, connection: int | None
 ) -> None:
-    """Give a contribution a fate other than applied; strikes may quarantine its sender."""
+    """Give a contribution a fate other than applied."""
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
     if not _discarded(core, contribution):
@@ -203,17 +197,6 @@ def refuse(
         return
     fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
     core.send(connection, fate)
-    if refused.strike:
-        strike(core, learner, refused.reason, connection, now_s)
-
-
-def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
-    """Count a strike for what no honest learner does; the third within a while quarantines it."""
-    if learner.strike(now_s):
-        core.touch(learner.name)
-        notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
-        core.send(connection, notice)
-        core.record(member_entries.Quarantined(learner.name, reason))
 
 
 def _discarded(core: Core, contribution: Contribution) -> bool:

@@ -7,7 +7,7 @@ another one. Where none was named, as after a restart of the syncer, the donor o
 that has not stepped is the one that it asks first.
 
 Whole states are large, so a name gets a donor, told or chosen, `DONATIONS_MAX` times within
-`STRIKE_WINDOW_S`, however often it comes back.
+`WRONG_WINDOW_S`, however often it comes back.
 
 Source: protocol §3.2 (a fresh or unhealed learner never donates) and §8.
 """

@@ -2,7 +2,7 @@
 
 A learner is **ready** when nothing about it as a whole speaks against asking it:
 
-1. it is a learner, not quarantined, and live in the supervisor's view: not suspect, not stalled;
+1. it is a learner, and live in the supervisor's view: not suspect, not stalled;
 2. its link to this syncer is up;
 3. it is stepping, starved, paused or finished: not joining, not compiling, not healing;
 4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
@@ -33,8 +33,6 @@ def unready_because(learner: LearnerRecord) -> str | None:
     """Return the first of the reasons 1 to 5 against asking a learner; None if it is ready."""
     if learner.role is not Role.LEARNER:
         return "does not contribute"
-    if learner.quarantined:
-        return "quarantined"
     if learner.status is not Status.LIVE:
         return learner.status.value
     if learner.connection is None:

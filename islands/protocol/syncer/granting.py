@@ -8,16 +8,12 @@ from islands.protocol.identities import LearnerName
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.plausibility import believed_batch
-from islands.protocol.syncer.retirement import take_back
 from islands.protocol.tape.round_entries import Granted
 
 
 def grant(core: Core, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
     core.update_indexes()
-    for name in sorted(core.journal.ungranted):
-        take_back(core, name)
     for name in core.journal.take_ungranted():
         _top_up(core, name, now_s)
 
@@ -28,7 +24,7 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
         return
     if not learner.reachable:
         return
-    progress, batch = learner.progress, believed_batch(learner.progress)
+    progress, batch = learner.progress, learner.progress.batch_tokens
     holder = leases.holders[name]
     unused_tokens, held = holder.unused_tokens, holder.leases
     granted = leases.top_up(
@@ -42,7 +38,7 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
     core.journal.set_hungry(name, hungry=holder.unused_tokens < batch)
     if granted:
         _record_grant(core, name)
-        lasts_s = learner.granted_step_s * unused_tokens / max(1, batch)
+        lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
         needed = holder.leases is not held or name in core.journal.grants or short
         core.journal.records.want(now_s if needed else now_s + min(lasts_s, core.resend_s()) / 2)
@@ -53,7 +49,7 @@ def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
     """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
     if learner.name in core.health.idle and not learner.progress.steps:
         return 1
-    return grant_steps(core.durable.leases.chunk_steps, learner.granted_step_s)
+    return grant_steps(core.durable.leases.chunk_steps, learner.progress.step_time_s)
 
 
 def _has_read(learner: LearnerRecord) -> bool:

@@ -126,13 +126,6 @@ class LeaseBook:
         self.granted_tokens -= holder.quota_tokens
         return self._free(holder)
 
-    def take_back(self, name: LearnerName) -> list[Lease]:
-        """Take what an incarnation has left, which goes on without it; return as `close` does."""
-        holder = self.holders[name]
-        self.granted_tokens -= holder.unused_tokens
-        holder.quota_tokens = holder.used_tokens
-        return self._free(holder)
-
     def _free(self, holder: Holder) -> list[Lease]:
         returned, holder.leases = holder.unfinished, []
         self.free = sorted([*self.free, *returned])

@@ -38,17 +38,15 @@ from islands.protocol.identities import (
 from islands.protocol.lost_links import LostLinks
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
-from islands.protocol.syncer.plausibility import Answers, ReportedTotals, SeenSteps, granted_step_s
+from islands.protocol.syncer.plausibility import Answers, ReportedTotals
 from islands.protocol.syncer.precision import AdaptivePrecision, Level
 from islands.protocol.syncer.pulls import Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
 
-STRIKES_MAX = 3
-
-STRIKE_WINDOW_S = 600.0
+WRONG_WINDOW_S = 600.0
 
 WRONGS_MAX = 3
-"""Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
+"""What no honest learner does, so many times within `WRONG_WINDOW_S`: its name is refused."""
 
 DONATIONS_MAX = 8
 """A process that ends again and again after it was given moments begins with fresh ones then."""
@@ -91,10 +89,10 @@ class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
-    takes, as far as that can be believed, 0 while it is unknown, and `seen` what this syncer's own
-    clock shows of it. `paced_steps` is the step of it that was last taken in as one of the
-    pace-setting learner. `asking` has the fragments for which its newest report asks for a round,
-    less those for which one was opened since. `still` says that it has stood still for long
+    takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
+    that was last taken in as one of the pace-setting learner. `asking` has the fragments for which
+    its newest report asks for a round, less those for which one was opened since. `still` says that
+    it has stood still for long
     (`standstill.py`), and `donor` is the one whose moments it may ask for (`donors.py`).
     `heard_s` is when anything was last heard over its link, `silent` what follows from that
     (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
@@ -119,13 +117,10 @@ class LearnerRecord:
     answers: Answers = field(default_factory=Answers)
     marks: ReportedTotals = field(default_factory=ReportedTotals)
     sent: dict[int, Sent] = field(default_factory=dict)
-    strikes: list[float] = field(default_factory=list)
-    quarantined: bool = False
     seeds_refused: int = 0
     whole: bool = False
     stepped_s: float = 0.0
     step_s: float = 0.0
-    seen: SeenSteps = field(default_factory=SeenSteps)
     paced_steps: int = 0
     asking: set[int] = field(default_factory=set)
     still: bool = False
@@ -153,19 +148,14 @@ class LearnerRecord:
         return self.progress.phase
 
     @property
-    def granted_step_s(self) -> float:
-        """The least time of a step, as far as tokens are granted for it; 0 if unknown."""
-        return granted_step_s(self.progress.step_time_s, self.seen.step_s)
-
-    @property
     def reads(self) -> bool:
-        """Whether it is given data and tokens: its batch is known, and its work may be applied."""
-        return self.progress.batch_tokens > 0 and not self.quarantined
+        """Whether it is given data and tokens: its batch is known."""
+        return self.progress.batch_tokens > 0
 
     @property
     def shares(self) -> bool:
         """Whether a part of the budget is left for it: it has not ended, and reads, or will."""
-        return self.role is Role.LEARNER and not self.quarantined and not self.status.ended
+        return self.role is Role.LEARNER and not self.status.ended
 
     @property
     def reachable(self) -> bool:
@@ -213,7 +203,7 @@ class LearnerRecord:
     def waits_unasked(self, reason: str, now_s: float) -> None:
         """Note that a round opened without asking it, unless it is not one to be asked."""
         able = self.status is Status.LIVE and self.connection is not None and self.whole
-        able = able and self.phase is Phase.STEPPING and not self.quarantined and bool(reason)
+        able = able and self.phase is Phase.STEPPING and bool(reason)
         self.unasked_rounds = self.unasked_rounds + 1 if able else 0
         if self.unasked_rounds == 1:
             self.unasked_s = now_s
@@ -230,14 +220,6 @@ class LearnerRecord:
         self.connection, self.silent = None, False
         self.pulls.void()
         self.precision.link_changed()
-
-    def strike(self, now_s: float) -> bool:
-        """Count a strike; True if this one quarantines the learner."""
-        recent = [at_s for at_s in self.strikes if now_s - at_s < STRIKE_WINDOW_S]
-        self.strikes = [*recent, now_s]
-        newly = len(self.strikes) >= STRIKES_MAX and not self.quarantined
-        self.quarantined = self.quarantined or newly
-        return newly
 
 
 DonorRank = tuple[int, LearnerName]
@@ -314,10 +296,10 @@ class LearnerIndex:
 
 
 def may_donate(learner: LearnerRecord) -> bool:
-    """Return whether a learner is connected, live, not quarantined and stepping from its base."""
+    """Return whether a learner is connected, live and stepping from its base."""
     present = learner.connection is not None and learner.status is Status.LIVE
     trains = learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole
-    return present and trains and not learner.quarantined and learner.progress.steps > 0
+    return present and trains and learner.progress.steps > 0
 
 
 def donor_rank(learner: LearnerRecord) -> DonorRank:
@@ -448,7 +430,7 @@ class Members:
         self.absent.pop(name, None)
 
     def wrong_again(self, name: LearnerName, now_s: float) -> bool:
-        """Count a report that cannot be true; True if its sender is to be refused for good."""
+        """Count what no honest learner does; True if its sender is to be refused for good."""
         recent = _recent(self.wrongs, now_s)
         times_s = [*recent.pop(name, ()), now_s]
         self.wrongs = {**recent, name: times_s} if len(times_s) < WRONGS_MAX else recent
@@ -467,11 +449,11 @@ class Members:
 def _recent(
     times_s: dict[LearnerName, list[float]], now_s: float
 ) -> dict[LearnerName, list[float]]:
-    """Return the times within `STRIKE_WINDOW_S`, without the names that have none."""
+    """Return the times within `WRONG_WINDOW_S`, without the names that have none."""
     return {
         name: recent
         for name, each in times_s.items()
-        if (recent := [at_s for at_s in each if now_s - at_s < STRIKE_WINDOW_S])
+        if (recent := [at_s for at_s in each if now_s - at_s < WRONG_WINDOW_S])
     }
 
 

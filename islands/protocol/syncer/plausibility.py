@@ -13,10 +13,9 @@ steps since a base      at least 0, and at least one token each
 steps of a contribution what its sender reported around that boundary, less what it reported when
                         it adopted the base (`wrong_steps`)
 step time               twice what this syncer's clock has seen for a step, and a heartbeat
-                        (`believed_step_s`); where tokens are granted for it, half of what it
-                        has seen at least, and before that `STEP_CLAIMED_MIN_S` (`granted_step_s`)
-tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
-                        first step it gets no more of the remaining budget than others (`leases.py`)
+                        (`believed_step_s`)
+tokens of a batch       before its first step a learner gets no more of the remaining budget than
+                        others (`leases.py`)
 credits of the pace     one round and one report (`grace.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
@@ -63,11 +62,9 @@ COPIES_MAX = 2
 ANSWERS_KEPT = 64
 """Tickets that are kept per learner, to recognize repeated answers."""
 
+
 STEP_TIME_SLACK = 2.0
 """A step may be this many times longer than the mean step between two reports."""
-
-STEP_CLAIMED_MIN_S = 0.01
-"""No step is believed to be shorter before this syncer's own clock has seen any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +101,6 @@ class ReportedTotals:
         if after is not None:
             most = min(most, after[0] - (after[1] > tokens))
         return least, most
-
-
-@dataclass(slots=True)
-class SeenSteps:
-    """The mean step of a learner between two of its reports, on this syncer's clock.
-
-    Reports that come within `least_s` of one another count as one: several may have waited for one
-    link. `step_s` is 0 before there was such a time.
-    """
-
-    step_s: float = 0.0
-    steps: int = 0
-    at_s: float | None = None
-
-    def add(self, steps: int, now_s: float, least_s: float) -> None:
-        """Take in the total of steps in a report that came at this time."""
-        if self.at_s is None or steps < self.steps:
-            self.steps, self.at_s = steps, now_s
-        elif steps > self.steps and now_s - self.at_s >= least_s:
-            self.step_s = (now_s - self.at_s) / (steps - self.steps)
-            self.steps, self.at_s = steps, now_s
 
 
 @dataclass(slots=True)
@@ -233,23 +209,6 @@ def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: 
         slack_s: how much reports may be early or late.
     """
     return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
-
-
-def granted_step_s(claimed_s: float, seen_s: float) -> float:
-    """Return a claimed step time for which tokens are granted: a short one means many; 0: unknown.
-
-    `seen_s` is what this syncer's own clock has shown of it, 0 if nothing yet.
-    """
-    if claimed_s <= 0:
-        return 0.0
-    return max(claimed_s, seen_s / STEP_TIME_SLACK if seen_s > 0 else STEP_CLAIMED_MIN_S)
-
-
-def believed_batch(report: Progress) -> int:
-    """Return a learner's claimed tokens per batch, limited by what its own steps bear out."""
-    if report.steps < 1:
-        return report.batch_tokens
-    return min(report.batch_tokens, max(1, BATCHES_DIFFER * report.tokens // report.steps))
 
 
 NORM_SAMPLES_MIN = 8

@@ -26,7 +26,7 @@ def is_owed(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     """
     if core.settings.trigger is Trigger.PACE or learner.role is not Role.LEARNER:
         return True
-    if learner.quarantined or learner.phase is Phase.HEALING:
+    if learner.phase is Phase.HEALING:
         return True
     closing = core.closing
     if closing is not None and closing.stage is not ClosingStage.DRAINING:

@@ -4,8 +4,8 @@ A report that cannot be true ends its sender's incarnation, not the syncer. The 
 keeps its memory and its moments, asks the supervisor for another incarnation and begins a new
 account, since it may be honest: after the journal was restored from a copy, every honest learner is
 ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. A name
-that is wrong `WRONGS_MAX` times within `STRIKE_WINDOW_S` is refused for good. An `InvariantError`
-would be a bug of ours.
+that is wrong `WRONGS_MAX` times within `WRONG_WINDOW_S`, by its reports or its contributions, is
+refused for good. An `InvariantError` would be a bug of ours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.core import HANDLERS, Core
-from islands.protocol.syncer.members import STRIKE_WINDOW_S, WRONGS_MAX, LearnerRecord
+from islands.protocol.syncer.members import WRONG_WINDOW_S, WRONGS_MAX, LearnerRecord
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.retirement import retire
@@ -73,7 +73,6 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     if claimed_s <= 0:
         return
     slack_s = timing.scaled(timing.heartbeat_s)
-    learner.seen.add(learner.progress.steps, now_s, slack_s)
     learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
     setter = core.pace_setter()
     if setter is None:
@@ -123,10 +122,21 @@ def last_word(
     """
     core.record(WrongReport(name, wrong, untold_tokens))
     reason = f"its report cannot be true: {wrong}"
-    if not core.members.wrong_again(name, now_s):
-        return Evicted(name, incarnation, reason)
-    reason = f"{reason}; that is the time number {WRONGS_MAX} within {STRIKE_WINDOW_S:.0f} s"
+    refused = core.members.wrong_again(name, now_s)
+    return _refusal(name, reason) if refused else Evicted(name, incarnation, reason)
+
+
+def _refusal(name: LearnerName, reason: str) -> Refused:
+    reason = f"{reason}; that is the time number {WRONGS_MAX} within {WRONG_WINDOW_S:.0f} s"
     return Refused(name, reason, retry=False)
+
+
+def count_wrong(core: Core, name: LearnerName, wrong: str, now_s: float) -> None:
+    """Count a contribution that no honest learner sends; the last of too many refuses its name."""
+    if core.members.wrong_again(name, now_s):
+        core.record(WrongReport(name, wrong))
+        refusal = _refusal(name, f"its contribution is wrong: {wrong}")
+        retire(core, name, refusal.reason, refusal)
 
 
 def end_peer(core: Core, event: events.PeerEvent, wrong: str, now_s: float) -> None:

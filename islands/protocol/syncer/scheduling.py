@@ -271,8 +271,8 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
         )
     )
     for name in sorted(round_.arrived):
-        late = Refusal(Fate.LATE, "its round was abandoned", strike=False)
-        refuse(core, round_.arrived[name].contribution, late, now_s, None)
+        late = Refusal(Fate.LATE, "its round was abandoned")
+        refuse(core, round_.arrived[name].contribution, late, None)
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:

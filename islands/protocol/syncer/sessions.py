@@ -8,7 +8,7 @@ from islands.protocol.errors import OutdatedError
 from islands.protocol.identities import LearnerName, Role, Status
 from islands.protocol.messages.membership import Evicted, Leave, Member, MembershipChanged, Refused
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import FinalRound, Hello, Paused, Quarantined, Welcome
+from islands.protocol.messages.training import FinalRound, Hello, Paused, Welcome
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing
 from islands.protocol.syncer.core import HANDLERS, Core
@@ -21,7 +21,7 @@ from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.precision import AdaptivePrecision
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
-from islands.protocol.syncer.retirement import close_accounts, end, keeps_too_much, retire
+from islands.protocol.syncer.retirement import close_accounts, end, retire
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask_later
 from islands.protocol.tape import member_entries, process_entries
@@ -76,8 +76,6 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
         core.send(connection, Paused(core.durable.epoch, core.durable.paused))
-        if learner.quarantined:  # it may wait for a value with its contribution
-            core.send(connection, Quarantined(learner.name, learner.incarnation, "third strike"))
         if hello.name not in core.journal.grants:
             core.send(connection, core.grant_of(learner.name))
         _ask_again(core, learner, now_s)
@@ -139,18 +137,15 @@ def _fenced(core: Core, hello: Hello) -> bool:
     """Return whether an incarnation has ended, is followed by a newer one, or is another process.
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
-    that lost its folder gives incarnations that were given before. One that remembers a quota that
-    was taken back (`retirement.py`) has ended too, as far as this syncer is concerned.
+    that lost its folder gives incarnations that were given before.
     """
     known, book = core.members.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]
     same = book is not None and book.incarnation == hello.incarnation
     reads = hello.role is not Role.LEARNER  # an observer never has an account to be fenced from
     ended = core.durable.fence.ended(hello.name, hello.incarnation, open_account=same or reads)
-    if same and known is None:
-        holder = core.durable.leases.holders[hello.name]
-        if core.durable.ledger.forgot(hello.progress) or keeps_too_much(holder, hello):
-            return True
+    if same and known is None and core.durable.ledger.forgot(hello.progress):
+        return True
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
 

@@ -38,7 +38,7 @@ from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable
-from islands.protocol.syncer.reports import end_peer
+from islands.protocol.syncer.reports import count_wrong, end_peer
 from islands.protocol.syncer.retries import next_sweep_s, on_ticked
 from islands.protocol.syncer.rounds import Rounds, Stage
 from islands.protocol.syncer.scheduling import (
@@ -224,7 +224,9 @@ class SyncerState:
             case Received(message, connection):
                 HANDLERS.handle(core, message, connection, now_s)
             case events.ContributionArrived(contribution, check, connection, inspected_s):
-                on_contribution(core, contribution, check, connection, now_s, inspected_s)
+                wrong = on_contribution(core, contribution, check, connection, now_s, inspected_s)
+                if wrong is not None:
+                    count_wrong(core, contribution.name, wrong, now_s)
             case events.SeedArrived(seed, intact):
                 on_seed(core, seed, intact=intact)
             case events.MergeFinished(fragment, number, facts):

@@ -151,15 +151,11 @@ class Adapted(Logged, frozen=True, tag="adapted"):
     budget_s: float
 
 
-class Quarantined(Logged, frozen=True, tag="quarantined"):
-    """The syncer put a learner into quarantine after three strikes."""
-
-    name: str
-    reason: str
-
-
 class WrongReport(Logged, frozen=True, tag="wrong_report"):
-    """A learner's report cannot be true; it claims `untold_tokens` that are in no account."""
+    """A report cannot be true, and claims `untold_tokens` that no account has; or a contribution.
+
+    Of contributions only the last of too many is told, for which its sender is refused.
+    """
 
     name: str
     reason: str

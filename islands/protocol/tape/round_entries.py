@@ -310,14 +310,6 @@ class LeaseReturned(Entry, frozen=True, tag="lease_returned"):
     position: int
 
 
-class QuotaReturned(Entry, frozen=True, tag="quota_returned"):
-    """What a quarantined learner had left was taken back, with the tokens that it has used."""
-
-    name: str
-    incarnation: str
-    used: int
-
-
 class BookClosed(Entry, frozen=True, tag="book_closed"):
     """An ended incarnation's account was closed, with the tokens that the syncer knows of."""
 

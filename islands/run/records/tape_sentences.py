@@ -32,8 +32,7 @@ STATUS = {
 WORDS: Mapping[type[Entry], str] = {
     members.Evicted: "{0.name} was evicted: {0.reason}",
     members.Left: "{0.name} left: {0.reason}",
-    members.Quarantined: "{0.name} is quarantined: {0.reason}",
-    members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
+    members.WrongReport: "what {0.name} says is wrong: {0.reason}",
     members.LinkUnsteady: f"the link of {{0.name}} to the syncer {UNSTEADY.format('{0.times}')}",
     members.Diverged: "{0.name} begins again with a fresh optimizer: its loss was no finite number",
     members.StoodStill: "{actor} stood still for {0.gap_s:.1f} s",

@@ -1,7 +1,7 @@
 """Tapes about leases: quotas, and the positions of shards."""
 
 from islands.lab.checker import accounts
-from islands.protocol.tape.round_entries import Granted, LeaseReturned, QuotaReturned
+from islands.protocol.tape.round_entries import Granted, LeaseReturned
 from tests.lab.checker.account_tapes import ended, finished
 from tests.lab.checker.told import (
     ANA,
@@ -28,10 +28,6 @@ def granted(
 
 def returned(shard: int, position: int, name: str = ANA, pass_index: int = 0) -> Told:
     return SYNCER, LeaseReturned(name, pass_index, shard, position)
-
-
-def taken_back(used: int, name: str = ANA, incarnation: str = "1.1") -> Told:
-    return SYNCER, QuotaReturned(name, incarnation, used)
 
 
 FIRST, LATER = (0, 1, 0), (1, 1, 0)
@@ -61,37 +57,24 @@ QUOTAS = by(
         "('ana', (1, 2)) processed 10 tokens, granted were 0",
     ),
     told(
-        "one steps on in quarantine",
-        [began(), granted(50), taken_back(20), reported(21)],
-        "('ana', (1, 1)) processed 21 tokens, granted were 20",
-    ),
-    told(
-        "another one steps on, as it is not in quarantine",
-        [
-            *(began(), granted(50), granted(50, name=BEN, incarnation="1.2"), taken_back(20)),
-            reported(50, incarnation="1.2", actor=BEN),
-        ],
-        budget_tokens=100,
-    ),
-    told(
         "quotas exceed the budget, which is told once",
         [began(), granted(50), granted(51, name=BEN, incarnation="1.2"), granted(60)],
         "101 tokens are given out at 2.000 s",
         budget_tokens=100,
     ),
     told(
-        "what the ended and the quarantined did not use is given out again",
+        "what the ended did not use is given out again",
         [
             *(began(), granted(50), granted(50, name=BEN, incarnation="1.2")),
-            *(ended(ANA, "1.1", 20), taken_back(10, BEN, "1.2"), granted(70, incarnation="1.3")),
+            *(ended(ANA, "1.1", 20), ended(BEN, "1.2", 10), granted(70, incarnation="1.3")),
         ],
         budget_tokens=100,
     ),
     told(
-        "more is given out than the ended and the quarantined left",
+        "more is given out than the ended left",
         [
             *(began(), granted(50), granted(50, name=BEN, incarnation="1.2")),
-            *(ended(ANA, "1.1", 20), taken_back(10, BEN, "1.2"), granted(71, incarnation="1.3")),
+            *(ended(ANA, "1.1", 20), ended(BEN, "1.2", 10), granted(71, incarnation="1.3")),
         ],
         "101 tokens are given out at 5.000 s",
         budget_tokens=100,
@@ -186,7 +169,7 @@ SHARDS = by(
         "a shard is returned from before where its holder began",
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), ended(ANA, "1.1", 9)),
-            *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), taken_back(0, ANA, "1.3")),
+            *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), ended(ANA, "1.3", 0)),
             *(returned(1, 4), granted(9, (0, 1, 4), name=BEN, incarnation="1.2")),
         ],
         "shard (0, 1) was returned at 4, ('ana', (1, 3)) began behind that",
@@ -195,7 +178,7 @@ SHARDS = by(
         "a shard is returned from where its holder began, which read nothing",
         [
             *(began(), granted(9, FIRST), reported(9, (0, 1, 5)), ended(ANA, "1.1", 9)),
-            *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), taken_back(0, ANA, "1.3")),
+            *(returned(1, 5), granted(9, (0, 1, 5), incarnation="1.3"), ended(ANA, "1.3", 0)),
             *(returned(1, 5), granted(9, (0, 1, 5), name=BEN, incarnation="1.2")),
         ],
     ),
@@ -222,11 +205,6 @@ SHARDS = by(
             *(ended(ANA, "1.1", 9), finished()),
         ],
         "shard (0, 1) was given up by ('ana', (1, 1)) at 7",
-    ),
-    told(
-        "one in quarantine does not return what it has not read",
-        [began(), granted(9, FIRST), taken_back(0), finished()],
-        "shard (0, 1) was given up by ('ana', (1, 1)) at 0",
     ),
     told(
         "one that ends as the tape ends does not return what it has not read",

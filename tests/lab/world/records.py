@@ -24,7 +24,7 @@ from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.tape.learner_entries import Reported
 from islands.protocol.tape.member_entries import ProcessStarted
-from islands.protocol.tape.round_entries import BookClosed, Granted, LeaseReturned, QuotaReturned
+from islands.protocol.tape.round_entries import BookClosed, Granted, LeaseReturned
 from islands.protocol.tape.simulation_entries import ProcessKilled
 from islands.tasks.data.shards import ShardKey
 
@@ -168,7 +168,7 @@ def reports_count(history: History) -> Iterator[str]:
             for pass_index, shard, position in entry.leases:
                 key = (actor, entry.incarnation, pass_index, shard)
                 reports.setdefault(key, []).append((at_s, position))
-        elif isinstance(entry, (BookClosed, QuotaReturned)):
+        elif isinstance(entry, BookClosed):
             ended = (entry.name, entry.incarnation)
         elif isinstance(entry, LeaseReturned):
             for sent_s, position in reports.get((*ended, entry.pass_index, entry.shard), []):
