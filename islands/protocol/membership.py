@@ -42,16 +42,13 @@ RESTS_DOUBLED_MAX = 8
 class HeartbeatContent:
     """What a heartbeat says about a process, besides its identity.
 
-    Only a syncer sets `epoch`, `address`, `view_epoch` and `view`; the last two say which
-    supervisor's membership view it knows, and up to which change.
+    Only a syncer sets `epoch`, and only it, or a learner that gossips, `address`.
     """
 
     phase: Phase
     step: int = 0
     epoch: int = 0
     address: str | None = None
-    view_epoch: int = 0
-    view: int = 0
 
 
 class EpochOrder(Enum):
@@ -113,8 +110,6 @@ class MembershipState:
             credential=self.credential,
             epoch=sign.epoch,
             address=sign.address,
-            view_epoch=sign.view_epoch,
-            view=sign.view,
             supervisor_epoch=self.supervisor_epoch,
             supervisor_proof=self.supervisor_proof,
         )
@@ -247,33 +242,23 @@ class MembershipState:
 class SupervisorView:
     """A copy of the supervisor's membership view, which syncers and learners that gossip keep.
 
-    The view comes in pages, each of what changed after a change number
-    (`islands/protocol/supervisor/view.py`). A page is taken in if no change between the copy and
-    the page is missing; the holder's heartbeats acknowledge the number up to which it holds the
-    view, and what is missing is sent again.
-
-    This is the view up to change `number`, of the supervisor with this epoch.
-    `listed` are the members that have not ended. `looked_s` is when it was last compared with the
-    open accounts of a syncer.
+    It is that of the supervisor with this epoch, whole over each new link, and then each change
+    once (`islands/protocol/supervisor/view.py`). `listed` are the members that have not ended.
+    `looked_s` is when it was last compared with the open accounts of a syncer.
     """
 
     epoch: int = 0
-    number: int = 0
     complete: bool = False
     listed: dict[LearnerName, Member] = field(default_factory=dict)
     looked_s: float = -inf
 
     def take(self, page: MembershipChanged) -> bool:
-        """Take in a page; False if it is an older one, or one before it is missing."""
+        """Take in a page; False if it is of an older supervisor."""
         if page.supervisor_epoch < self.epoch:
             return False
-        if page.supervisor_epoch > self.epoch or page.after == 0:
-            self.epoch, self.number, self.complete = page.supervisor_epoch, 0, False
-            self.listed = {}
-        if page.after > self.number or page.number < self.number:
-            return False
-        self.number = page.number
-        self.complete = page.number >= page.latest
+        if page.begins:
+            self.epoch, self.complete, self.listed = page.supervisor_epoch, False, {}
+        self.complete = self.complete or not page.more
         for member in page.members:
             if member.status.ended:
                 self.listed.pop(member.name, None)

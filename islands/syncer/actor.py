@@ -66,9 +66,6 @@ from islands.syncer.workers import SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
-EARLY_MAX = 64
-"""Events that are buffered until the journal has been read."""
-
 
 class SyncerActor(RoleActor[events.Event]):
     """One start of the syncer.
@@ -235,8 +232,7 @@ class SyncerActor(RoleActor[events.Event]):
     async def on_message(self, message: events.Event) -> None:
         """Handle one event and perform the actions that follow."""
         if not self.begun:
-            if len(self._early) < EARLY_MAX:  # the supervisor resends what is lost here
-                self._early.append(message)
+            self._early.append(message)  # of the supervisor, which alone is linked
             return
         if isinstance(message, events.JournalFinished):
             self.record(round_entries.Journalled(message.sequence))

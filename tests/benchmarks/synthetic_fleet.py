@@ -221,8 +221,6 @@ class Fleet:
             self.syncer.durable.merges,
             epoch=1,
             address="syncer",
-            view_epoch=self.syncer.core.members.view.epoch,
-            view=self.syncer.core.members.view.number,
         )
         self._supervise(supervisor_events.HeartbeatArrived(beat, SYNCER_LINK))
         self._at(BEAT_S, self._beat_syncer)

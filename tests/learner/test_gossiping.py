@@ -44,11 +44,11 @@ def gossiping(*, alone: bool) -> Bench:
     return bench
 
 
-def tell_roster(bench: Bench, *, ben: bool, number: int = 1) -> None:
+def tell_roster(bench: Bench, *, ben: bool) -> None:
     """The supervisor's view comes: this learner, and ben, who trains, or who is not there."""
     own = Member(ANA, Incarnation(1, 1), Status.LIVE, "ana:1")
     other = Member(LearnerName("ben"), BEN, Status.LIVE if ben else Status.LEFT, "ben:1", ben)
-    page = MembershipChanged(1, (own, other), number=number, latest=number, after=number - 1)
+    page = MembershipChanged(1, (own, other))
     bench.do(FromSupervisor(page))
 
 
@@ -67,7 +67,7 @@ def give(bench: Bench, fragment: int, round_: int) -> None:
 def settled() -> Bench:
     """Alone at first, so that it began with version 0; then ben is there."""
     bench = gossiping(alone=True)
-    tell_roster(bench, ben=True, number=2)
+    tell_roster(bench, ben=True)
     return bench
 
 

@@ -19,8 +19,6 @@ from tests.unscanned import Unscanned
 CROWD = 600
 SYNCER_LINK = 5000
 CODEC = Codec(MESSAGE_TYPES)
-PATIENT = Timing(suspect_s=60.0, evict_s=60.0)
-"""Whoever says nothing stays, and so the view stays as it is."""
 
 
 def crowd(
@@ -33,19 +31,10 @@ def crowd(
     return desk, {name: desk.admit(name, index + 1) for index, name in enumerate(names)}
 
 
-def ask(desk: Desk, view: SupervisorView | None = None, link: int = SYNCER_LINK) -> list[Action]:
-    """The syncer's heartbeat, which says up to where it holds the view."""
-    held = view or SupervisorView()
+def ask(desk: Desk, link: int = SYNCER_LINK) -> list[Action]:
+    """The syncer's heartbeat, which a page of the view answers."""
     incarnation = desk.state.members["s"].incarnation
-    return desk.hear(
-        Heartbeat(
-            *(Role.SYNCER, "s", incarnation, Phase.STARVED, 0),
-            epoch=1,
-            view_epoch=held.epoch,
-            view=held.number,
-        ),
-        link,
-    )
+    return desk.hear(Heartbeat(Role.SYNCER, "s", incarnation, Phase.STARVED, 0, epoch=1), link)
 
 
 def taken(view: SupervisorView, actions: list[Action]) -> list[MembershipChanged]:
@@ -66,17 +55,17 @@ def names_of(pages: list[MembershipChanged]) -> list[str]:
 def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
     desk, admitted = crowd(prefix="n" * 60)
     view = SupervisorView()
-    pages = taken(view, ask(desk, view))
+    pages = taken(view, ask(desk))
     assert len(pages) > 1
     assert view.complete
     assert sorted(view.listed) == sorted(admitted)
-    assert [page.after for page in pages] == [0, *(page.number for page in pages[:-1])]
+    assert [page.begins for page in pages] == [True, *(False for _ in pages[1:])]
 
 
 def test_a_syncer_is_told_what_changed_and_no_more() -> None:
     desk, admitted = crowd()
     view = SupervisorView()
-    taken(view, ask(desk, view))
+    taken(view, ask(desk))
     pages = taken(view, desk.handle(LinkClosed(7)))
     assert [(m.name, m.status) for page in pages for m in page.members] == [
         ("0006", Status.SUSPECT)
@@ -84,21 +73,20 @@ def test_a_syncer_is_told_what_changed_and_no_more() -> None:
     gone = Leave(LearnerName("0009"), admitted["0009"], "done")
     assert names_of(taken(view, desk.handle(Received(gone, 0)))) == ["0009"]
     assert "0009" not in view.listed
-    (answer,) = taken(view, ask(desk, view))
-    assert (answer.members, answer.number, answer.latest) == ((), view.number, view.number)
+    (answer,) = taken(view, ask(desk))
+    assert (answer.members, answer.begins, answer.more) == ((), False, False)
     assert not sent(desk.handle(Ticked()), MembershipChanged)
 
 
 def test_no_event_but_a_tick_goes_through_the_members() -> None:
     desk, admitted = crowd()
     view = SupervisorView()
-    taken(view, ask(desk, view))
+    taken(view, ask(desk))
     core = desk.state.core
     core.members = Unscanned(core.members)
     core.here[Role.LEARNER] = Unscanned(core.here[Role.LEARNER])
-    core.view.changes = Unscanned(core.view.changes)  # read from its newest end alone
     desk.hear(beat(admitted["0003"], "0003"), 4)
-    ask(desk, view)
+    ask(desk)
     desk.handle(LinkClosed(7))
     desk.join("0006", 7)
     desk.join("late", 4000)
@@ -107,47 +95,29 @@ def test_no_event_but_a_tick_goes_through_the_members() -> None:
     assert desk.status("late") is Status.LIVE
 
 
-def test_a_page_that_was_lost_is_sent_again_and_ever_more_rarely() -> None:
-    desk, _ = crowd(3, timing=PATIENT)
+def test_a_syncer_that_was_away_is_sent_the_whole_view_with_those_that_ended() -> None:
+    desk, admitted = crowd()
     view = SupervisorView()
-    taken(view, ask(desk, view))
-    desk.handle(LinkClosed(1))  # what is sent now is lost
-    times_s = []
-    for second in range(16):
-        if names_of(sent(ask(desk, view), MembershipChanged)) == ["0000"]:
-            times_s.append(second)
-        desk.now_s += 1.0
-    assert times_s == [2, 6, 14]
-    desk.handle(LinkClosed(2))
-    before = view.number
-    while view.number == before:
-        actions = ask(desk, view)
-        if names_of(sent(actions, MembershipChanged)):
-            assert names_of(taken(view, actions)) == ["0000", "0001"]
-        desk.now_s += 1.0
-    assert view.complete
-
-
-def test_a_syncer_that_was_away_is_told_what_it_missed() -> None:
-    desk, _ = crowd()
-    view = SupervisorView()
-    taken(view, ask(desk, view))
+    taken(view, ask(desk))
     desk.handle(LinkClosed(SYNCER_LINK))
     assert not sent(desk.handle(LinkClosed(3)), MembershipChanged)
-    assert names_of(taken(view, ask(desk, view, SYNCER_LINK + 1))) == ["0002"]
+    desk.handle(Received(Leave(LearnerName("0009"), admitted["0009"], "done"), 0))
+    pages = taken(view, ask(desk, SYNCER_LINK + 1))
+    assert pages[0].begins
+    assert names_of(pages) == list(admitted)
+    assert "0009" not in view.listed
     assert view.complete
 
 
 def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
     desk, admitted = crowd(ENDED_REMEMBERED + 3)
     view = SupervisorView()
-    taken(view, ask(desk, view))
+    taken(view, ask(desk))
     desk.handle(LinkClosed(SYNCER_LINK))
     for name in list(admitted)[1:]:
         desk.handle(Received(Leave(LearnerName(name), admitted[name], "done"), 0))
     assert len(view.listed) == len(admitted)
-    pages = taken(view, ask(desk, view, SYNCER_LINK + 1))
-    assert pages[0].after == 0
+    taken(view, ask(desk, SYNCER_LINK + 1))
     assert view.complete
     assert list(view.listed) == ["0000"]
     assert len(desk.state.members) == ENDED_REMEMBERED + 2
@@ -158,7 +128,7 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
     view = SupervisorView()
     told: list[str] = []
     for _ in range(6):
-        told += names_of(taken(view, ask(desk, view)))
+        told += names_of(taken(view, ask(desk)))
         desk.now_s += 0.9
         for page in taken(view, desk.handle(Ticked())):
             told += [member.name for member in page.members if member.status is Status.EVICTED]

@@ -248,10 +248,8 @@ class Company:
         else:
             one = self.syncers[name]
             core, phase = one.state.core, Phase.MERGING
-            view = core.members.view.epoch, core.members.view.number
-            word = one.membership.say(
-                HeartbeatContent(phase, 0, core.durable.epoch, name, *view), self.now_s
-            )
+            content = HeartbeatContent(phase, 0, core.durable.epoch, name)
+            word = one.membership.say(content, self.now_s)
             if word is not None:
                 self._to_supervisor(name, word)
 

@@ -42,6 +42,10 @@ NOISE = {
 """Figures of entries that a reviewer of decisions need not see."""
 
 
+def extent(page: MembershipChanged) -> str:
+    return "whole view" if page.begins else "view"
+
+
 # --- plain values ------------------------------------------------------------------------------
 
 
@@ -110,7 +114,7 @@ def _membership_words(message: object) -> str:
             members = " ".join(
                 f"{one.name}/{one.incarnation}={one.status}" for one in message.members
             )
-            return f"view {message.after} to {message.number}: {members or '-'}{paused}"
+            return f"{extent(message)}: {members or '-'}{paused}"
         case Evicted():
             return f"evicted {message.incarnation}: {message.reason}"
         case Leave():
@@ -334,7 +338,7 @@ def _syncer_hears(event: object) -> tuple[str, str]:
         case Received(Leave() as leave):
             return leave.name, "leave"
         case MembershipChanged():
-            return "supervisor", f"view {event.after} to {event.number}"
+            return "supervisor", extent(event)
         case syncer_events.StopRequested(reason):
             return "supervisor", f"stop: {reason}"
         case syncer_events.EndHeard():

@@ -110,8 +110,7 @@ class Gossip(Schedule):
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
         """Add the address for neighbours, and the roster that is known."""
-        view = self.view
-        return replace(content, address=self.address, view_epoch=view.epoch, view=view.number)
+        return replace(content, address=self.address)
 
     # --- the schedule ---------------------------------------------------------------------------
 

@@ -84,10 +84,8 @@ class Heartbeat:
     """A member's event loop is alive; the phase and step say what it is doing.
 
     `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens, or a
-    learner that gossips. `view_epoch` and `view` are the supervisor's epoch and the number of the
-    change up to which it knows the membership view. The credential lets a restarted supervisor
-    recognise the admissions of its earlier starts. `supervisor_epoch` and `supervisor_proof` are
-    those of `Join`.
+    learner that gossips. The credential lets a restarted supervisor recognise the admissions of its
+    earlier starts. `supervisor_epoch` and `supervisor_proof` are those of `Join`.
     """
 
     role: Role
@@ -98,8 +96,6 @@ class Heartbeat:
     credential: str = ""
     epoch: int = 0
     address: str | None = None
-    view_epoch: int = 0
-    view: int = 0
     supervisor_epoch: int = 0
     supervisor_proof: str = ""
 
@@ -139,11 +135,10 @@ class Member:
 @message("MembershipChanged")
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
-    """A page of the membership view: the learners that changed after change number `after`.
+    """A page of the membership view; one that `begins` has the first learners of the whole view.
 
-    A page after 0 begins the view anew. A syncer that has taken it in knows the view up to
-    `number`, and all of it if that is `latest`. Pages are sent on a change, and as the answer to
-    every heartbeat of a syncer.
+    Others have those that changed since the page before, or, while there is `more` of the whole
+    view, further ones. Pages are sent on a change, and as an answer to each heartbeat of a syncer.
 
     `paused` is the operator's last command to this supervisor to pause (True) or resume (False);
     None if there was none.
@@ -152,9 +147,8 @@ class MembershipChanged:
     supervisor_epoch: int
     members: tuple[Member, ...]
     paused: bool | None = None
-    after: int = 0
-    number: int = 0
-    latest: int = 0
+    begins: bool = True
+    more: bool = False
 
 
 @message("Evicted")

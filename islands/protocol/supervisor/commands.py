@@ -143,7 +143,8 @@ def _pause(core: Core, *, paused: bool) -> Answer:
     if core.paused is paused:  # None after a restart: then the syncer is told once more
         return True, "the run is paused already" if paused else "the run is not paused"
     core.paused = paused
-    core.view.changed()
+    for follower in core.followers.values():
+        follower.due = True
     if core.present(Role.SYNCER):
         later = ""
     else:

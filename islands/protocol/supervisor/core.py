@@ -13,7 +13,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
 from islands.protocol.supervisor.eviction import MemberRecord, Stalls
 from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.view import Follower, View
+from islands.protocol.supervisor.view import Follower, pages
 from islands.protocol.tape.entry import Entry, Record
 
 ENDED_REMEMBERED = 32
@@ -69,7 +69,6 @@ class Core:
     linked: dict[int, dict[str, None]] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
     outlived: dict[str, Incarnation] = field(default_factory=dict)
-    view: View = field(default_factory=View)
     followers: dict[str, Follower] = field(default_factory=dict)
     stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
@@ -115,10 +114,7 @@ class Core:
         self.here[member.role][name] = member
         if member.connection is not None:
             self.linked.setdefault(member.connection, {})[name] = None
-        if member.role is Role.LEARNER:
-            self.view.changed(name)
-        else:
-            self.view.forget(name)
+        self.changed(member)
 
     def link(self, member: MemberRecord, connection: int) -> None:
         """Note over which link a member was heard last."""
@@ -145,8 +141,7 @@ class Core:
     def set_status(self, member: MemberRecord, status: Status) -> None:
         """Change a member's status, in the view as well."""
         member.status = status
-        if member.role is Role.LEARNER:
-            self.view.changed(member.name)
+        self.changed(member)
         if status.ended:
             self.here[member.role].pop(member.name, None)
             self.followers.pop(member.name, None)
@@ -175,7 +170,6 @@ class Core:
             member = self.members.pop(name)
             self.folded.pop(name.lower(), None)
             self._unlink(member)
-            self.view.forget(name)
             if member.incarnation.epoch < self.epoch:
                 self.outlived[name] = member.incarnation
 
@@ -194,6 +188,12 @@ class Core:
 
     # --- the view -----------------------------------------------------------------------------
 
+    def changed(self, member: MemberRecord) -> None:
+        """Note what those who follow the view have yet to be told."""
+        if member.role is Role.LEARNER:
+            for follower in self.followers.values():
+                follower.changed[member.name] = None
+
     def publish(self) -> None:
         """Send each follower what changed since its last page; at least one page if one is due.
 
@@ -203,26 +203,24 @@ class Core:
         for name, member in [*self.here[Role.SYNCER].items(), *learners.items()]:
             follower = self.followers.get(name)
             if follower is None or member.connection != follower.connection:
-                continue  # no heartbeat over its present link has said yet what it knows
-            if follower.due or follower.told < self.view.number:
-                follower.due = False
-                for page in self.pages(follower.told):
+                continue  # no heartbeat has come over its present link yet
+            if follower.due or follower.changed:
+                for page in self._pages_for(follower):
                     self.send(follower.connection, page)
-                follower.told = self.view.number
+                follower.whole, follower.due, follower.changed = False, False, {}
 
-    def pages(self, known: int = 0) -> list[MembershipChanged]:
-        """The pages for a syncer that knows the view up to a number."""
-        view = self.view
+    def _pages_for(self, follower: Follower) -> list[MembershipChanged]:
+        names = list(self.members if follower.whole else follower.changed)
+        told = pages([name for name in names if self.members[name].role is Role.LEARNER])
         return [
             MembershipChanged(
                 supervisor_epoch=self.epoch,
-                members=tuple(self._told_of(name) for name in names),
+                members=tuple(self._told_of(name) for name in page),
                 paused=self.paused,
-                after=after,
-                number=number,
-                latest=view.number,
+                begins=follower.whole and index == 0,
+                more=index + 1 < len(told),
             )
-            for after, number, names in view.pages(view.start(known))
+            for index, page in enumerate(told)
         ]
 
     def _told_of(self, name: str) -> Member:

@@ -259,9 +259,9 @@ def on_heartbeat(
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
     gossips = core.settings.gossip.on and member.role is Role.LEARNER
     if gossips and member.reach != reach:
-        core.view.changed(member.name)
+        core.changed(member)
     if gossips or member.role is Role.SYNCER:
-        _follow(core, member, beat, connection, now_s)
+        _follow(core, member, connection)
     _repeat(core, member, connection)
 
 
@@ -284,17 +284,13 @@ def on_figures(core: Core, figures: StepFigures, connection: int, _now_s: float)
             core.actions.append(actions.CountFigures(name, figures))
 
 
-def _follow(
-    core: Core, member: MemberRecord, beat: Heartbeat, connection: int, now_s: float
-) -> None:
-    """Note the change up to which a syncer knows the view, as its heartbeat on this link says."""
-    known = core.view.start(beat.view) if beat.view_epoch == core.epoch else 0
+def _follow(core: Core, member: MemberRecord, connection: int) -> None:
+    """Send a page of the view with each heartbeat, and over a new link the whole of it."""
     follower = core.followers.get(member.name)
     if follower is None or follower.connection != connection:
-        core.followers[member.name] = Follower(connection, known, known, now_s)
-        return
-    timing = core.settings.timing
-    follower.hear(known, now_s, timing.scaled(timing.resend_s))
+        core.followers[member.name] = Follower(connection)
+    else:
+        follower.due = True
 
 
 def _repeat(core: Core, member: MemberRecord, connection: int) -> None:

@@ -127,15 +127,8 @@ class SyncerState:
 
     def heartbeat_content(self, address: str) -> HeartbeatContent:
         """Return the content of a heartbeat to the supervisor; peers may dial `address`."""
-        durable, view = self.durable, self._core.members.view
-        return HeartbeatContent(
-            phase=self.phase,
-            step=durable.merges,
-            epoch=durable.epoch,
-            address=address,
-            view_epoch=view.epoch,
-            view=view.number,
-        )
+        durable = self.durable
+        return HeartbeatContent(self.phase, durable.merges, durable.epoch, address)
 
     def ledger_rows(self) -> list[Row]:
         """Return the token account of every fragment."""
