@@ -11,7 +11,7 @@ as the hub died in that instant, is found in the engine's own list before it is 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -259,11 +259,13 @@ class EngineLauncher:
         def place() -> str:
             if placed.entry not in self._jobs:
                 self._list_now(placed.entry)
-            found = job_to_keep(self._jobs[placed.entry], name)
+            jobs = self._jobs[placed.entry]
+            found = job_to_keep(jobs, name)
             if found is not None:
                 return found.job
+            before = max(placed.starts, sum(job.name == name for job in jobs))
             try:
-                return engine.place(self._island(name))
+                return engine.place(replace(self._island(name), attempt=before + 1))
             except Unplaceable:
                 raise
             except Exception as error:  # it may have placed the island all the same

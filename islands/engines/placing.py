@@ -8,6 +8,7 @@ has no room, or is cut off while it places     it is asked again, after 5 s, 10 
 refuses, until its user mends something        the island has ended, with an error of its user's
 has the job, waiting, running or ending        it is remembered, and a long wait is told
 has ended the job                              the island has ended, with its exit code
+lets the job wait no longer                    the island is placed again, after 5 s, 10 s … 5 min
 no longer knows the job, `MISSING_MAX` times   the island has ended, nobody knows how
 has a job that nobody remembers                it is taken up: the hub died before it wrote it down
 has two jobs of one island                     the one that is not remembered is ended
@@ -310,6 +311,9 @@ class Placements:
                 return []
             return self._vanish(name, placed, now_s)
         placed.missing = 0
+        if job.state is JobState.ENDED and not job.began:
+            placed.job, placed.state, placed.why = "", None, job.why
+            return [Place(name, placed.wait_s())]
         if job.state is JobState.ENDED:
             return [Ended(name, self._end(name, placed, job, now_s))]
         if job.state is not placed.state:

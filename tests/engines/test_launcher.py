@@ -335,6 +335,19 @@ async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
 
 
 @virtual
+async def test_what_its_engine_lets_wait_no_longer_is_placed_again_and_is_no_end() -> None:
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    for placed in range(2, 5):
+        await asyncio.sleep(60.0)
+        desk.engine.move(f"job-{placed - 1}", JobState.ENDED, began=False, why="no room in 15 min")
+        await desk.until(lambda: len(desk.engine.given) == placed)  # noqa: B023
+    assert [island.attempt for island in desk.engine.given] == [1, 2, 3, 4]
+    assert (desk.ends, desk.launcher.names()) == ([], ["site-0"])
+    desk.launcher.close()
+
+
+@virtual
 async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
     records = tmp_path / "engines.json"
     records.write_text("{")
